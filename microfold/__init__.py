@@ -1,0 +1,20 @@
+"""microfold: an ahead-of-time compiler from `.tflite` models to plain C99 for microcontrollers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from microfold.host.session import compile
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "compile"]
+
+
+def __getattr__(name: str) -> object:
+    # Lazy, so that `microfold --help` does not import numpy.
+    if name == "compile":
+        from microfold.host.session import compile
+
+        return compile
+    raise AttributeError(f"module 'microfold' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""`python -m microfold`."""
+
+from microfold.cli import main
+
+main()

@@ -1,0 +1,81 @@
+"""C literals of numbers and arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from microfold.ir.types import Array, DType
+
+C_TYPES = {
+    DType.BOOL: "uint8_t",
+    DType.INT4: "int8_t",
+    DType.INT8: "int8_t",
+    DType.UINT8: "uint8_t",
+    DType.INT16: "int16_t",
+    DType.INT32: "int32_t",
+    DType.INT64: "int64_t",
+    DType.FLOAT16: "uint16_t",
+    DType.FLOAT32: "float",
+}
+_NUMPY_C_TYPES = {
+    np.dtype("int8"): "int8_t",
+    np.dtype("uint8"): "uint8_t",
+    np.dtype("int16"): "int16_t",
+    np.dtype("uint16"): "uint16_t",
+    np.dtype("int32"): "int32_t",
+    np.dtype("uint32"): "uint32_t",
+    np.dtype("int64"): "int64_t",
+    np.dtype("float32"): "float",
+    np.dtype("bool"): "uint8_t",
+}
+LINE_WIDTH = 110
+
+
+def c_type(array: Array) -> str:
+    """Element type of an array in C."""
+    return _NUMPY_C_TYPES[array.dtype]
+
+
+def float_literal(value: float) -> str:
+    """A float constant that reads back to the same float32."""
+    if math.isinf(value):
+        return "-INFINITY" if value < 0 else "INFINITY"
+    if math.isnan(value):
+        return "NAN"
+    text = str(np.float32(value))
+    if not any(mark in text for mark in ".e"):
+        text += ".0"
+    return f"{text}f"
+
+
+def integer_literal(value: int) -> str:
+    """An integer constant; the smallest int32 and int64 have no literal of their own in C."""
+    if value == -(1 << 31):
+        return "(-2147483647 - 1)"
+    if value == -(1 << 63):
+        return "(-9223372036854775807LL - 1)"
+    if -(1 << 31) < value < 1 << 31:
+        return str(value)
+    return f"{value}LL" if value < 0 else f"{value}{'U' if value < 1 << 32 else 'LL'}"
+
+
+def literal(value: float) -> str:
+    """A number as C has it."""
+    return float_literal(value) if isinstance(value, float) else integer_literal(int(value))
+
+
+def array_lines(array: Array) -> Iterator[str]:
+    """The elements of an array, comma-separated, in lines of limited width."""
+    floating = array.dtype.kind == "f"
+    line = ""
+    for element in array.reshape(-1).tolist():
+        item = (float_literal(element) if floating else integer_literal(int(element))) + ","
+        if line and len(line) + 1 + len(item) > LINE_WIDTH - 4:
+            yield line
+            line = ""
+        line = f"{line} {item}" if line else item
+    if line:
+        yield line

@@ -1,0 +1,116 @@
+"""Exponential, reciprocal, logistic and hyperbolic tangent in 32-bit fixed point, as the reference computes them.
+
+The polynomials and Newton steps are gemmlowp's (https://github.com/google/gemmlowp, fixedpoint/fixedpoint.h
+documents them). ``Qm`` is a signed 32-bit fixed-point number with m integer bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.numerics import (
+    Multiplier,
+    multiply_by_quantized_multiplier,
+    rounding_divide_by_pot,
+    saturating_rounding_doubling_high_mul,
+)
+
+INT32_MAX = (1 << 31) - 1
+# exp(-2^k) in Q0 for k = -2 .. 4
+_EXP_OF_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+
+
+def exp_on_negative_values(x: Array, integer_bits: int) -> Array:
+    """``exp(x)`` in Q0 for x <= 0 in Q`integer_bits` (at most 5), int32 to int32."""
+    fraction_bits = 31 - integer_bits
+    quarter = 1 << (fraction_bits - 2)
+    x = np.asarray(x, np.int32)
+    reduced = (x & (quarter - 1)) - np.int32(quarter)  # in [-1/4, 0)
+    result = _exp_small(reduced << integer_bits)
+    remainder = reduced - x
+    for exponent, factor in zip(range(-2, integer_bits), _EXP_OF_POWERS, strict=False):
+        scaled = saturating_rounding_doubling_high_mul(result, factor)
+        result = np.where(remainder & (1 << (fraction_bits + exponent)), scaled, result)
+    return np.where(x == 0, INT32_MAX, result).astype(np.int32)
+
+
+def _exp_small(x: Array) -> Array:
+    """``exp(x)`` in Q0 for x in [-1/4, 0) in Q0: Taylor around -1/8."""
+    mul = saturating_rounding_doubling_high_mul
+    y = x + np.int32(1 << 28)
+    y2 = mul(y, y)
+    y3 = mul(y2, y)
+    y4_over_4 = rounding_divide_by_pot(mul(y2, y2), 2)
+    high_terms = rounding_divide_by_pot(mul(y4_over_4 + y3, 715827883) + y2, 1)
+    exp_minus_one_eighth = np.int32(1895147668)
+    return exp_minus_one_eighth + mul(y + high_terms, exp_minus_one_eighth)
+
+
+def _half_sum_with_one(x: Array) -> Array:
+    """``(x + 1) / 2`` in Q0, rounded, for x in [0, 1)."""
+    return ((np.asarray(x, np.int64) + INT32_MAX + 1) >> 1).astype(np.int32)
+
+
+def _newton_reciprocal(half_denominator: Array) -> Array:
+    """``1 / (2 * half_denominator)`` in Q2, for half_denominator in [1/2, 1) in Q0: three Newton steps."""
+    mul = saturating_rounding_doubling_high_mul
+    estimate = np.int32(1515870810) + mul(half_denominator, -1010580540)
+    for _ in range(3):
+        error = np.int32(1 << 29) - mul(half_denominator, estimate)
+        estimate = (estimate + saturating_shift_left(mul(estimate, error), 2)).astype(np.int32)
+    return estimate
+
+
+def reciprocal_of_one_plus(x: Array) -> Array:
+    """``1 / (1 + x)`` in Q0 for x in [0, 1) in Q0."""
+    return saturating_shift_left(_newton_reciprocal(_half_sum_with_one(x)), 1)
+
+
+def _one_minus_over_one_plus(x: Array) -> Array:
+    """``(1 - x) / (1 + x)`` in Q0 for x in [0, 1) in Q0."""
+    return saturating_shift_left(_newton_reciprocal(_half_sum_with_one(x)) - np.int32(1 << 29), 2)
+
+
+def saturating_shift_left(x: Array, bits: int) -> Array:
+    """``x << bits`` in int32, saturating."""
+    return np.clip(np.asarray(x, np.int64) << bits, -(1 << 31), INT32_MAX).astype(np.int32)
+
+
+def logistic(x: Array, integer_bits: int) -> Array:
+    """``1 / (1 + exp(-x))`` in Q0 for x in Q`integer_bits`."""
+    x = np.asarray(x, np.int32)
+    positive = reciprocal_of_one_plus(exp_on_negative_values(-np.abs(x), integer_bits))
+    result = np.where(x > 0, positive, np.int32(INT32_MAX) - positive)
+    return np.where(x == 0, 1 << 30, result).astype(np.int32)
+
+
+def tanh(x: Array, integer_bits: int) -> Array:
+    """``tanh(x)`` in Q0 for x in Q`integer_bits`."""
+    x = np.asarray(x, np.int32)
+    # exp(-2|x|): the same bits read with one integer bit more stand for twice the value.
+    positive = _one_minus_over_one_plus(exp_on_negative_values(-np.abs(x), integer_bits + 1))
+    return np.where(x == 0, 0, np.where(x > 0, positive, -positive)).astype(np.int32)
+
+
+class Q4Parameters(NamedTuple):
+    """How centred int8 values become Q4; from `radius` on, the function has its limit value."""
+
+    multiplier: Multiplier
+    radius: int
+
+
+def q4_parameters(scale: float) -> Q4Parameters:
+    """Parameters of the int8 logistic and tanh."""
+    mantissa, shift = math.frexp(scale * (1 << 27))
+    radius = math.floor(15 * (1 << 27) / 2.0**shift)
+    return Q4Parameters(Multiplier(math.floor(mantissa * (1 << 31) + 0.5), shift), radius)
+
+
+def to_q4(centred: Array, parameters: Q4Parameters) -> Array:
+    """Centred int8 values in Q4; meaningless beyond the radius."""
+    inside = np.clip(centred, -parameters.radius, parameters.radius)
+    return multiply_by_quantized_multiplier(inside, *parameters.multiplier)

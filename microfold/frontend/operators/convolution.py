@@ -1,0 +1,127 @@
+"""CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED and pooling."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tflite
+
+from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.ir.graph import Value
+from microfold.ir.types import Quant
+from microfold.ops.conv2d import Conv2D
+from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.reshape import Reshape
+from microfold.ops.window import Padding, Pair, Window, same_padding
+
+
+def _padding(options: Any, x: Value, size: Pair, strides: Pair, dilations: Pair) -> Padding:
+    if options.Padding() == tflite.Padding.VALID:
+        return ((0, 0), (0, 0))
+    extent = Window(size, strides, dilations, ((0, 0), (0, 0))).extent
+    vertical = same_padding(x.type.shape[1], extent[0], strides[0])
+    return (vertical, same_padding(x.type.shape[2], extent[1], strides[1]))
+
+
+def _image(context: OperatorContext) -> Value:
+    x = context.input(0)
+    if x.type.rank != 4:
+        raise Unsupported(f"its input must have rank 4 (NHWC); it is {x.type}")
+    return x
+
+
+def _strides(options: Any) -> Pair:
+    strides = (int(options.StrideH()), int(options.StrideW()))
+    if min(strides) < 1:
+        raise Unsupported(f"strides must be positive; they are {strides}")
+    return strides
+
+
+@imports("CONV_2D")
+def conv_2d(context: OperatorContext) -> None:
+    options = context.required_options("Conv2DOptions")
+    _convolution(context, options, Conv2D)
+
+
+@imports("DEPTHWISE_CONV_2D")
+def depthwise_conv_2d(context: OperatorContext) -> None:
+    # The depth multiplier follows from the shapes; the file's own field is 0 at times.
+    options = context.required_options("DepthwiseConv2DOptions")
+    _convolution(context, options, DepthwiseConv2D)
+
+
+def _convolution(context: OperatorContext, options: Any, op: type[Conv2D] | type[DepthwiseConv2D]) -> None:
+    x, weights = _image(context), context.input(1)
+    if weights.type.rank != 4:
+        raise Unsupported(f"its filter must have rank 4; it is {weights.type}")
+    strides = _strides(options)
+    dilations = (max(1, int(options.DilationHFactor())), max(1, int(options.DilationWFactor())))
+    size = (weights.type.shape[1], weights.type.shape[2])
+    padding = _padding(options, x, size, strides, dilations)
+    (result,) = context.emit(
+        op(strides, dilations, padding, context.element()), x, weights, context.optional(2)
+    )
+    context.finish_activated(result, options.FusedActivationFunction())
+
+
+@imports("FULLY_CONNECTED")
+def fully_connected(context: OperatorContext) -> None:
+    options = context.required_options("FullyConnectedOptions")
+    x, weights = context.input(0), context.input(1)
+    if options.WeightsFormat() != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
+        raise Unsupported("only the default weights format is supported")
+    if weights.type.rank != 2:
+        raise Unsupported(f"its weights must have rank 2; they are {weights.type}")
+    units, depth = weights.type.shape
+    if depth == 0 or x.type.size % depth:
+        raise Unsupported(f"the input {x.type} does not divide into rows of {depth}")
+    batch = x.type.size // depth
+    if x.type.shape != (batch, depth):
+        (x,) = context.emit(Reshape((batch, depth)), x, names=[f"{x.name}_rows"])
+    (result,) = context.emit(FullyConnected(context.element()), x, weights, context.optional(2))
+    if options.KeepNumDims():
+        shape = (*context.input(0).type.shape[:-1], units)
+        if shape != result.type.shape:
+            (result,) = context.emit(Reshape(shape), result)
+    context.finish_activated(result, options.FusedActivationFunction())
+
+
+@imports("AVERAGE_POOL_2D")
+def average_pool_2d(context: OperatorContext) -> None:
+    _pool(context, AveragePool2D)
+
+
+@imports("MAX_POOL_2D")
+def max_pool_2d(context: OperatorContext) -> None:
+    _pool(context, MaxPool2D)
+
+
+def _pool(context: OperatorContext, op: type[AveragePool2D] | type[MaxPool2D]) -> None:
+    options = context.required_options("Pool2DOptions")
+    x = _image(context)
+    size = (int(options.FilterHeight()), int(options.FilterWidth()))
+    if min(size) < 1:
+        raise Unsupported(f"the window must be positive; it is {size}")
+    strides = _strides(options)
+    padding = _padding(options, x, size, strides, (1, 1))
+    require_same_quantization(x, context.element().quant)
+    (result,) = context.emit(op(size, strides, padding), x)
+    context.finish_activated(result, options.FusedActivationFunction())
+
+
+def require_same_quantization(x: Value, out: Quant | None) -> None:
+    """For operators that move integers without rescaling them.
+
+    Raises:
+        Unsupported: the output is quantised otherwise than the input.
+    """
+    if x.type.dtype.is_float or x.type.quant is None or out is None:
+        return
+    if dataclasses.replace(x.type.quant, axis=None) != dataclasses.replace(out, axis=None):
+        raise Unsupported(
+            f"input and output must be quantised alike; they are {x.type.quant} and {out}",
+            "quantise the model with a converter that shares the scale across this operator",
+        )

@@ -1,0 +1,251 @@
+"""Reads a `.tflite` file into plain data, trusting nothing in it.
+
+The `tflite` package gives raw flatbuffer access without bounds checks. Everything a later stage needs is copied
+here, with every length held against the size of the file; any inconsistency ends in one `ModelFormatError`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tflite
+
+from microfold.errors import ModelFormatError
+from microfold.ir.types import Array, DType, Quant
+
+MAX_RANK = 8
+MAX_ELEMENTS = 1 << 31
+
+_DTYPES = {
+    tflite.TensorType.FLOAT32: DType.FLOAT32,
+    tflite.TensorType.FLOAT16: DType.FLOAT16,
+    tflite.TensorType.INT32: DType.INT32,
+    tflite.TensorType.UINT8: DType.UINT8,
+    tflite.TensorType.INT64: DType.INT64,
+    tflite.TensorType.BOOL: DType.BOOL,
+    tflite.TensorType.INT16: DType.INT16,
+    tflite.TensorType.INT8: DType.INT8,
+    tflite.TensorType.INT4: DType.INT4,
+}
+_TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if isinstance(code, int)}
+_OPERATOR_NAMES = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
+
+
+@dataclass(frozen=True)
+class RawTensor:
+    """A tensor as the file has it.
+
+    Attributes:
+        dtype: None for a type the compiler has no element type for; `type_name` names it.
+        shape: as stored; dimensions may be -1 or stale.
+        data: the constant's array; None for a variable value.
+    """
+
+    index: int
+    name: str
+    dtype: DType | None
+    type_name: str
+    shape: tuple[int, ...]
+    quant: Quant | None
+    data: Array | None
+    is_variable: bool
+
+
+@dataclass(frozen=True)
+class RawOperator:
+    """An operator as the file has it; input -1 means absent."""
+
+    index: int
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    table: Any
+
+    def options(self, kind: str) -> Any | None:
+        """The builtin options as the `tflite` class of that name; None if the file has none."""
+        union = self.table.BuiltinOptions()
+        if union is None or union.Pos >= len(union.Bytes):
+            return None
+        options = getattr(tflite, kind)()
+        options.Init(union.Bytes, union.Pos)
+        return options
+
+
+@dataclass(frozen=True)
+class RawSubgraph:
+    name: str
+    tensors: tuple[RawTensor, ...]
+    operators: tuple[RawOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@contextmanager
+def malformed_as_error(source: str) -> Iterator[None]:
+    """Turn what flatbuffer access raises on broken bytes into one `ModelFormatError`."""
+    try:
+        yield
+    except (
+        struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError, KeyError, MemoryError,
+        RecursionError,
+    ) as error:  # fmt: skip
+        detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise ModelFormatError(f"{source} is not a well-formed .tflite file ({detail})") from None
+
+
+def read_model(data: bytes, source: str) -> tuple[RawSubgraph, ...]:
+    """Parse a whole file.
+
+    Args:
+        data: the file's bytes.
+        source: how messages call the file.
+
+    Raises:
+        ModelFormatError: the bytes are not a consistent model.
+    """
+    if len(data) < 8 or data[4:8] != b"TFL3":
+        raise ModelFormatError(f"{source} is not a .tflite file: bytes 4 to 8 must be 'TFL3'")
+    with malformed_as_error(source):
+        return _Reader(data).subgraphs()
+
+
+class _Reader:
+    def __init__(self, data: bytes):
+        self.size = len(data)
+        self.model = tflite.Model.GetRootAsModel(data, 0)
+
+    def length(self, count: int, what: str, element_size: int = 4) -> int:
+        """A vector length, refused if that many elements cannot be in the file."""
+        if not 0 <= count * element_size <= self.size:
+            raise ValueError(f"{what}: {count} entries do not fit in {self.size} bytes")
+        return count
+
+    def many(self, count: int, item: Callable[[int], Any], what: str) -> tuple[Any, ...]:
+        return tuple(item(i) for i in range(self.length(count, what)))
+
+    def subgraphs(self) -> tuple[RawSubgraph, ...]:
+        self.codes = self.many(self.model.OperatorCodesLength(), self.operator_name, "operator codes")
+        count = self.length(self.model.SubgraphsLength(), "subgraphs")
+        if count == 0:
+            raise ValueError("there is no subgraph")
+        return tuple(self.subgraph(i) for i in range(count))
+
+    def operator_name(self, index: int) -> str:
+        code = self.model.OperatorCodes(index)
+        # Files by some quantisers fill only one of the two fields; the larger one is right in either case.
+        value = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        if value == tflite.BuiltinOperator.CUSTOM:
+            custom = code.CustomCode()
+            return f"CUSTOM {_text(custom)}" if custom is not None else "CUSTOM"
+        return _OPERATOR_NAMES.get(value, f"operator code {value}")
+
+    def subgraph(self, index: int) -> RawSubgraph:
+        table = self.model.Subgraphs(index)
+        what = f"subgraph {index}"
+        tensors = self.many(table.TensorsLength(), lambda i: self.tensor(table.Tensors(i), i), what)
+        inputs = self.many(table.InputsLength(), lambda i: int(table.Inputs(i)), what)
+        outputs = self.many(table.OutputsLength(), lambda i: int(table.Outputs(i)), what)
+        operators = self.many(
+            table.OperatorsLength(), lambda i: self.operator(table.Operators(i), i, len(tensors)), what
+        )
+        for position in (*inputs, *outputs):
+            if not 0 <= position < len(tensors):
+                raise ValueError(f"{what}: tensor {position} of {len(tensors)} is an input or output")
+        return RawSubgraph(_text(table.Name()), tensors, operators, inputs, outputs)
+
+    def operator(self, table: Any, index: int, tensors: int) -> RawOperator:
+        what = f"operator {index}"
+        inputs = self.many(table.InputsLength(), lambda i: int(table.Inputs(i)), what)
+        outputs = self.many(table.OutputsLength(), lambda i: int(table.Outputs(i)), what)
+        if any(not -1 <= i < tensors for i in inputs) or any(not 0 <= i < tensors for i in outputs):
+            raise ValueError(f"{what} refers to a tensor outside 0..{tensors - 1}")
+        return RawOperator(index, self.codes[table.OpcodeIndex()], inputs, outputs, table)
+
+    def tensor(self, table: Any, index: int) -> RawTensor:
+        what = f"tensor {index}"
+        rank = table.ShapeLength()
+        if not 0 <= rank <= MAX_RANK:
+            raise ValueError(f"{what}: rank {rank} is over {MAX_RANK}")
+        shape = tuple(int(table.Shape(i)) for i in range(rank))
+        elements = 1
+        for extent in shape:
+            elements *= max(extent, 1)
+            if extent < -1 or elements > MAX_ELEMENTS:
+                raise ValueError(f"{what}: shape {shape} is out of range")
+        code = table.Type()
+        dtype = _DTYPES.get(code)
+        data = self.buffer(table.Buffer(), dtype, shape, what)
+        return RawTensor(
+            index=index,
+            name=_text(table.Name()) or f"tensor_{index}",
+            dtype=dtype,
+            type_name=_TYPE_NAMES.get(code, f"type {code}"),
+            shape=shape,
+            quant=self.quantization(table.Quantization(), shape, what),
+            data=data,
+            is_variable=bool(table.IsVariable()),
+        )
+
+    def buffer(self, index: int, dtype: DType | None, shape: tuple[int, ...], what: str) -> Array | None:
+        """The constant's array; None if the buffer is empty."""
+        if not 0 <= index < self.length(self.model.BuffersLength(), "buffers"):
+            raise ValueError(f"{what}: buffer {index} does not exist")
+        table = self.model.Buffers(index)
+        length = self.length(table.DataLength(), what, element_size=1)
+        if length == 0 or dtype is None:
+            return None
+        raw = np.asarray(table.DataAsNumpy())
+        if raw.dtype != np.uint8 or raw.size != length:
+            raise ValueError(f"{what}: its buffer is cut off")
+        elements = int(np.prod(shape, dtype=np.int64))
+        if min(shape, default=0) < 0:
+            raise ValueError(f"{what}: a constant must have a known shape; it has {shape}")
+        expected = (elements + 1) // 2 if dtype is DType.INT4 else elements * dtype.itemsize
+        if length != expected:
+            raise ValueError(f"{what}: {dtype.value}{list(shape)} needs {expected} bytes; its buffer has {length}")
+        if dtype is DType.INT4:
+            return _unpack_int4(raw, elements).reshape(shape)
+        return np.frombuffer(raw.tobytes(), dtype.numpy.newbyteorder("<")).astype(dtype.numpy).reshape(shape)
+
+    def quantization(self, table: Any, shape: tuple[int, ...], what: str) -> Quant | None:
+        if table is None or table.ScaleLength() == 0:
+            return None
+        count = self.length(table.ScaleLength(), what)
+        scales = tuple(float(table.Scale(i)) for i in range(count))
+        if not all(np.isfinite(s) and s >= 0 for s in scales):
+            raise ValueError(f"{what}: scales must be finite and not negative")
+        points = self.length(table.ZeroPointLength(), what, element_size=8)
+        if points not in (0, 1, count):
+            raise ValueError(f"{what}: {count} scales with {points} zero points")
+        zero_points = tuple(int(table.ZeroPoint(i)) for i in range(points))
+        zero_points = zero_points * count if points == 1 else zero_points or (0,) * count
+        if any(not -(1 << 31) <= z < 1 << 31 for z in zero_points):
+            raise ValueError(f"{what}: a zero point is out of range")
+        if count == 1:
+            return Quant(scales, zero_points)
+        return Quant(scales, zero_points, _scale_axis(int(table.QuantizedDimension()), shape, count))
+
+
+def _text(raw: bytes | None) -> str:
+    return raw.decode("utf-8", errors="replace") if raw is not None else ""
+
+
+def _scale_axis(declared: int, shape: tuple[int, ...], count: int) -> int:
+    """The axis of per-channel scales; biases in real files declare the axis of their filter."""
+    candidates = [axis for axis, extent in enumerate(shape) if extent == count]
+    if declared in candidates:
+        return declared
+    if len(candidates) == 1:
+        return candidates[0]
+    raise ValueError(f"{count} scales along axis {declared} do not fit the shape {list(shape)}")
+
+
+def _unpack_int4(raw: Array, elements: int) -> Array:
+    """Two's-complement nibbles, low one first, to int8."""
+    nibbles = np.stack([raw & 0xF, raw >> 4], axis=-1).reshape(-1)[:elements].astype(np.int8)
+    return np.where(nibbles > 7, nibbles - 16, nibbles).astype(np.int8)

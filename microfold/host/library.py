@@ -1,0 +1,114 @@
+"""Compiles generated C for this machine into a shared library and loads it through cffi."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cffi
+
+from microfold.codegen.emit import emit
+from microfold.codegen.environment import environment
+from microfold.codegen.literals import C_TYPES
+from microfold.errors import ToolError
+from microfold.program import Program
+
+STRICT_FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
+
+
+def host_compiler() -> list[str]:
+    """The host's C compiler as a command: $CC, else cc.
+
+    Raises:
+        ToolError: it is not on the PATH.
+    """
+    command = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    if shutil.which(command[0]) is None:
+        raise ToolError(
+            f"running a model on this machine needs a C compiler; {command[0]!r} is not on the PATH "
+            "(on Debian and Ubuntu: apt install gcc)"
+        )
+    return command
+
+
+def run_compiler(command: Sequence[str]) -> None:
+    """Run a compiler command; its messages become the error."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise ToolError(f"{command[0]} failed ({result.returncode}):\n{result.stderr.strip()[:4000]}")
+
+
+class HostLibrary:
+    """The generated code of one program, loaded into this process.
+
+    Args:
+        program: compiled for a target whose code the host can run.
+        flags: more compiler flags.
+
+    Raises:
+        ToolError: there is no compiler, or it failed.
+    """
+
+    def __init__(self, program: Program, flags: Sequence[str] = ("-O2",)):
+        self.program = program
+        name = program.name
+        self.ffi = cffi.FFI()
+        self.ffi.cdef(self._declarations())
+        with tempfile.TemporaryDirectory(prefix="microfold-") as folder:
+            directory = Path(folder)
+            for file, text in emit(program).items():
+                (directory / file).write_text(text, encoding="utf-8")
+            render = environment().get_template
+            for file in ("observer.h", "observer.c"):
+                text = render(f"host/{file}.j2").render(name=name, macro=name.upper())
+                (directory / f"{name}_{file}").write_text(text, encoding="utf-8")
+            sources = [str(path) for path in sorted(directory.glob("*.c"))]
+            library = directory / f"lib{name}.so"
+            hooks = f'-D{name.upper()}_HOOKS="{name}_observer.h"'
+            command = [*host_compiler(), *STRICT_FLAGS, *flags, hooks, "-fPIC", "-shared"]
+            run_compiler([*command, f"-I{directory}", *sources, "-lm", "-o", str(library)])
+            # The loaded library stays mapped after its file is gone.
+            self.functions: Any = self.ffi.dlopen(str(library))
+
+    def new_context(self) -> Any:
+        """A zeroed context, as a static variable would be; freed with the last reference."""
+        context = self.ffi.new("uint64_t[]", self.context_size // 8)
+        return context
+
+    @property
+    def context_size(self) -> int:
+        return int(getattr(self.functions, f"{self.program.name}_context_size")())
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        return getattr(self.functions, f"{self.program.name}_{function}")(*arguments)
+
+    def observe(self, observer: Callable[[int], None] | None) -> Any:
+        """Have `observer` called after every layer; keep the returned handle as long as it may be called."""
+        handle = self.ffi.callback("void(int)", observer) if observer is not None else self.ffi.NULL
+        self.call("set_observer", handle)
+        return handle
+
+    def _declarations(self) -> str:
+        program = self.program
+        name = program.name
+        ports = [("input", i, b, "const ") for i, b in enumerate(program.inputs)]
+        ports += [("output", i, b, "") for i, b in enumerate(program.outputs)]
+        lines = [
+            f"void {name}_init(void *);",
+            f"void {name}_reset(void *);",
+            f"unsigned long {name}_context_size(void);",
+            f"void {name}_set_observer(void (*)(int));",
+        ]
+        if program.options.io == "caller":
+            more = "".join(f", {const}{C_TYPES[b.type.dtype]} *" for _, _, b, const in ports)
+            lines.append(f"void {name}_run(void *{more});")
+        else:
+            lines.append(f"void {name}_run(void *);")
+            lines += [f"{C_TYPES[b.type.dtype]} *{name}_{kind}_{i}(void *);" for kind, i, b, _ in ports]
+        return "\n".join(lines)

@@ -1,0 +1,236 @@
+"""The graph: immutable, typed, in A-normal form. Passes return new graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from microfold.errors import GraphError, TypeRuleError
+from microfold.ir.op import Op
+from microfold.ir.types import Array, Tensor, TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """An SSA value. Identity matters; the name is for people and need not be unique."""
+
+    name: str
+    type: TensorType
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One fused operation, applied to the running value of its node.
+
+    The running value is the operator's first operand; `operands` are the others.
+    """
+
+    op: Op
+    operands: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operator applied to values; `epilogue` steps then run over its first output."""
+
+    op: Op
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value, ...]
+    epilogue: tuple[Step, ...] = ()
+
+    @property
+    def output(self) -> Value:
+        """The only output of a single-output node."""
+        (value,) = self.outputs
+        return value
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """All values that the node reads: inputs that are there, then the epilogue's."""
+        present = tuple(value for value in self.inputs if value is not None)
+        return present + tuple(value for step in self.epilogue for value in step.operands)
+
+    def infer(self) -> tuple[TensorType, ...]:
+        """Types of the outputs by the type rules of the operator and its epilogue."""
+        types = self.op.infer_all([v.type if v is not None else None for v in self.inputs])
+        for step in self.epilogue:
+            types = (*step.op.infer_all([types[0], *(v.type for v in step.operands)]), *types[1:])
+        return types
+
+    def evaluate(self, tensors: Mapping[Value, Tensor]) -> tuple[Tensor, ...]:
+        """The node's meaning on numpy arrays."""
+        results = self.op.evaluate([tensors[v] if v is not None else None for v in self.inputs])
+        for step in self.epilogue:
+            first = step.op.evaluate([results[0], *(tensors[v] for v in step.operands)])
+            results = (*first, *results[1:])
+        return results
+
+    def macs(self) -> int:
+        return self.op.macs(*(v.type if v is not None else None for v in self.inputs))
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A value that lives from one call to the next.
+
+    Attributes:
+        value: read by nodes as the content at the start of a call.
+        initial: content before the first call and after `reset`.
+        next: content at the start of the following call; `value` itself if never assigned.
+    """
+
+    value: Value
+    initial: Array
+    next: Value
+
+
+def _no_constants() -> Mapping[Value, Array]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """One function: inputs to outputs.
+
+    Attributes:
+        nodes: in topological order.
+        constants: arrays of the values that no node produces; never written.
+        state: values that survive between calls.
+        subgraphs: bodies that control-flow operators refer to by name.
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[Value, Array] = field(default_factory=_no_constants)
+    state: tuple[State, ...] = ()
+    subgraphs: Mapping[str, Graph] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+        object.__setattr__(self, "subgraphs", MappingProxyType(dict(self.subgraphs)))
+        for array in self.constants.values():
+            array.setflags(write=False)
+
+    def producers(self) -> dict[Value, Node]:
+        """The node that produces each value."""
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    def consumers(self) -> dict[Value, list[Node]]:
+        """The nodes that read each value (graph outputs and next states are not listed)."""
+        result: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.operands:
+                result.setdefault(value, []).append(node)
+        return result
+
+    def use_counts(self) -> Counter[Value]:
+        """How often each value is read, by nodes, as a graph output or as a next state."""
+        counts: Counter[Value] = Counter(v for node in self.nodes for v in node.operands)
+        counts.update(self.outputs)
+        counts.update(state.next for state in self.state)
+        return counts
+
+    def array(self, value: Value | None) -> Array | None:
+        """The constant behind a value; None if it is absent or not constant."""
+        return self.constants.get(value) if value is not None else None
+
+    def with_nodes(
+        self,
+        nodes: Iterable[Node],
+        *,
+        constants: Mapping[Value, Array] | None = None,
+        replaced: Mapping[Value, Value] | None = None,
+    ) -> Graph:
+        """This graph with other nodes; unused constants are dropped.
+
+        Args:
+            nodes: the new nodes, in topological order.
+            constants: all constants the nodes may refer to (default: the old ones).
+            replaced: what graph outputs and next states become where their value is gone.
+        """
+        replaced = replaced or {}
+        nodes = tuple(nodes)
+        outputs = tuple(resolve(v, replaced) for v in self.outputs)
+        state = tuple(State(s.value, s.initial, resolve(s.next, replaced)) for s in self.state)
+        live = {v for node in nodes for v in node.operands} | set(outputs) | {s.next for s in state}
+        pool = self.constants if constants is None else constants
+        kept = {value: array for value, array in pool.items() if value in live}
+        return Graph(self.name, self.inputs, outputs, nodes, kept, state, self.subgraphs)
+
+
+def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
+    """Follow replacements to the end."""
+    while value in replaced:
+        value = replaced[value]
+    return value
+
+
+def rewire(node: Node, replaced: Mapping[Value, Value]) -> Node:
+    """The node reading the replacements of its operands; itself if none is replaced."""
+    if not any(value in replaced for value in node.operands):
+        return node
+    inputs = tuple(resolve(v, replaced) if v is not None else None for v in node.inputs)
+    epilogue = tuple(Step(s.op, tuple(resolve(v, replaced) for v in s.operands)) for s in node.epilogue)
+    return Node(node.op, inputs, node.outputs, epilogue)
+
+
+def make_node(
+    op: Op,
+    inputs: Sequence[Value | None],
+    names: Sequence[str],
+    epilogue: Sequence[Step] = (),
+) -> Node:
+    """A node whose outputs are typed by the type rule and carry the given names."""
+    draft = Node(op, tuple(inputs), (), tuple(epilogue))
+    outputs = tuple(Value(name, t) for name, t in zip(names, draft.infer(), strict=True))
+    return Node(op, tuple(inputs), outputs, tuple(epilogue))
+
+
+def verify(graph: Graph) -> None:
+    """Check every invariant of the IR.
+
+    Raises:
+        GraphError: lists all that is broken.
+    """
+    faults: list[str] = []
+    defined: set[Value] = set(graph.inputs) | set(graph.constants) | {s.value for s in graph.state}
+    if len(set(graph.inputs)) != len(graph.inputs):
+        faults.append("a value is an input twice")
+    for value, array in graph.constants.items():
+        _check_array(faults, f"constant {value!r}", value, array)
+    for state in graph.state:
+        _check_array(faults, f"state {state.value!r}", state.value, state.initial)
+        if state.next.type != state.value.type:
+            faults.append(f"state {state.value!r} is followed by {state.next!r} of another type")
+    for index, node in enumerate(graph.nodes):
+        where = f"node {index} ({node.op.name})"
+        faults += [f"{where} reads {v!r}, which is not defined yet" for v in node.operands if v not in defined]
+        try:
+            inferred = node.infer()
+        except TypeRuleError as error:
+            faults.append(f"{where}: {error}")
+            inferred = None
+        if inferred is not None and inferred != tuple(v.type for v in node.outputs):
+            faults.append(f"{where} yields {node.outputs}, its type rule says {inferred}")
+        faults += [f"{where} defines {v!r} again" for v in node.outputs if v in defined]
+        defined.update(node.outputs)
+    ends = (*graph.outputs, *(state.next for state in graph.state))
+    faults += [f"output {v!r} is not defined" for v in ends if v not in defined]
+    if faults:
+        raise GraphError(f"graph {graph.name!r} is not well-formed:\n" + "\n".join(f"  - {f}" for f in faults))
+    for subgraph in graph.subgraphs.values():
+        verify(subgraph)
+
+
+def _check_array(faults: list[str], what: str, value: Value, array: Array) -> None:
+    if array.shape != value.type.shape or array.dtype != np.dtype(value.type.dtype.numpy):
+        faults.append(f"{what} holds {array.dtype}{list(array.shape)}")

@@ -1,0 +1,117 @@
+"""Operators: one frozen dataclass each, with its type rule and its meaning.
+
+The fields of the dataclass are the attributes. Operands are the positional parameters of `infer` and
+`reference`, which therefore also give their names. `reference` is the only definition of what an operator
+computes; constant folding, the interpreter and every kernel test use it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, ClassVar
+
+from microfold.errors import TypeRuleError
+from microfold.ir.types import Array, Tensor, TensorType
+
+
+class Pattern(enum.IntEnum):
+    """How outputs depend on inputs; fusion reads it. The words are TVM's (`relay::OpPatternKind`)."""
+
+    ELEMENTWISE = 0
+    BROADCAST = 1
+    INJECTIVE = 2
+    REDUCTION = 3
+    OUT_ELEMENTWISE_FUSABLE = 4
+    OPAQUE = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """Base of all operators.
+
+    Class attributes:
+        name: how the text form spells it; unique.
+        pattern: see `Pattern`.
+        is_view: the output is the input's bytes under another shape: no code, no copy.
+        has_effect: must be kept and kept in order even if nothing reads its outputs.
+    """
+
+    name: ClassVar[str]
+    pattern: ClassVar[Pattern] = Pattern.OPAQUE
+    is_view: ClassVar[bool] = False
+    has_effect: ClassVar[bool] = False
+
+    def infer(self, *operands: Any) -> TensorType | tuple[TensorType, ...]:
+        """Type rule: operand types to result types.
+
+        Raises:
+            TypeRuleError: the operands do not fit; states the rule, then the values.
+        """
+        raise NotImplementedError
+
+    def reference(self, *operands: Any) -> Array | tuple[Array, ...]:
+        """The operator's meaning on `Tensor` operands, bit-exact with the named reference."""
+        raise NotImplementedError
+
+    def macs(self, *operands: Any) -> int:
+        """Multiply-accumulates of one evaluation (0 for everything that is not a product sum)."""
+        return 0
+
+    def infer_all(self, operands: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
+        """`infer` with the operand count checked and the result always a tuple."""
+        self._check_count(len(operands))
+        result = self.infer(*operands)
+        return result if isinstance(result, tuple) else (result,)
+
+    def evaluate(self, operands: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        """`reference` with results checked against `infer` and carrying their types."""
+        types = self.infer_all([operand.type if operand is not None else None for operand in operands])
+        result = self.reference(*operands)
+        arrays = result if isinstance(result, tuple) else (result,)
+        for array, expected in zip(arrays, types, strict=True):
+            if array.shape != expected.shape or array.dtype != expected.dtype.numpy:
+                raise AssertionError(
+                    f"{self.name}: reference gave {array.dtype}{array.shape}, infer says {expected}"
+                )
+        return tuple(Tensor(t, a) for t, a in zip(types, arrays, strict=True))
+
+    def _check_count(self, given: int) -> None:
+        minimum, maximum = operand_count(type(self))
+        if given < minimum or (maximum is not None and given > maximum):
+            expected = f"{minimum} or more" if maximum is None else " to ".join(
+                str(n) for n in sorted({minimum, maximum})
+            )
+            raise TypeRuleError(f"{self.name} takes {expected} operands; {given} given")
+
+
+@cache
+def operand_count(op_type: type[Op]) -> tuple[int, int | None]:
+    """Smallest and largest number of operands (None: any number), read off `infer`'s signature."""
+    parameters = list(inspect.signature(op_type.infer).parameters.values())[1:]
+    minimum = sum(
+        p.default is inspect.Parameter.empty and p.kind is not inspect.Parameter.VAR_POSITIONAL
+        for p in parameters
+    )
+    variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    return minimum, None if variadic else len(parameters)
+
+
+REGISTRY: dict[str, type[Op]] = {}
+
+
+def register(op_type: type[Op]) -> type[Op]:
+    """Class decorator: makes an operator known to the text form by its name."""
+    if op_type.name in REGISTRY:
+        raise ValueError(f"operator name {op_type.name!r} is taken by {REGISTRY[op_type.name].__name__}")
+    REGISTRY[op_type.name] = op_type
+    return op_type
+
+
+def require(condition: bool, rule: str) -> None:
+    """Raise `TypeRuleError(rule)` unless the condition holds."""
+    if not condition:
+        raise TypeRuleError(rule)

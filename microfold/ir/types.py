@@ -1,0 +1,139 @@
+"""Types of values: element type, quantisation, shape."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Shape = tuple[int, ...]
+
+
+class DType(enum.Enum):
+    """Element types. Sub-byte types are held one per byte in numpy and packed only in flash."""
+
+    BOOL = "bool"
+    INT4 = "int4"
+    INT8 = "int8"
+    UINT8 = "uint8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The numpy type that holds one element (int8 for int4)."""
+        return np.dtype("int8" if self is DType.INT4 else self.value)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in an array."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self in (DType.FLOAT16, DType.FLOAT32)
+
+    @property
+    def is_integer(self) -> bool:
+        return not self.is_float and self is not DType.BOOL
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Smallest and largest value of an integer type."""
+        if self is DType.INT4:
+            return -8, 7
+        info = np.iinfo(self.numpy)
+        return int(info.min), int(info.max)
+
+
+@dataclass(frozen=True)
+class Quant:
+    """Affine quantisation: ``real = scale * (q - zero_point)``.
+
+    Attributes:
+        scales: one scale, or one per index along `axis`; each is a float32 value.
+        zero_points: as many as scales.
+        axis: the dimension that the scales run along; None for one scale per tensor.
+    """
+
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int | None = None
+
+    @staticmethod
+    def per_tensor(scale: float, zero_point: int = 0) -> Quant:
+        return Quant((float(np.float32(scale)),), (int(zero_point),))
+
+    @property
+    def scale(self) -> float:
+        """The one scale of a per-tensor quantisation."""
+        if self.axis is not None:
+            raise ValueError("a per-channel quantisation has no single scale")
+        return self.scales[0]
+
+    @property
+    def zero_point(self) -> int:
+        """The one zero point of a per-tensor quantisation."""
+        if self.axis is not None:
+            raise ValueError("a per-channel quantisation has no single zero point")
+        return self.zero_points[0]
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """What one element means: its representation and, for quantised values, its scale."""
+
+    dtype: DType
+    quant: Quant | None = None
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Static type of a value. Shapes are fully known; a scalar has shape ``()``."""
+
+    dtype: DType
+    shape: Shape
+    quant: Quant | None = field(default=None)
+
+    @property
+    def element(self) -> ElementType:
+        return ElementType(self.dtype, self.quant)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor in RAM, one array element each."""
+        return self.size * self.dtype.itemsize
+
+    def with_shape(self, shape: Shape) -> TensorType:
+        return TensorType(self.dtype, tuple(shape), self.quant)
+
+    def with_element(self, element: ElementType) -> TensorType:
+        return TensorType(element.dtype, self.shape, element.quant)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A type together with its data: what `reference()` computes on."""
+
+    type: TensorType
+    data: Array

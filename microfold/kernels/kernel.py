@@ -1,0 +1,143 @@
+"""Kernel descriptors: what a kernel can do, what it costs, and how a node becomes a call of it.
+
+A kernel is a C function template. Everything that a template needs is computed here in Python: compile-time
+choices go into the `Function`'s specification (functions with equal specifications are emitted once), the
+numbers and packed constants of one layer into the `Call`'s parameters, which become a `const` struct in flash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from microfold.ir.graph import Graph, Node
+from microfold.ir.op import Op
+from microfold.ir.types import Array
+from microfold.options import Options
+from microfold.target import Target
+
+SpecValue = int | str | bool
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A packed constant.
+
+    Attributes:
+        label: ends its name in the generated C, e.g. ``conv1_weights``.
+        record: C struct type of one row (a helper of ``templates/simd``); empty for plain elements.
+    """
+
+    label: str
+    array: Array
+    record: str = ""
+
+
+Parameter = int | float | Constant
+
+
+@dataclass(frozen=True)
+class Function:
+    """One C function of the generated code.
+
+    Attributes:
+        template: path under ``templates/``; renders the layer struct and the function.
+        name: base of the C name, e.g. ``s8_conv2d__dsp_4x2``.
+        spec: compile-time choices, in a fixed order.
+    """
+
+    template: str
+    name: str
+    spec: tuple[tuple[str, SpecValue], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call of a function.
+
+    The C call is ``function(&layer, inputs…, outputs…, scratch)``: data inputs (see `Kernel.data_inputs`)
+    and outputs as pointers, scratch only if there is any.
+
+    Attributes:
+        parameters: fields of the layer struct, by name.
+        scratch: bytes of arena needed only during the call.
+    """
+
+    function: Function
+    parameters: Mapping[str, Parameter] = field(default_factory=dict[str, Parameter])
+    scratch: int = 0
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        return {name: p for name, p in self.parameters.items() if isinstance(p, Constant)}
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node with what a kernel may know about it at compile time."""
+
+    node: Node
+    graph: Graph
+    target: Target
+    options: Options
+
+    def array(self, index: int) -> Array | None:
+        """The constant behind input `index`; None if absent or computed."""
+        if index >= len(self.node.inputs):
+            return None
+        return self.graph.array(self.node.inputs[index])
+
+    def present(self, index: int) -> bool:
+        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+
+class Kernel:
+    """Base of all kernels.
+
+    Class attributes:
+        name: a grammar, ``<type>_<operator>__<variant>``, e.g. ``s8_conv2d__dsp_4x2``.
+        op: the operator it computes.
+        features: what the target must have.
+    """
+
+    name: ClassVar[str]
+    op: ClassVar[type[Op]]
+    features: ClassVar[frozenset[str]] = frozenset()
+
+    def supports(self, site: Site) -> str | None:
+        """None if the kernel computes this node bit for bit, else the reason why not."""
+        raise NotImplementedError
+
+    def cost(self, site: Site) -> float:
+        """Estimated instructions of one call; compared only between kernels of one node and target."""
+        raise NotImplementedError
+
+    def lower(self, site: Site) -> Call:
+        """The call, with all constants packed."""
+        raise NotImplementedError
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        """Indices of the node's inputs that the call takes as pointers, in C order.
+
+        Default: all that are there and not constant.
+        """
+        return tuple(i for i, v in enumerate(site.node.inputs) if v is not None and site.array(i) is None)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        """How the first output may lie over data input `index`.
+
+        Returns:
+            The smallest allowed ``input address - output address`` in bytes (0: in place; negative: the output
+            may start behind the input's start), or None if the two must be disjoint.
+        """
+        return None
+
+
+KERNELS: list[Kernel] = []
+
+
+def register(kernel: type[Kernel]) -> type[Kernel]:
+    """Class decorator: adds the kernel to the one list that selection, tests and benchmarks read."""
+    KERNELS.append(kernel())
+    return kernel

@@ -1,0 +1,128 @@
+"""Fixed-point arithmetic of the reference kernels, in numpy.
+
+The named reference is TensorFlow Lite for Microcontrollers' reference kernels, built with two roundings
+(`TFLITE_SINGLE_ROUNDING` undefined). Formulas follow gemmlowp's fixed-point scheme as its documentation
+describes it (https://github.com/google/gemmlowp/blob/master/doc/quantization.md).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from microfold.ir.types import Array, DType, ElementType
+
+Int32Array = NDArray[np.int32]
+
+
+class Multiplier(NamedTuple):
+    """A real multiplier as ``mantissa * 2**(shift - 31)``; mantissa is 0 or in [2^30, 2^31)."""
+
+    mantissa: int
+    shift: int
+
+
+def quantize_multiplier(real: float) -> Multiplier:
+    """The multiplier nearest to a non-negative real (computed in double, rounded half away from zero).
+
+    Exponents below -31 give zero. Exponents above 30 saturate.
+    """
+    if real == 0.0:
+        return Multiplier(0, 0)
+    fraction, shift = math.frexp(real)
+    mantissa = round_half_away(fraction * (1 << 31))
+    if mantissa == 1 << 31:
+        mantissa //= 2
+        shift += 1
+    if shift < -31:
+        return Multiplier(0, 0)
+    if shift > 30:
+        return Multiplier((1 << 31) - 1, 30)
+    return Multiplier(mantissa, shift)
+
+
+def round_half_away(real: float) -> int:
+    """Nearest integer, ties away from zero (C's `round`)."""
+    whole = int(real)
+    return whole + (int(math.copysign(1, real)) if abs(real - whole) >= 0.5 else 0)
+
+
+def round_half_away_array(real: Array) -> Array:
+    """`round_half_away` of each element, in the array's own floating-point type."""
+    whole = np.trunc(real)
+    return np.where(np.abs(real - whole) >= 0.5, whole + np.sign(real), whole)
+
+
+def saturating_rounding_doubling_high_mul(a: Array, b: Array | int) -> Int32Array:
+    """High half of ``2*a*b`` with rounding; ties go up in magnitude for positive products.
+
+    ``(a*b + (a*b >= 0 ? 2^30 : 1 - 2^30)) / 2^31``, the division truncating; saturates for
+    ``a == b == -2^31``.
+    """
+    product = np.asarray(a, np.int64) * np.asarray(b, np.int64)
+    nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
+    # Truncating division: shift the magnitude.
+    magnitude = np.abs(nudged) >> 31
+    high = np.where(nudged < 0, -magnitude, magnitude)
+    return np.minimum(high, (1 << 31) - 1).astype(np.int32)
+
+
+def rounding_divide_by_pot(x: Array, exponent: Array | int) -> Int32Array:
+    """``x / 2^exponent`` rounded to nearest, ties away from zero; exponent in [0, 31]."""
+    x = np.asarray(x, np.int64)
+    exponent = np.asarray(exponent, np.int64)
+    mask = (np.int64(1) << exponent) - 1
+    remainder = x & mask
+    threshold = (mask >> 1) + (x < 0)
+    return ((x >> exponent) + (remainder > threshold)).astype(np.int32)
+
+
+def multiply_by_quantized_multiplier(x: Array, mantissa: Array | int, shift: Array | int) -> Int32Array:
+    """``x * mantissa * 2^(shift - 31)`` as the reference computes it: two roundings, int32 left shift.
+
+    `mantissa` and `shift` broadcast against `x` (one per channel in the last axis, say).
+    """
+    shift = np.asarray(shift, np.int64)
+    left = np.maximum(shift, 0)
+    right = np.maximum(-shift, 0)
+    shifted = (np.asarray(x, np.int64) << left).astype(np.int32)
+    return rounding_divide_by_pot(saturating_rounding_doubling_high_mul(shifted, mantissa), right)
+
+
+def multiply_int64_by_quantized_multiplier(x: Array, mantissa: Array | int, shift: Array | int) -> Int32Array:
+    """The reference's 64-bit form, used for int16 activations with 64-bit accumulators.
+
+    The mantissa is reduced to 16 bits, ``(mantissa + 2^15) >> 16`` (saturating at 0x7fff), and the product is
+    rounded once: ``(x * reduced + 2^(14 - shift)) >> (15 - shift)``.
+    """
+    mantissa = np.asarray(mantissa, np.int64)
+    reduced = np.where(mantissa < 0x7FFF0000, (mantissa + (1 << 15)) >> 16, 0x7FFF)
+    total = 15 - np.asarray(shift, np.int64)
+    product = np.asarray(x, np.int64) * reduced + (np.int64(1) << (total - 1))
+    return (product >> total).astype(np.int32)
+
+
+def quantize(real: float, element: ElementType) -> int:
+    """The integer that stands for a real, clamped to the type's range (float32 arithmetic as in C)."""
+    assert element.quant is not None
+    low, high = element.dtype.range
+    scaled = np.float32(real) / np.float32(element.quant.scale)
+    return min(max(element.quant.zero_point + round_half_away(float(scaled)), low), high)
+
+
+def clamp(x: Array, low: int, high: int, dtype: DType) -> Array:
+    """Clamp and narrow."""
+    return np.clip(x, low, high).astype(dtype.numpy)
+
+
+def requantize(
+    x: Array, zero_point: int, multiplier: tuple[Array | int, Array | int], out: ElementType
+) -> Array:
+    """``(x - zero_point) * multiplier`` in the integers of `out`, clamped to its range."""
+    assert out.quant is not None
+    centred = np.asarray(x, np.int64) - zero_point
+    scaled = multiply_by_quantized_multiplier(centred, *multiplier).astype(np.int64)
+    return clamp(scaled + out.quant.zero_point, *out.dtype.range, out.dtype)

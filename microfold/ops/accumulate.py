@@ -1,0 +1,75 @@
+"""What conv2d, depthwise_conv2d and fully_connected share: accumulator types and requantisation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold import numerics
+from microfold.ir.op import require
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+
+# Activation and filter types that have a meaning, and the type of the bias that goes with them.
+BIAS_DTYPES: dict[tuple[DType, DType], tuple[DType, ...]] = {
+    (DType.FLOAT32, DType.FLOAT32): (DType.FLOAT32,),
+    (DType.INT8, DType.INT8): (DType.INT32,),
+    (DType.INT16, DType.INT8): (DType.INT64, DType.INT32),
+}
+
+
+def check_accumulation(
+    op: str, x: TensorType, weights: TensorType, bias: TensorType | None, channels: int, out: ElementType
+) -> None:
+    """The type rule that all product-sum operators share.
+
+    Raises:
+        TypeRuleError: element types do not go together, or a quantisation is missing.
+    """
+    key = (x.dtype, weights.dtype)
+    require(
+        key in BIAS_DTYPES,
+        f"{op}: activations {x.dtype.value} with weights {weights.dtype.value} are not supported",
+    )
+    require(out.dtype is x.dtype, f"{op}: the output must be {x.dtype.value}; it is {out.dtype.value}")
+    if bias is not None:
+        allowed = " or ".join(dtype.value for dtype in BIAS_DTYPES[key])
+        require(
+            bias.dtype in BIAS_DTYPES[key] and bias.shape == (channels,),
+            f"{op}: the bias must be {allowed} [{channels}]; it is {bias}",
+        )
+    if x.dtype.is_float:
+        return
+    for what, quant in (("input", x.quant), ("output", out.quant)):
+        require(quant is not None and quant.axis is None, f"{op}: the {what} must have one scale per tensor")
+    require(weights.quant is not None, f"{op}: the weights must be quantised")
+    assert x.quant is not None
+    require(x.dtype is not DType.INT16 or x.quant.zero_point == 0, f"{op}: int16 zero points must be 0")
+
+
+def output_multipliers(x: Quant, weights: Quant, out: Quant, channels: int) -> tuple[Array, Array]:
+    """Mantissas and shifts, int32 [channels]: effective scale ``in * weights[c] / out`` in double."""
+    scales = weights.scales if weights.axis is not None else weights.scales * channels
+    pairs = [numerics.quantize_multiplier(x.scale * s / out.scale) for s in scales]
+    mantissas, shifts = zip(*pairs, strict=True)
+    return np.array(mantissas, np.int32), np.array(shifts, np.int32)
+
+
+def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType) -> Array:
+    """Accumulators [..., channels] to the output's integers."""
+    assert out.quant is not None
+    if out.dtype is DType.INT16:
+        scaled = numerics.multiply_int64_by_quantized_multiplier(acc, mantissas, shifts)
+    else:
+        wrapped = np.asarray(acc, np.int64).astype(np.int32)
+        scaled = numerics.multiply_by_quantized_multiplier(wrapped, mantissas, shifts)
+    return numerics.clamp(scaled.astype(np.int64) + out.quant.zero_point, *out.dtype.range, out.dtype)
+
+
+def centred(x: Tensor) -> Array:
+    """Integers minus zero point, as float64: products and sums below 2^53 are exact, and fast."""
+    zero_point = x.type.quant.zero_points[0] if x.type.quant is not None else 0
+    return x.data.astype(np.float64) - zero_point
+
+
+def exact_int(acc: Array) -> Array:
+    """Back to int64 from a float64 that holds exact integers."""
+    return np.rint(acc).astype(np.int64)

@@ -1,0 +1,48 @@
+"""The type rule that elementwise operators of two values share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.op import require
+from microfold.ir.types import DType, ElementType, TensorType
+
+
+def broadcast_shape(op: str, *operands: TensorType) -> tuple[int, ...]:
+    """The shape that all operands broadcast to.
+
+    Raises:
+        TypeRuleError: they do not broadcast.
+    """
+    try:
+        return tuple(np.broadcast_shapes(*(operand.shape for operand in operands)))
+    except ValueError:
+        shapes = " and ".join(str(list(operand.shape)) for operand in operands)
+        require(False, f"{op}: the shapes {shapes} do not broadcast")
+        raise
+
+
+def check_binary(op: str, first: TensorType, second: TensorType, out: ElementType) -> TensorType:
+    """Equal element types; int8 and int16 quantised per tensor; plain int32 and floats unquantised."""
+    shape = broadcast_shape(op, first, second)
+    require(
+        first.dtype is second.dtype is out.dtype,
+        f"{op}: operands and result must have one element type; they are {first.dtype.value}, "
+        f"{second.dtype.value} and {out.dtype.value}",
+    )
+    supported = (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32)
+    require(first.dtype in supported, f"{op}: {first.dtype.value} is not supported")
+    if first.dtype in (DType.INT8, DType.INT16):
+        for quant in (first.quant, second.quant, out.quant):
+            require(quant is not None and quant.axis is None, f"{op}: all values must have one scale per tensor")
+    return TensorType(out.dtype, shape, out.quant)
+
+
+def check_alike(op: str, first: TensorType, second: TensorType) -> TensorType:
+    """Equal element types, quantisation included, which the result has too."""
+    shape = broadcast_shape(op, first, second)
+    require(
+        first.element == second.element,
+        f"{op}: operands must have one element type and quantisation; they have {first.element} and {second.element}",
+    )
+    return first.with_shape(shape)

@@ -1,0 +1,39 @@
+"""Conversion of element types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, DType, Tensor, TensorType
+
+
+@register
+@dataclass(frozen=True)
+class Cast(Op):
+    """The same numbers in another type, without regard to quantisation.
+
+    Floats are truncated towards zero; integers wrap; bool is ``x != 0``. A float beyond the integer's range
+    saturates (C leaves it undefined).
+    """
+
+    name: ClassVar[str] = "cast"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    dtype: DType
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(DType.INT4 not in (x.dtype, self.dtype), "cast: int4 is not supported")
+        return TensorType(self.dtype, x.shape)
+
+    def reference(self, x: Tensor) -> Array:
+        if not x.type.dtype.is_float or not self.dtype.is_integer:
+            with np.errstate(over="ignore"):
+                return x.data.astype(self.dtype.numpy)
+        low, high = self.dtype.range
+        whole = np.nan_to_num(np.trunc(x.data.astype(np.float64)), nan=0.0)
+        inside = np.clip(whole, low, np.nextafter(float(high) + 1, 0)).astype(np.int64)
+        return np.clip(inside, low, high).astype(self.dtype.numpy)

@@ -1,0 +1,74 @@
+"""Two-dimensional convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, ElementType, Tensor, TensorType
+from microfold.ops import accumulate
+from microfold.ops.window import Padding, Pair, Window
+
+
+@register
+@dataclass(frozen=True)
+class Conv2D(Op):
+    """Convolution of an NHWC image with OHWI filters.
+
+    ``filter`` is [OC, KH, KW, IC / groups]: fewer input channels than the image has means grouped
+    convolution. Quantised filters are symmetric (zero point 0), per tensor or per output channel (axis 0).
+    """
+
+    name: ClassVar[str] = "conv2d"
+    pattern: ClassVar[Pattern] = Pattern.OUT_ELEMENTWISE_FUSABLE
+
+    strides: Pair
+    dilations: Pair
+    padding: Padding
+    out: ElementType
+
+    def window(self, weights: TensorType) -> Window:
+        return Window((weights.shape[1], weights.shape[2]), self.strides, self.dilations, self.padding)
+
+    def infer(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> TensorType:
+        require(x.rank == 4, f"conv2d: the input must be NHWC (rank 4); it is {x}")
+        require(weights.rank == 4, f"conv2d: the filter must be OHWI (rank 4); it is {weights}")
+        batch, height, width, channels = x.shape
+        filters, _, _, depth = weights.shape
+        require(
+            depth > 0 and channels % depth == 0 and filters % (channels // depth) == 0,
+            f"conv2d: the filter's input channels must divide the image's {channels} into groups that divide "
+            f"its {filters} filters; they are {depth}",
+        )
+        accumulate.check_accumulation("conv2d", x, weights, bias, filters, self.out)
+        if weights.quant is not None:
+            require(not any(weights.quant.zero_points), "conv2d: filter zero points must be 0")
+            require(weights.quant.axis in (None, 0), "conv2d: filter scales must run along axis 0")
+        rows, columns = self.window(weights).output_size(height, width)
+        return TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
+
+    def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
+        window = self.window(weights.type)
+        filters, kernel_height, kernel_width, depth = weights.type.shape
+        groups = x.type.shape[3] // depth
+        floating = x.type.dtype.is_float
+        image = x.data if floating else accumulate.centred(x)
+        patches = window.patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
+        batch, rows, columns = patches.shape[:3]
+        size = depth * kernel_height * kernel_width
+        matrix = patches.reshape(batch * rows * columns, groups, size)
+        kernel = weights.data.transpose(0, 3, 1, 2).reshape(groups, filters // groups, size).astype(image.dtype)
+        acc = np.einsum("pgk,gok->pgo", matrix, kernel, optimize=True) if groups > 1 else matrix[:, 0] @ kernel[0].T
+        acc = acc.reshape(batch, rows, columns, filters)
+        if floating:
+            return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
+        acc = accumulate.exact_int(acc) + (bias.data if bias is not None else 0)
+        assert x.type.quant is not None and weights.type.quant is not None and self.out.quant is not None
+        multipliers = accumulate.output_multipliers(x.type.quant, weights.type.quant, self.out.quant, filters)
+        return accumulate.requantize(acc, *multipliers, self.out)
+
+    def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
+        return self.infer(x, weights, bias).size * (weights.size // weights.shape[0])

@@ -1,0 +1,72 @@
+"""Depthwise two-dimensional convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, ElementType, Tensor, TensorType
+from microfold.ops import accumulate
+from microfold.ops.window import Padding, Pair, Window
+
+
+@register
+@dataclass(frozen=True)
+class DepthwiseConv2D(Op):
+    """Each input channel convolved with its own filters.
+
+    ``filter`` is [1, KH, KW, IC * multiplier]; output channel ``c * multiplier + m`` reads input channel
+    ``c``. Quantised filters are symmetric, per tensor or per output channel (axis 3).
+    """
+
+    name: ClassVar[str] = "depthwise_conv2d"
+    pattern: ClassVar[Pattern] = Pattern.OUT_ELEMENTWISE_FUSABLE
+
+    strides: Pair
+    dilations: Pair
+    padding: Padding
+    out: ElementType
+
+    def window(self, weights: TensorType) -> Window:
+        return Window((weights.shape[1], weights.shape[2]), self.strides, self.dilations, self.padding)
+
+    def infer(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> TensorType:
+        require(x.rank == 4, f"depthwise_conv2d: the input must be NHWC (rank 4); it is {x}")
+        require(
+            weights.rank == 4 and weights.shape[0] == 1,
+            f"depthwise_conv2d: the filter must be [1, KH, KW, channels]; it is {weights}",
+        )
+        batch, height, width, channels = x.shape
+        filters = weights.shape[3]
+        require(
+            channels > 0 and filters % channels == 0,
+            f"depthwise_conv2d: output channels must be a multiple of the {channels} inputs; they are {filters}",
+        )
+        accumulate.check_accumulation("depthwise_conv2d", x, weights, bias, filters, self.out)
+        if weights.quant is not None:
+            require(not any(weights.quant.zero_points), "depthwise_conv2d: filter zero points must be 0")
+            require(weights.quant.axis in (None, 3), "depthwise_conv2d: filter scales must run along axis 3")
+        rows, columns = self.window(weights).output_size(height, width)
+        return TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
+
+    def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
+        floating = x.type.dtype.is_float
+        image = x.data if floating else accumulate.centred(x)
+        patches = self.window(weights.type).patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
+        batch, rows, columns, channels = patches.shape[:4]
+        filters = weights.type.shape[3]
+        kernel = weights.data[0].reshape(*weights.type.shape[1:3], channels, filters // channels)
+        acc = np.einsum("nyxchw,hwcm->nyxcm", patches, kernel.astype(image.dtype), optimize=True)
+        acc = acc.reshape(batch, rows, columns, filters)
+        if floating:
+            return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
+        acc = accumulate.exact_int(acc) + (bias.data if bias is not None else 0)
+        assert x.type.quant is not None and weights.type.quant is not None and self.out.quant is not None
+        multipliers = accumulate.output_multipliers(x.type.quant, weights.type.quant, self.out.quant, filters)
+        return accumulate.requantize(acc, *multipliers, self.out)
+
+    def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
+        return self.infer(x, weights, bias).size * weights.shape[1] * weights.shape[2]

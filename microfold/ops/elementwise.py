@@ -1,0 +1,39 @@
+"""The type rule that elementwise operators of one value share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from microfold.ir.op import require
+from microfold.ir.types import DType, ElementType, TensorType
+
+QUANTIZED = (DType.INT8, DType.INT16)
+
+
+def require_per_tensor(op: str, **elements: ElementType | TensorType) -> None:
+    """All must be quantised with one scale; int16 symmetrically."""
+    for what, element in elements.items():
+        quant = element.quant
+        require(
+            quant is not None and quant.axis is None,
+            f"{op}: the {what} must be quantised with one scale per tensor; its quantisation is {quant}",
+        )
+        assert quant is not None
+        require(
+            element.dtype is not DType.INT16 or quant.zero_point == 0,
+            f"{op}: an int16 {what} must have zero point 0; it is {quant.zero_points[0]}",
+        )
+
+
+def check_unary(
+    op: str, x: TensorType, out: ElementType, dtypes: Sequence[DType] = (*QUANTIZED, DType.FLOAT32)
+) -> TensorType:
+    """Equal element types, one of `dtypes`; int8 and int16 quantised per tensor."""
+    require(x.dtype is out.dtype, f"{op}: input and result must have one type; they are {x.dtype.value} and {out.dtype.value}")
+    require(
+        x.dtype in dtypes,
+        f"{op}: {x.dtype.value} is not supported; {', '.join(dtype.value for dtype in dtypes)} are",
+    )
+    if x.dtype in QUANTIZED:
+        require_per_tensor(op, input=x, output=out)
+    return x.with_element(out)

@@ -1,0 +1,64 @@
+"""Fully connected layer (matrix times constant or variable weights)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold import numerics
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.ops import accumulate
+
+
+@register
+@dataclass(frozen=True)
+class FullyConnected(Op):
+    """``x [N, K]`` times ``weights [M, K]`` transposed, plus ``bias [M]``, gives [N, M].
+
+    Quantised weights: per tensor (any zero point) or symmetric per output channel (axis 0).
+    """
+
+    name: ClassVar[str] = "fully_connected"
+    pattern: ClassVar[Pattern] = Pattern.OUT_ELEMENTWISE_FUSABLE
+
+    out: ElementType
+
+    def infer(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> TensorType:
+        require(
+            x.rank == 2 and weights.rank == 2 and x.shape[1] == weights.shape[1],
+            f"fully_connected: needs an input [N, K] and weights [M, K]; they are {x} and {weights}",
+        )
+        accumulate.check_accumulation("fully_connected", x, weights, bias, weights.shape[0], self.out)
+        if weights.quant is not None and weights.quant.axis is not None:
+            require(weights.quant.axis == 0, "fully_connected: weight scales must run along axis 0")
+            require(not any(weights.quant.zero_points), "fully_connected: per-channel zero points must be 0")
+        return TensorType(self.out.dtype, (x.shape[0], weights.shape[0]), self.out.quant)
+
+    def multipliers(self, x: Quant, weights: Quant, channels: int) -> tuple[Array, Array]:
+        """Mantissas and shifts, int32 [channels].
+
+        Per tensor, the reference multiplies the input and weight scales in float32 before it goes to double
+        (unlike the convolutions).
+        """
+        assert self.out.quant is not None
+        if weights.axis is not None:
+            return accumulate.output_multipliers(x, weights, self.out.quant, channels)
+        product = float(np.float32(x.scale) * np.float32(weights.scale))
+        mantissa, shift = numerics.quantize_multiplier(product / self.out.quant.scale)
+        return np.full(channels, mantissa, np.int32), np.full(channels, shift, np.int32)
+
+    def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
+        if x.type.dtype.is_float:
+            acc = x.data @ weights.data.T
+            return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
+        acc = accumulate.exact_int(accumulate.centred(x) @ accumulate.centred(weights).T)
+        acc = acc + (bias.data if bias is not None else 0)
+        assert x.type.quant is not None and weights.type.quant is not None
+        multipliers = self.multipliers(x.type.quant, weights.type.quant, weights.type.shape[0])
+        return accumulate.requantize(acc, *multipliers, self.out)
+
+    def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
+        return x.shape[0] * weights.size

@@ -1,0 +1,66 @@
+"""Tables: of int8 functions, and the reference's interpolated ones for int16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from microfold.ir.op import Op
+from microfold.ir.types import Array, ElementType, Tensor, TensorType
+from microfold.numerics import round_half_away_array
+
+
+def table(op: Op, element: ElementType) -> Array:
+    """The whole elementwise operator on an 8-bit type: result for each input, lowest input first; [256]."""
+    low, high = element.dtype.range
+    inputs = np.arange(low, high + 1).astype(element.dtype.numpy)
+    (result,) = op.evaluate([Tensor(TensorType(element.dtype, inputs.shape, element.quant), inputs)])
+    return result.data
+
+
+def int8_table(function: Callable[[Array], Array], x: ElementType, out: ElementType) -> Array:
+    """The reference's table of a real function: float32 arithmetic; lowest input first; [256]."""
+    assert x.quant is not None and out.quant is not None
+    low, high = x.dtype.range
+    real = np.float32(x.quant.scale) * (np.arange(low, high + 1) - x.quant.zero_point).astype(np.float32)
+    inverse = np.float32(1) / np.float32(out.quant.scale)
+    with np.errstate(all="ignore"):
+        scaled = round_half_away_array(function(real).astype(np.float32) * inverse)
+        limited = np.clip(np.nan_to_num(scaled + np.float32(out.quant.zero_point), nan=0.0), *out.dtype.range)
+    return limited.astype(out.dtype.numpy)
+
+
+def int16_table(
+    function: Callable[[Array], Array], input_range: tuple[float, float], output_range: tuple[float, float]
+) -> Array:
+    """The reference's table of a real function for int16 lookups with interpolation: int16 [513].
+
+    Samples are moved by half the interpolation error in the middle of their interval. The arithmetic is in the
+    type of the ranges' elements (numpy float32 or float64).
+    """
+    start, end = input_range
+    kind = type(start)
+    step = (end - start) / kind(512)
+    scale = kind(65536) / (output_range[1] - output_range[0])
+    positions = np.arange(512).astype(kind)
+    left = function(start + positions * step) * scale
+    middle = round_half_away_array(function(start + positions * step + step / kind(2)) * scale)
+    right = function(start + (positions + kind(1)) * step) * scale
+    sample = round_half_away_array(left)
+    error = round_half_away_array((right + sample) / kind(2)) - middle
+    body = sample - round_half_away_array(error / kind(2))
+    last = round_half_away_array(function(np.asarray([end], kind)) * scale)
+    return np.clip(np.concatenate([body, last]), -32768, 32767).astype(np.int16)
+
+
+def int16_lookup(x: Array, table: Array) -> Array:
+    """Interpolated look-up of int16 values in a table of 513 entries, int16."""
+    wide = np.asarray(x, np.int32)
+    index = 256 + (wide >> 7)
+    base = table[index].astype(np.int32)
+    # The difference of neighbours is kept in 16 bits.
+    slope = (table[index + 1].astype(np.int32) - base).astype(np.int16).astype(np.int32)
+    return (base + ((slope * (wide & 0x7F) + 64) >> 7)).astype(np.int16)
+
+

@@ -1,0 +1,88 @@
+"""Mean and sum over axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold import numerics
+from microfold.ir.op import Op, Pattern, register
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.numerics import Multiplier
+from microfold.ops.elementwise import QUANTIZED, require_per_tensor
+from microfold.ops.reduce import check_reduction
+
+
+@dataclass(frozen=True)
+class _SumOrMean(Op):
+    pattern: ClassVar[Pattern] = Pattern.REDUCTION
+
+    axes: tuple[int, ...]
+    keep_dims: bool
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        shape = check_reduction(self.name, x, self.axes, self.keep_dims, self.out.dtype)
+        if x.dtype in QUANTIZED:
+            require_per_tensor(self.name, input=x, output=self.out)
+        return TensorType(self.out.dtype, shape, self.out.quant)
+
+    def count(self, x: TensorType) -> int:
+        """How many elements each result sums."""
+        return math.prod(x.shape[axis] for axis in self.axes)
+
+    def multiplier(self, x: Quant, count: int) -> Multiplier:
+        """What the sum of `count` centred elements is multiplied by."""
+        assert self.out.quant is not None
+        return numerics.quantize_multiplier(x.scale / self.out.quant.scale)
+
+    def sum(self, x: Tensor) -> Array:
+        return x.data.sum(axis=self.axes, keepdims=self.keep_dims, dtype=np.int64)
+
+    def quantized(self, x: Tensor) -> Array:
+        count = self.count(x.type)
+        assert x.type.quant is not None
+        # 32 bits, as in the reference.
+        total = self.sum(x).astype(np.int32).astype(np.int64) - x.type.quant.zero_point * count
+        return numerics.requantize(total, 0, self.multiplier(x.type.quant, count), self.out)
+
+
+@register
+@dataclass(frozen=True)
+class Mean(_SumOrMean):
+    """Mean over axes.
+
+    Integers: the sum, less the zero points, times one multiplier, see `multiplier`.
+    """
+
+    name: ClassVar[str] = "mean"
+
+    def multiplier(self, x: Quant, count: int) -> Multiplier:
+        """``scale_in / scale_out / count``: the reference divides the mantissa, shifted left as far as it goes."""
+        mantissa, shift = super().multiplier(x, count)
+        left = min(count.bit_length() - 1, 32, 31 + shift)
+        return Multiplier((mantissa << left) // count, shift - left)
+
+    def reference(self, x: Tensor) -> Array:
+        if not x.type.dtype.is_float:
+            return self.quantized(x)
+        total = x.data.sum(axis=self.axes, keepdims=self.keep_dims, dtype=np.float32)
+        return np.asarray(total / np.float32(self.count(x.type)), np.float32)
+
+
+@register
+@dataclass(frozen=True)
+class Sum(_SumOrMean):
+    """Sum over axes."""
+
+    name: ClassVar[str] = "sum"
+
+    def reference(self, x: Tensor) -> Array:
+        if x.type.dtype in QUANTIZED:
+            return self.quantized(x)
+        return np.asarray(
+            x.data.sum(axis=self.axes, keepdims=self.keep_dims, dtype=x.data.dtype), x.data.dtype
+        )

@@ -1,0 +1,27 @@
+"""Elementwise minimum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register
+from microfold.ir.types import Array, Tensor, TensorType
+from microfold.ops.broadcast import check_alike
+
+
+@register
+@dataclass(frozen=True)
+class Minimum(Op):
+    """Smaller of two values of one element type, broadcast as numpy does."""
+
+    name: ClassVar[str] = "minimum"
+    pattern: ClassVar[Pattern] = Pattern.BROADCAST
+
+    def infer(self, first: TensorType, second: TensorType) -> TensorType:
+        return check_alike("minimum", first, second)
+
+    def reference(self, first: Tensor, second: Tensor) -> Array:
+        return np.minimum(first.data, second.data)

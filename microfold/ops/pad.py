@@ -1,0 +1,45 @@
+"""Padding with a constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, Tensor, TensorType
+from microfold.ops.window import Pair
+
+
+@register
+@dataclass(frozen=True)
+class Pad(Op):
+    """Elements around each axis, all equal to `fill`.
+
+    Attributes:
+        padding: (before, after) per axis.
+        fill: in the value's own representation (the zero point stands for real zero).
+    """
+
+    name: ClassVar[str] = "pad"
+    pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+
+    padding: tuple[Pair, ...]
+    fill: float
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(
+            len(self.padding) == x.rank and all(min(pair) >= 0 for pair in self.padding),
+            f"pad: needs two non-negative numbers for each of {x.rank} axes; they are {self.padding}",
+        )
+        if not x.dtype.is_float:
+            low, high = x.dtype.range
+            require(
+                low <= self.fill <= high and float(self.fill).is_integer(),
+                f"pad: the fill must be an integer in [{low}, {high}]; it is {self.fill}",
+            )
+        return x.with_shape(tuple(n + sum(pair) for n, pair in zip(x.shape, self.padding, strict=True)))
+
+    def reference(self, x: Tensor) -> Array:
+        return np.pad(x.data, self.padding, constant_values=x.data.dtype.type(self.fill))

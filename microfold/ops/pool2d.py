@@ -1,0 +1,73 @@
+"""Average and maximum pooling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.ops.window import Padding, Pair, Window
+
+
+@dataclass(frozen=True)
+class _Pool2D(Op):
+    pattern: ClassVar[Pattern] = Pattern.OUT_ELEMENTWISE_FUSABLE
+
+    size: Pair
+    strides: Pair
+    padding: Padding
+
+    @property
+    def window(self) -> Window:
+        return Window(self.size, self.strides, (1, 1), self.padding)
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(x.rank == 4, f"{self.name}: the input must be NHWC (rank 4); it is {x}")
+        require(
+            x.dtype in (DType.INT8, DType.INT16, DType.FLOAT32),
+            f"{self.name}: {x.dtype.value} is not supported",
+        )
+        for (before, after), size in zip(self.padding, self.size, strict=True):
+            require(
+                before < size and after < size,
+                f"{self.name}: padding must be smaller than the window {self.size}; it is {self.padding}",
+            )
+        rows, columns = self.window.output_size(x.shape[1], x.shape[2])
+        return x.with_shape((x.shape[0], rows, columns, x.shape[3]))
+
+
+@register
+@dataclass(frozen=True)
+class AveragePool2D(_Pool2D):
+    """Mean over the part of each window that lies inside the image (NHWC).
+
+    Integers: the sum is divided by the count, rounding half away from zero, in the input's quantisation.
+    """
+
+    name: ClassVar[str] = "average_pool2d"
+
+    def reference(self, x: Tensor) -> Array:
+        wide = x.data.astype(np.float32 if x.type.dtype.is_float else np.int64)
+        total = self.window.patches(wide, fill=0).sum(axis=(4, 5), dtype=wide.dtype)
+        inside = np.ones((1, *x.type.shape[1:3], 1), wide.dtype)
+        count = self.window.patches(inside, fill=0).sum(axis=(4, 5))
+        if x.type.dtype.is_float:
+            return (total / count).astype(np.float32)
+        half = count // 2
+        magnitude = (np.abs(total) + half) // count
+        return (np.sign(total) * magnitude).astype(x.data.dtype)
+
+
+@register
+@dataclass(frozen=True)
+class MaxPool2D(_Pool2D):
+    """Largest element of each window (NHWC); padding never wins."""
+
+    name: ClassVar[str] = "max_pool2d"
+
+    def reference(self, x: Tensor) -> Array:
+        lowest = -np.inf if x.type.dtype.is_float else x.type.dtype.range[0]
+        return self.window.patches(x.data, fill=lowest).max(axis=(4, 5)).astype(x.data.dtype)

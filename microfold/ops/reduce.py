@@ -1,0 +1,81 @@
+"""Reductions that keep the quantisation: maximum, minimum, product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
+
+_DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
+
+
+def check_reduction(op: str, x: TensorType, axes: tuple[int, ...], keep_dims: bool, out: DType) -> Shape:
+    """The type rule that reductions share: distinct axes in range, sorted; no empty ones.
+
+    Returns:
+        The result's shape.
+    """
+    require(
+        tuple(sorted(set(axes))) == axes and all(0 <= axis < x.rank for axis in axes),
+        f"{op}: axes must be distinct, sorted and in [0, {x.rank}); they are {list(axes)}",
+    )
+    require(x.size > 0, f"{op}: {x} has no elements")
+    require(
+        x.dtype in _DTYPES and out is x.dtype,
+        f"{op}: {x.dtype.value} to {out.value} is not supported",
+    )
+    if keep_dims:
+        return tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    return tuple(n for axis, n in enumerate(x.shape) if axis not in axes)
+
+
+@dataclass(frozen=True)
+class _Reduce(Op):
+    pattern: ClassVar[Pattern] = Pattern.REDUCTION
+
+    axes: tuple[int, ...]
+    keep_dims: bool
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x.with_shape(check_reduction(self.name, x, self.axes, self.keep_dims, x.dtype))
+
+
+@register
+@dataclass(frozen=True)
+class ReduceMax(_Reduce):
+    """Largest element over axes."""
+
+    name: ClassVar[str] = "reduce_max"
+
+    def reference(self, x: Tensor) -> Array:
+        return np.asarray(x.data.max(axis=self.axes, keepdims=self.keep_dims))
+
+
+@register
+@dataclass(frozen=True)
+class ReduceMin(_Reduce):
+    """Smallest element over axes."""
+
+    name: ClassVar[str] = "reduce_min"
+
+    def reference(self, x: Tensor) -> Array:
+        return np.asarray(x.data.min(axis=self.axes, keepdims=self.keep_dims))
+
+
+@register
+@dataclass(frozen=True)
+class ReduceProd(_Reduce):
+    """Product over axes, of unquantised values."""
+
+    name: ClassVar[str] = "reduce_prod"
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(x.quant is None, "reduce_prod: quantised values are not supported")
+        return super().infer(x)
+
+    def reference(self, x: Tensor) -> Array:
+        return np.asarray(x.data.prod(axis=self.axes, keepdims=self.keep_dims, dtype=x.data.dtype))

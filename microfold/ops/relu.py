@@ -1,0 +1,54 @@
+"""Stand-alone RELU, RELU6 and RELU_N1_TO_1 that also change the quantisation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold import numerics
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.numerics import Multiplier
+from microfold.ops.elementwise import QUANTIZED, check_unary
+
+
+@register
+@dataclass(frozen=True)
+class Relu(Op):
+    """Requantise, then clamp to real bounds (infinite where open) in the output's quantisation.
+
+    Where both quantisations are equal, and for floating point, this is `Clip`.
+    """
+
+    name: ClassVar[str] = "relu"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    minimum: float
+    maximum: float
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(self.minimum <= self.maximum, f"relu: {self.minimum} must not exceed {self.maximum}")
+        return check_unary("relu", x, self.out, QUANTIZED)
+
+    def multiplier(self, x: Quant) -> Multiplier:
+        """``scale_in / scale_out``: a float32 quotient."""
+        assert self.out.quant is not None
+        return numerics.quantize_multiplier(float(np.float32(x.scale) / np.float32(self.out.quant.scale)))
+
+    def bounds(self) -> tuple[int, int]:
+        """The bounds in the output's integers."""
+        low, high = self.out.dtype.range
+        if math.isfinite(self.minimum):
+            low = numerics.quantize(self.minimum, self.out)
+        if math.isfinite(self.maximum):
+            high = numerics.quantize(self.maximum, self.out)
+        return low, high
+
+    def reference(self, x: Tensor) -> Array:
+        assert x.type.quant is not None
+        result = numerics.requantize(x.data, x.type.quant.zero_point, self.multiplier(x.type.quant), self.out)
+        return numerics.clamp(result, *self.bounds(), self.out.dtype)

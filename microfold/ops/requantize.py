@@ -1,0 +1,47 @@
+"""Change of quantisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from microfold import numerics
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.numerics import Multiplier
+from microfold.ops.elementwise import require_per_tensor
+
+_DTYPES = {
+    DType.INT8: (DType.INT8, DType.UINT8, DType.INT16, DType.INT32),
+    DType.UINT8: (DType.INT8, DType.UINT8),
+    DType.INT16: (DType.INT8, DType.INT16, DType.INT32),
+    DType.INT32: (DType.INT8, DType.INT16),
+}
+
+
+@register
+@dataclass(frozen=True)
+class Requantize(Op):
+    """The same real values in other integers: ``(x - zero_in) * scale_in / scale_out + zero_out``, clamped."""
+
+    name: ClassVar[str] = "requantize"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(
+            self.out.dtype in _DTYPES.get(x.dtype, ()),
+            f"requantize: {x.dtype.value} to {self.out.dtype.value} is not supported",
+        )
+        require_per_tensor("requantize", input=x, output=self.out)
+        return x.with_element(self.out)
+
+    def multiplier(self, x: Quant) -> Multiplier:
+        """``scale_in / scale_out``, computed in double."""
+        assert self.out.quant is not None
+        return numerics.quantize_multiplier(x.scale / self.out.quant.scale)
+
+    def reference(self, x: Tensor) -> Array:
+        assert x.type.quant is not None
+        return numerics.requantize(x.data, x.type.quant.zero_point, self.multiplier(x.type.quant), self.out)

@@ -1,0 +1,33 @@
+"""Reshape: a view."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, Shape, Tensor, TensorType
+
+
+@register
+@dataclass(frozen=True)
+class Reshape(Op):
+    """The same elements, in the same order, under another shape."""
+
+    name: ClassVar[str] = "reshape"
+    pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+    is_view: ClassVar[bool] = True
+
+    shape: Shape
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(
+            math.prod(self.shape) == x.size,
+            f"reshape: {x} has {x.size} elements; {list(self.shape)} needs {math.prod(self.shape)}",
+        )
+        require(x.quant is None or x.quant.axis is None, "reshape: a per-channel quantised value has no view")
+        return x.with_shape(self.shape)
+
+    def reference(self, x: Tensor) -> Array:
+        return x.data.reshape(self.shape)

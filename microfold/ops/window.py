@@ -1,0 +1,64 @@
+"""Geometry shared by operators that slide a window over height and width (NHWC)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from microfold.ir.op import require
+from microfold.ir.types import Array
+
+Pair = tuple[int, int]
+Padding = tuple[Pair, Pair]
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of `size` moved in steps of `strides` over a padded image; all as (height, width).
+
+    Attributes:
+        padding: ((top, bottom), (left, right)) in elements.
+    """
+
+    size: Pair
+    strides: Pair
+    dilations: Pair
+    padding: Padding
+
+    @property
+    def extent(self) -> Pair:
+        """Rows and columns that a dilated window spans."""
+        height, width = ((s - 1) * d + 1 for s, d in zip(self.size, self.dilations, strict=True))
+        return height, width
+
+    def output_size(self, height: int, width: int) -> Pair:
+        """Positions of the window over an image.
+
+        Raises:
+            TypeRuleError: the window does not fit in the padded image.
+        """
+        require(min(*self.size, *self.strides, *self.dilations) >= 1, f"{self}: sizes must be positive")
+        require(min(self.padding[0] + self.padding[1]) >= 0, f"{self}: padding must not be negative")
+        padded = (height + sum(self.padding[0]), width + sum(self.padding[1]))
+        spans = [p - e for p, e in zip(padded, self.extent, strict=True)]
+        require(min(spans) >= 0, f"window {self.extent} must fit in the padded image {padded}")
+        rows, columns = (span // stride + 1 for span, stride in zip(spans, self.strides, strict=True))
+        return rows, columns
+
+    def patches(self, image: Array, fill: Any) -> Array:
+        """View of all windows: [N, OH, OW, C, KH, KW] over an NHWC image padded with `fill`."""
+        top_bottom, left_right = self.padding
+        padded = np.pad(image, ((0, 0), top_bottom, left_right, (0, 0)), constant_values=fill)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, self.extent, axis=(1, 2))
+        return windows[
+            :, :: self.strides[0], :: self.strides[1], :, :: self.dilations[0], :: self.dilations[1]
+        ]
+
+
+def same_padding(size: int, extent: int, stride: int) -> Pair:
+    """TensorFlow's SAME: output ``ceil(size / stride)``, the odd element of padding at the end."""
+    outputs = -(-size // stride)
+    total = max((outputs - 1) * stride + extent - size, 0)
+    return total // 2, total - total // 2

@@ -1,0 +1,128 @@
+"""Offsets of storage in the arena: greedy placement in several orders, the best one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from microfold.plan.liveness import Storage, lower_bound
+
+ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Leave for an output to lie over an input that dies in the call that computes the output.
+
+    Attributes:
+        distance: smallest allowed ``source offset - target offset``, in bytes.
+    """
+
+    source: Storage
+    target: Storage
+    distance: int
+
+
+@dataclass(frozen=True)
+class ArenaPlan:
+    """Where every storage lies.
+
+    Attributes:
+        offsets: bytes from the start of the arena, each a multiple of `ALIGNMENT`.
+        size: bytes of the arena.
+        lower_bound: bytes that no plan without overlap can go below.
+    """
+
+    offsets: Mapping[Storage, int]
+    size: int
+    lower_bound: int
+    overlaps: tuple[Overlap, ...] = field(default=())
+
+
+def align(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+class _Placement:
+    """Greedy placement: each storage goes to the lowest offset where nothing forbids it."""
+
+    def __init__(self, overlaps: Mapping[tuple[Storage, Storage], int]):
+        self.overlaps = overlaps
+        self.offsets: dict[Storage, int] = {}
+
+    def forbidden(self, block: Storage) -> list[tuple[int, int]]:
+        """Ranges of offsets, [low, high), that `block` may not take."""
+        ranges: list[tuple[int, int]] = []
+        for other, offset in self.offsets.items():
+            if not block.lives_with(other):
+                continue
+            low, high = offset - block.size + 1, offset + other.size
+            if (other, block) in self.overlaps:  # block is computed from other: offset - block >= distance
+                low = max(low, offset - self.overlaps[other, block] + 1)
+            if (block, other) in self.overlaps:  # other is computed from block: block - offset >= distance
+                high = min(high, offset + self.overlaps[block, other])
+            if low < high:
+                ranges.append((low, high))
+        return sorted(ranges)
+
+    def place(self, block: Storage) -> None:
+        offset = 0
+        for low, high in self.forbidden(block):
+            if low <= offset < high:
+                offset = align(high)
+        self.offsets[block] = offset
+
+    @property
+    def size(self) -> int:
+        return max((align(offset + block.size) for block, offset in self.offsets.items()), default=0)
+
+
+def _orders(blocks: Sequence[Storage]) -> list[list[Storage]]:
+    """Orders of placement worth trying; none is best for all models."""
+    position = {block: i for i, block in enumerate(blocks)}
+    keys: list[Callable[[Storage], tuple[int, ...]]] = [
+        lambda b: (-b.size, b.first),
+        lambda b: (-b.size, -b.last),
+        lambda b: (-(b.last - b.first), -b.size),
+        lambda b: (-b.size * (b.last - b.first + 1), b.first),
+        lambda b: (b.first, -b.size),
+        lambda b: (-b.last, -b.size),
+    ]
+    return [sorted(blocks, key=lambda b, k=key: (*k(b), position[b])) for key in keys]
+
+
+def plan_arena(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaPlan:
+    """Place all storages, as small as the tried orders allow.
+
+    Args:
+        blocks: storages with their lifetimes, in a deterministic order.
+        overlaps: pairs that may share bytes though both live during one call.
+    """
+    table = {(o.source, o.target): o.distance for o in overlaps}
+    best: _Placement | None = None
+    tried = [*_orders(blocks), *_promote_peak(blocks)]
+    for order in tried:
+        placement = _Placement(table)
+        for block in order:
+            placement.place(block)
+        if best is None or placement.size < best.size:
+            best = placement
+    assert best is not None
+    return ArenaPlan(dict(best.offsets), best.size, lower_bound(blocks), tuple(overlaps))
+
+
+def _promote_peak(blocks: Sequence[Storage]) -> list[list[Storage]]:
+    """Orders that place what lives at the fullest moment first, forwards and backwards in time."""
+    if not blocks:
+        return [[]]
+    moments = sorted({block.first for block in blocks})
+    peak = max(moments, key=lambda m: sum(b.size for b in blocks if b.first <= m <= b.last))
+
+    def distance(block: Storage) -> int:
+        return max(block.first - peak, peak - block.last, 0)
+
+    return [
+        sorted(blocks, key=lambda b: (distance(b), -b.size, b.first)),
+        sorted(blocks, key=lambda b: (distance(b), b.first)),
+        sorted(blocks, key=lambda b: (distance(b), -b.last)),
+    ]

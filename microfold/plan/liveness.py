@@ -1,0 +1,82 @@
+"""Lifetimes: which storage is alive during which calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from microfold.ir.graph import Graph, Node, Value
+
+
+@dataclass(frozen=True, eq=False)
+class Storage:
+    """Bytes that one or more values share (a value and its views).
+
+    Attributes:
+        label: name of the value that is stored first.
+        size: bytes.
+        first, last: indices of the first and last call during which the bytes must hold.
+    """
+
+    label: str
+    size: int
+    first: int
+    last: int
+
+    def lives_with(self, other: Storage) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+def view_roots(graph: Graph) -> dict[Value, Value]:
+    """Each value's owner of storage: views resolve to the value that they look at."""
+    roots: dict[Value, Value] = {}
+    for node in graph.nodes:
+        for value in node.outputs:
+            source = node.inputs[0] if node.op.is_view and not node.epilogue else None
+            roots[value] = roots.get(source, source) if source is not None else value
+    return roots
+
+
+def computing_nodes(graph: Graph) -> list[Node]:
+    """The nodes that need a call, in order."""
+    return [node for node in graph.nodes if not node.op.is_view]
+
+
+def storages(graph: Graph, calls: Sequence[Node], *, include_io: bool) -> dict[Value, Storage]:
+    """Arena storage of every value that needs some, views included.
+
+    Constants and state have storage of their own. Inputs live from before the first call, outputs and next
+    states until after the last.
+
+    Args:
+        calls: the computing nodes in scheduled order.
+        include_io: graph inputs and outputs live in the arena too.
+    """
+    roots = view_roots(graph)
+    end = len(calls)
+    outside = set(graph.constants) | {state.value for state in graph.state}
+    if not include_io:
+        outside |= set(graph.inputs) | {roots.get(v, v) for v in graph.outputs}
+    first: dict[Value, int] = {value: -1 for value in graph.inputs}
+    last: dict[Value, int] = {}
+    for index, node in enumerate(calls):
+        for value in node.outputs:
+            first[value] = index
+            last[value] = max(last.get(value, index), index)
+        for value in node.operands:
+            last[roots.get(value, value)] = index
+    for value in (*graph.outputs, *(state.next for state in graph.state)):
+        last[roots.get(value, value)] = end
+    owners: dict[Value, Storage] = {
+        value: Storage(value.name, value.type.nbytes, begin, max(begin, last.get(value, begin)))
+        for value, begin in first.items()
+        if value not in outside
+    }
+    views = {view: owners[root] for view, root in roots.items() if root in owners}
+    return owners | views
+
+
+def lower_bound(blocks: Mapping[Storage, object] | Sequence[Storage]) -> int:
+    """Largest sum of sizes alive at one moment: no plan without overlap can be smaller."""
+    moments = {block.first for block in blocks}
+    return max((sum(b.size for b in blocks if b.first <= m <= b.last) for m in moments), default=0)

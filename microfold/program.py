@@ -1,0 +1,112 @@
+"""The compiled model before it becomes text: what to call, with which constants, at which offsets.
+
+`compiler` builds it; `codegen` prints it; `host`, `simulate` and the reports read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.types import TensorType
+from microfold.kernels.kernel import Call, Kernel
+from microfold.options import Options
+from microfold.plan.arena import ArenaPlan
+from microfold.target import Target
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Where one value lies.
+
+    Attributes:
+        region: ``arena``, ``state``, ``constant``, ``input`` or ``output`` (the caller's).
+        offset: bytes from the start of arena or state; the index of the caller's input or output.
+    """
+
+    value: Value
+    region: str
+    offset: int
+
+    @property
+    def type(self) -> TensorType:
+        return self.value.type
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One kernel call of the schedule.
+
+    Attributes:
+        index: position in the schedule; the layer hook of the generated C passes it.
+        name: C identifier, unique in the program, made from the model's tensor name.
+        inputs: the buffers that the call reads, in C order.
+        outputs: where the results lie right after the call.
+        scratch: offset in the arena, or None.
+        reads: names and types of all the node's inputs, for comments.
+    """
+
+    index: int
+    name: str
+    node: Node
+    kernel: Kernel
+    call: Call
+    macs: int
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    scratch: int | None
+
+    @property
+    def label(self) -> str:
+        """The model's own name of the result."""
+        return self.node.outputs[0].name
+
+
+@dataclass(frozen=True, eq=False)
+class StateSlot:
+    """A value that lives from call to call.
+
+    Attributes:
+        buffer: where it lies in the state region.
+        next: where its next content lies at the end of a call; None if it never changes.
+    """
+
+    buffer: Buffer
+    next: Buffer | None
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A model compiled for a target.
+
+    Attributes:
+        name: C identifier that prefixes everything the model defines.
+        graph: the optimised graph that the layers compute.
+        arena: the memory plan; its size includes scratch.
+    """
+
+    name: str
+    graph: Graph
+    target: Target
+    options: Options
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    layers: tuple[Layer, ...]
+    state: tuple[StateSlot, ...]
+    arena: ArenaPlan
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one inference."""
+        return sum(layer.macs for layer in self.layers)
+
+    @property
+    def state_size(self) -> int:
+        """Bytes that live from call to call."""
+        return max((slot.buffer.offset + slot.buffer.type.nbytes for slot in self.state), default=0)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of constants in flash: packed weights, channel records, tables, initial states."""
+        constants = sum(c.array.nbytes for layer in self.layers for c in layer.call.constants.values())
+        return constants + sum(slot.buffer.type.nbytes for slot in self.state)

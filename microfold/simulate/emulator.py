@@ -1,0 +1,87 @@
+"""Running an image under QEMU, and saying what went wrong when it does not end well."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from microfold.errors import ToolError
+from microfold.simulate.boards import INSTRUCTION_SHIFT, Board
+from microfold.simulate.memory import PlacedSection
+from microfold.simulate.toolchain import EMULATOR, find_tool
+
+# Bits of the Configurable Fault Status Register (Armv8-M ARM, D1.2.28) that generated code could cause.
+_CFSR_BITS = {
+    0: "instruction fetch from a forbidden address",
+    1: "data access to a forbidden address",
+    8: "instruction fetch from an address without memory",
+    9: "data access to an address without memory",
+    10: "data access to an address without memory",
+    12: "the stack is outside the memory",
+    16: "undefined instruction: the code uses a feature that the core lacks",
+    17: "invalid state: a branch to an address that is no Thumb code",
+    19: "floating-point or vector unit not available",
+    20: "stack overflow",
+    24: "unaligned access",
+    25: "division by zero",
+}
+_FAULT = re.compile(r"^fault: (.*)$", re.MULTILINE)
+
+
+def run_image(board: Board, elf: Path, folder: Path, timeout: float, sections: Sequence[PlacedSection]) -> None:
+    """Runs an image until it exits; it reads and writes files in ``folder``.
+
+    Args:
+        timeout: seconds of real time.
+        sections: of the image, to name the function of a fault.
+    Raises:
+        ToolError: QEMU is missing or fails; the image faults, reports a failure or does not end in time.
+    """
+    command = [find_tool(EMULATOR), "-machine", board.machine, "-kernel", str(elf)]
+    # sleep=off: virtual time follows the instructions alone, never the host's clock.
+    command += ["-icount", f"shift={INSTRUCTION_SHIFT},sleep=off"]
+    command += ["-semihosting-config", "enable=on,target=native"]
+    command += ["-display", "none", "-serial", "none", "-monitor", "none"]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolError(
+            f"the simulation of {elf.stem} on {board.machine} must end within {timeout:g} s; it did not; "
+            "allow more time, or fewer inputs"
+        ) from None
+    except OSError as error:
+        raise ToolError(f"{command[0]} cannot be started: {error}") from None
+    if done.returncode != 0:
+        raise ToolError(f"the simulation of {elf.stem} on {board.machine} failed: {_reason(done, sections)}")
+
+
+def _reason(done: subprocess.CompletedProcess[str], sections: Sequence[PlacedSection]) -> str:
+    text = done.stderr.strip()
+    if found := _FAULT.search(text):
+        registers = dict(part.split("=", 1) for part in found[1].split() if "=" in part)
+        causes = fault_causes(int(registers.get("cfsr", "0"), 16))
+        where = function_at(int(registers.get("pc", "0"), 16), sections)
+        return f"the core faulted in {where}: {', '.join(causes) or 'unknown cause'} ({found[1].strip()})"
+    if lockup := re.search(r"Lockup: .*", text):
+        return f"the core locked up ({lockup[0]}); the stack pointer is probably outside the memory"
+    if text:
+        return text.splitlines()[-1].removeprefix("harness: ")
+    return f"{Path(done.args[0]).name} ended with status {done.returncode} and no message"
+
+
+def fault_causes(cfsr: int) -> list[str]:
+    """What the bits of the Configurable Fault Status Register say, in words."""
+    return list(dict.fromkeys(text for bit, text in _CFSR_BITS.items() if cfsr >> bit & 1))
+
+
+def function_at(address: int, sections: Sequence[PlacedSection]) -> str:
+    """The function at an address of the image; each function has a section of its own."""
+    for section in sections:
+        if section.output == ".text" and section.address <= address < section.address + section.size:
+            return f"{section.name.removeprefix('.text.')}()"
+    return f"no function (0x{address:08x})"

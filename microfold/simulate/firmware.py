@@ -1,0 +1,216 @@
+"""A firmware image of one model and the simulation harness: built once, run on any number of inputs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from microfold.codegen.environment import environment
+from microfold.errors import ToolError
+from microfold.simulate import toolchain
+from microfold.simulate.boards import Board
+from microfold.simulate.emulator import run_image
+from microfold.simulate.memory import ImageMemory, image_memory, placed_sections
+from microfold.simulate.sources import Array, LayerTensor, ModelSources, TensorSpec
+
+STACK_SIZE = 64 * 1024
+DEFAULT_TIMEOUT = 300.0
+
+_MODEL_FLAGS = ("-std=c99", "-ffunction-sections", "-fdata-sections")
+# The harness must not call memcpy or memset, so that whatever is linked of libc is the model's doing; nor use
+# vectors, so that it starts before the vector unit is on.
+_HARNESS_FLAGS = (*_MODEL_FLAGS, "-Os", "-ffreestanding", "-fno-tree-vectorize", "-fno-tree-loop-distribute-patterns")
+_HARNESS = ("simulate.h.j2", "link.ld.j2", "startup.c", "semihosting.c", "main.c.j2")
+_HOOKED_HARNESS = ("hooks.h.j2", "layers.c.j2")
+_WRAP = 1 << 32
+
+
+@dataclass(frozen=True)
+class Call:
+    """What one run of the model did.
+
+    Attributes:
+        outputs: one flat array per output.
+        instructions: from the first instruction of the run function to its return.
+        stack: deepest stack in bytes.
+        layer_instructions: of each layer, without the hook; empty if the image has no hooks.
+        layer_tensors: of each layer, its captured tensors as flat arrays; empty if not asked for.
+    """
+
+    outputs: tuple[Array, ...]
+    instructions: int
+    stack: int
+    layer_instructions: tuple[int, ...] = ()
+    layer_tensors: tuple[tuple[Array, ...], ...] = ()
+
+
+class Firmware:
+    """An image for a board. A context manager: leaving it removes the image's temporary folder.
+
+    Args:
+        sources: the generated model.
+        board: the board to link for.
+        cpu_flags: compiler flags that select the core.
+        optimize: the compiler's optimisation flag.
+        hooked: compile the model with its layer hook, which costs time; totals are of images without.
+        extra_flags: further flags for all files, e.g. warnings.
+        compiler: the cross compiler's executable.
+    Raises:
+        ToolError: a tool is missing, or compiling or linking fails.
+    """
+
+    def __init__(
+        self,
+        sources: ModelSources,
+        board: Board,
+        cpu_flags: Sequence[str],
+        *,
+        optimize: str = "-O2",
+        hooked: bool = False,
+        extra_flags: Sequence[str] = (),
+        compiler: str = toolchain.ARM_COMPILER,
+    ):
+        self.sources = sources
+        self.board = board
+        self.hooked = hooked and bool(sources.layers)
+        toolchain.find_tool(compiler)
+        toolchain.find_tool(toolchain.EMULATOR)  # before the work, not after it
+        self._folder = tempfile.TemporaryDirectory(prefix="microfold-")
+        folder = Path(self._folder.name)
+        self._elf = folder / f"{sources.name}.elf"
+        try:
+            self._write_files(folder)
+            flags = [*cpu_flags, *extra_flags]
+            hook = [f'-D{sources.name.upper()}_HOOKS="harness/hooks.h"'] if self.hooked else []
+            self._model = [
+                toolchain.compile_object(compiler, [*flags, *_MODEL_FLAGS, optimize, *hook], folder, f"model/{name}")
+                for name in sources.files
+                if name.endswith(".c")
+            ]
+            self._harness = [
+                toolchain.compile_object(compiler, [*flags, *_HARNESS_FLAGS], folder, f"harness/{path.name}")
+                for path in sorted((folder / "harness").glob("*.c"))
+            ]
+            objects = [*self._harness, *self._model]
+            self._link_map = toolchain.link(compiler, flags, folder, objects, "harness/link.ld", self._elf.name)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+
+    def __enter__(self) -> Firmware:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Removes the image."""
+        self._folder.cleanup()
+
+    def _write_files(self, folder: Path) -> None:
+        """The model's files into ``model/``, the rendered harness into ``harness/``."""
+        for part in ("model", "harness"):
+            (folder / part).mkdir()
+        for name, text in self.sources.files.items():
+            (folder / "model" / name).write_text(text, encoding="utf-8")
+        values: dict[str, Any] = {
+            "sources": self.sources,
+            "prefix": self.sources.name.upper(),
+            "board": self.board,
+            "stack_size": STACK_SIZE,
+            "hooked": self.hooked,
+        }
+        jinja = environment()
+        for name in (*_HARNESS, *(_HOOKED_HARNESS if self.hooked else ())):
+            text = jinja.get_template(f"simulate/{name}").render(values)
+            (folder / "harness" / name.removesuffix(".j2")).write_text(text + "\n", encoding="utf-8")
+
+    def memory(self, stack: int) -> ImageMemory:
+        """Flash and RAM of the image; ``stack`` is the measured one, in bytes."""
+        return image_memory(
+            self._link_map,
+            self._model,
+            self._harness,
+            self.board.ram,
+            stack,
+        )
+
+    def run(
+        self, calls: Sequence[Sequence[Array]], *, capture_layers: bool = False, timeout: float = DEFAULT_TIMEOUT
+    ) -> tuple[Call, ...]:
+        """Runs the model once per call, one after the other on one context: state is kept between them.
+
+        Args:
+            calls: for each call, one array per input.
+            capture_layers: also return the layers' tensors; needs a hooked image.
+            timeout: seconds of real time for all calls together.
+        Raises:
+            InputError: an input does not fit.
+            ToolError: the simulation fails or takes too long.
+        """
+        inputs = b"".join(self.sources.pack(call, number) for number, call in enumerate(calls))
+        request = np.array([len(calls), capture_layers], "<u4").tobytes()
+        with tempfile.TemporaryDirectory(prefix="microfold-") as name:
+            folder = Path(name)
+            (folder / "inputs.bin").write_bytes(request + inputs)
+            run_image(self.board, self._elf, folder, timeout, list(placed_sections(self._link_map)))
+            results = _Reader((folder / "results.bin").read_bytes())
+            captured = capture_layers and self.hooked
+            tensors = _Reader((folder / "layers.bin").read_bytes() if captured else b"")
+        found = tuple(self._read_call(results, tensors if captured else None) for _ in calls)
+        results.expect_end()
+        tensors.expect_end()
+        return found
+
+    def _read_call(self, results: _Reader, tensors: _Reader | None) -> Call:
+        ticks, empty_ticks, seconds, stack = results.integers(4)
+        layers: tuple[int, ...] = ()
+        if self.hooked:
+            (hook_ticks,) = results.integers(1)
+            hook = self.board.instructions(hook_ticks)
+            layer_ticks = results.integers(len(self.sources.layers))
+            layers = tuple(max(0, self.board.instructions(ticks) - hook) for ticks in layer_ticks)
+        outputs = tuple(results.array(spec) for spec in self.sources.outputs)
+        captured: tuple[tuple[Array, ...], ...] = ()
+        if tensors is not None:
+            captured = tuple(tuple(tensors.array(t) for t in layer.tensors) for layer in self.sources.layers)
+        # Both calls pass the same arguments; what the empty function executes itself is its return.
+        total = self.board.instructions(_unwrapped(ticks, seconds, self.board.counter_hz))
+        total -= self.board.instructions(empty_ticks) - 1
+        return Call(outputs, total, stack, layers, captured)
+
+
+def _unwrapped(ticks: int, seconds: int, hertz: int) -> int:
+    """The ticks of a 32-bit counter with its wraps, from whole seconds that are off by less than one."""
+    wraps = round((seconds * hertz - ticks) / _WRAP)
+    return ticks + wraps * _WRAP
+
+
+class _Reader:
+    """Takes the values of a result file in order."""
+
+    def __init__(self, data: bytes):
+        self._data = data
+        self._position = 0
+
+    def _take(self, size: int) -> bytes:
+        piece = self._data[self._position : self._position + size]
+        if len(piece) != size:
+            raise ToolError(f"the simulation must write {self._position + size} bytes; it wrote {len(self._data)}")
+        self._position += size
+        return piece
+
+    def integers(self, count: int) -> list[int]:
+        return [int(value) for value in np.frombuffer(self._take(4 * count), "<u4")]
+
+    def array(self, spec: TensorSpec | LayerTensor) -> Array:
+        return np.frombuffer(self._take(spec.size), spec.dtype).copy()
+
+    def expect_end(self) -> None:
+        if self._position != len(self._data):
+            raise ToolError(f"the simulation must write {self._position} bytes; it wrote {len(self._data)}")

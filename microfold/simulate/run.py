@@ -1,0 +1,158 @@
+"""Simulating a model: outputs, instructions per layer and in total, flash, RAM and stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.errors import ToolError
+from microfold.simulate import toolchain
+from microfold.simulate.boards import Board
+from microfold.simulate.firmware import DEFAULT_TIMEOUT, Call, Firmware
+from microfold.simulate.memory import ImageMemory
+from microfold.simulate.sources import Array, ModelSources
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """What the simulated core did.
+
+    Attributes:
+        outputs: for each call, one flat array per output.
+        instructions: for each call, those of the run function, measured without layer hooks.
+        layer_instructions: for each call, those of each layer; empty if layers were not asked for. They do not
+            add up to the total exactly: the hook changes what the compiler inlines and keeps in registers.
+        layer_tensors: for each call and layer, the layer's tensors; empty if not captured.
+        memory: of the image without hooks; the stack is the deepest of all calls.
+    """
+
+    outputs: tuple[tuple[Array, ...], ...]
+    instructions: tuple[int, ...]
+    layer_instructions: tuple[tuple[int, ...], ...]
+    layer_tensors: tuple[tuple[tuple[Array, ...], ...], ...]
+    memory: ImageMemory
+
+
+class Simulator:
+    """A model on a board; images are built when first needed and kept. A context manager.
+
+    Args:
+        sources: the generated model.
+        board: what runs it; see :func:`microfold.simulate.boards.find`.
+        cpu_flags: compiler flags that select the core.
+        optimize: the compiler's optimisation flag for the model.
+        extra_flags: further compiler flags.
+        compiler: the cross compiler's executable.
+    """
+
+    def __init__(
+        self,
+        sources: ModelSources,
+        board: Board,
+        cpu_flags: Sequence[str],
+        *,
+        optimize: str = "-O2",
+        extra_flags: Sequence[str] = (),
+        compiler: str = toolchain.ARM_COMPILER,
+    ):
+        self._sources = sources
+        self._board = board
+        self._cpu_flags = tuple(cpu_flags)
+        self._optimize = optimize
+        self._extra_flags = tuple(extra_flags)
+        self._compiler = compiler
+        self._images: dict[bool, Firmware] = {}
+
+    def __enter__(self) -> Simulator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Removes the images."""
+        while self._images:
+            self._images.popitem()[1].close()
+
+    def firmware(self, *, hooked: bool) -> Firmware:
+        """The image with or without layer hooks.
+
+        Raises:
+            ToolError: a tool is missing or fails.
+        """
+        if hooked not in self._images:
+            self._images[hooked] = Firmware(
+                self._sources,
+                self._board,
+                self._cpu_flags,
+                optimize=self._optimize,
+                hooked=hooked,
+                extra_flags=self._extra_flags,
+                compiler=self._compiler,
+            )
+        return self._images[hooked]
+
+    def run(
+        self,
+        calls: Sequence[Sequence[Array]],
+        *,
+        layers: bool = True,
+        capture_layers: bool = False,
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> SimulationResult:
+        """Runs the model once per call on one context, from its initial state.
+
+        Args:
+            calls: for each call, one array per input.
+            layers: also count the instructions of each layer, in a second run with layer hooks.
+            capture_layers: also return the layers' tensors; implies ``layers``.
+            timeout: seconds of real time for each of the two runs.
+        Raises:
+            InputError: an input does not fit.
+            ToolError: a tool is missing or fails, the core faults, or a run takes too long.
+        """
+        plain = self.firmware(hooked=False)
+        done = plain.run(calls, timeout=timeout)
+        hooked: tuple[Call, ...] = ()
+        if layers or capture_layers:
+            hooked = self.firmware(hooked=True).run(calls, capture_layers=capture_layers, timeout=timeout)
+            self._check_same_outputs(done, hooked)
+        return SimulationResult(
+            outputs=tuple(call.outputs for call in done),
+            instructions=tuple(call.instructions for call in done),
+            layer_instructions=tuple(call.layer_instructions for call in hooked),
+            layer_tensors=tuple(call.layer_tensors for call in hooked) if capture_layers else (),
+            memory=plain.memory(max((call.stack for call in done), default=0)),
+        )
+
+    def _check_same_outputs(self, plain: Sequence[Call], hooked: Sequence[Call]) -> None:
+        """The hooks must not change the results; if they do, the code reads what it did not write."""
+        for number, (one, other) in enumerate(zip(plain, hooked, strict=True)):
+            for index, (a, b) in enumerate(zip(one.outputs, other.outputs, strict=True)):
+                if not np.array_equal(a.view(np.uint8), b.view(np.uint8)):
+                    raise ToolError(
+                        f"{self._sources.name} must give the same outputs with and without layer hooks; output "
+                        f"{index} of call {number} differs, so the code or the compiler is wrong"
+                    )
+
+
+def run(
+    sources: ModelSources,
+    board: Board,
+    cpu_flags: Sequence[str],
+    calls: Sequence[Sequence[Array]],
+    *,
+    layers: bool = True,
+    capture_layers: bool = False,
+    optimize: str = "-O2",
+    extra_flags: Sequence[str] = (),
+    compiler: str = toolchain.ARM_COMPILER,
+    timeout: float = DEFAULT_TIMEOUT,
+) -> SimulationResult:
+    """Simulates a model once; arguments and errors as for :class:`Simulator` and its ``run``."""
+    with Simulator(
+        sources, board, cpu_flags, optimize=optimize, extra_flags=extra_flags, compiler=compiler
+    ) as simulator:
+        return simulator.run(calls, layers=layers, capture_layers=capture_layers, timeout=timeout)

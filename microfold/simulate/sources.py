@@ -1,0 +1,107 @@
+"""What the simulation needs to know of a compiled model, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from microfold.errors import InputError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or output of the model.
+
+    Attributes:
+        index: position among the inputs (or outputs).
+        c_type: its element type in the generated C.
+        length: number of elements.
+        dtype: numpy's type for the same bytes.
+    """
+
+    index: int
+    c_type: str
+    length: int
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.length * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class LayerTensor:
+    """Where a layer's result lies right after the layer.
+
+    Attributes:
+        length: number of elements.
+        dtype: element type.
+        offset: bytes from the start of the region; for ``caller``, the index of the model's output.
+        region: a member of the context struct, ``arena`` or ``state``, or ``caller`` for an output that the
+            caller hands in.
+    """
+
+    length: int
+    dtype: np.dtype[Any]
+    offset: int
+    region: str = "arena"
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.length * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """A layer: ``index`` is what the hook of the generated C passes; ``tensors`` are what can be captured."""
+
+    index: int
+    name: str
+    tensors: tuple[LayerTensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelSources:
+    """A generated model.
+
+    Attributes:
+        name: prefix of its C functions, and the stem of its header.
+        files: file name to text; every ``.c`` is compiled.
+        inputs, outputs: in the order of their indices.
+        layers: in the order of execution; ``layers[i].index == i``.
+        io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run function).
+    """
+
+    name: str
+    files: Mapping[str, str]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    layers: tuple[LayerSpec, ...]
+    io: str = "arena"
+
+    def pack(self, call: Sequence[Array], number: int) -> bytes:
+        """The bytes of one call's inputs, one after the other.
+
+        Args:
+            call: one array per input; its type and number of elements must be the input's, its shape is free.
+            number: of the call, for the message.
+        Raises:
+            InputError: wrong number of inputs, type or number of elements.
+        """
+        if len(call) != len(self.inputs):
+            raise InputError(f"{self.name} has {len(self.inputs)} inputs; call {number} gives {len(call)}")
+        for spec, array in zip(self.inputs, call, strict=True):
+            if array.dtype != spec.dtype or array.size != spec.length:
+                raise InputError(
+                    f"input {spec.index} of {self.name} must have {spec.length} elements of {spec.dtype}; "
+                    f"call {number} gives {array.size} of {array.dtype}"
+                )
+        return b"".join(np.ascontiguousarray(array).tobytes() for array in call)

@@ -1,0 +1,125 @@
+"""Targets are data: one TOML each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from microfold import resources
+from microfold.errors import TargetError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Each feature and what it implies.
+FEATURES: Mapping[str, tuple[str, ...]] = {
+    "thumb1": (),  # Armv6-M: 16-bit Thumb, 32-bit multiply only
+    "thumb2": (),  # Armv7-M and later: long multiply, divide, bit fields
+    "dsp": ("thumb2",),  # SIMD within a register: SMLAD, SXTB16, SMMLA, SSAT
+    "mve": ("dsp",),  # Helium integer vectors
+    "mve_fp": ("mve", "fpu"),  # Helium float vectors
+    "fpu": (),  # single precision in hardware
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A core that code is generated for.
+
+    Attributes:
+        name: e.g. ``cortex-m4``.
+        features: closed under implication.
+        compiler: the C compiler's executable, e.g. ``arm-none-eabi-gcc``.
+        cpu_flags: compiler flags that select the core.
+        board: the simulated board that runs it, or empty.
+        description: one line for people.
+    """
+
+    name: str
+    features: frozenset[str]
+    compiler: str
+    cpu_flags: tuple[str, ...]
+    board: str
+    description: str
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+
+def close_features(features: Mapping[str, object] | list[str], where: str) -> frozenset[str]:
+    """Features with all that they imply.
+
+    Raises:
+        TargetError: a feature is unknown.
+    """
+    closed: set[str] = set()
+    pending = list(features)
+    while pending:
+        feature = pending.pop()
+        if feature not in FEATURES:
+            raise TargetError(f"{where}: unknown feature {feature!r}; known are {', '.join(FEATURES)}")
+        if feature not in closed:
+            closed.add(feature)
+            pending += FEATURES[feature]
+    return frozenset(closed)
+
+
+def available() -> list[str]:
+    """Names of the targets that ship with microfold."""
+    return sorted(path.stem for path in resources.target_dir().glob("*.toml"))
+
+
+def load(name_or_path: str) -> Target:
+    """A target by its name, or from a TOML file of the user's.
+
+    Raises:
+        TargetError: unknown name, unreadable file, unknown key or feature.
+    """
+    if name_or_path.endswith(".toml"):
+        path = Path(name_or_path)
+        if not path.is_file():
+            raise TargetError(f"a target file must exist; {name_or_path} does not")
+    else:
+        path = resources.target_dir() / f"{name_or_path}.toml"
+        if name_or_path not in available():
+            raise TargetError(
+                f"unknown target {name_or_path!r}; known are {', '.join(available())}, or give a path to a .toml"
+            )
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise TargetError(f"{path.name} is not a readable TOML file: {error}") from None
+    return _from_table(table, path)
+
+
+def _from_table(table: dict[str, Any], path: Path) -> Target:
+    keys: dict[str, type] = {
+        "name": str,
+        "description": str,
+        "features": list,
+        "compiler": str,
+        "cpu_flags": list,
+        "board": str,
+    }
+    for key, value in table.items():
+        if key not in keys:
+            raise TargetError(f"{path.name}: unknown key {key!r}; known are {', '.join(keys)}")
+        if not isinstance(value, keys[key]):
+            raise TargetError(f"{path.name}: {key} must be a {keys[key].__name__}; it is {value!r}")
+        if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+            raise TargetError(f"{path.name}: {key} must be a list of strings; it is {value!r}")
+    if "features" not in table:
+        raise TargetError(f"{path.name}: a target needs a list of features (it may be empty)")
+    return Target(
+        name=table.get("name", path.stem),
+        features=close_features(table["features"], path.name),
+        compiler=table.get("compiler", "cc"),
+        cpu_flags=tuple(table.get("cpu_flags", ())),
+        board=table.get("board", ""),
+        description=table.get("description", ""),
+    )

@@ -1,0 +1,103 @@
+/* Reset and faults of the simulated boards; no interrupt is ever enabled. */
+#include <stdint.h>
+
+#include "simulate.h"
+
+#define SCB_CCR (*(volatile uint32_t *)0xE000ED14u)
+#define SCB_CFSR (*(volatile uint32_t *)0xE000ED28u)
+#define SCB_HFSR (*(volatile uint32_t *)0xE000ED2Cu)
+#define SCB_MMFAR (*(volatile uint32_t *)0xE000ED34u)
+#define SCB_BFAR (*(volatile uint32_t *)0xE000ED38u)
+#define SCB_CPACR (*(volatile uint32_t *)0xE000ED88u)
+#define SAU_SFSR (*(volatile uint32_t *)0xE000EDE4u)
+
+#define CCR_UNALIGN_TRP (1u << 3)
+#define CCR_DIV_0_TRP (1u << 4)
+#define CCR_LOB (1u << 19)
+#define CPACR_CP10_CP11_FULL (0xFu << 20)
+
+extern uint32_t data_load[];
+extern uint32_t data_start[];
+extern uint32_t data_end[];
+extern uint32_t bss_start[];
+extern uint32_t bss_end[];
+
+int main(void);
+void reset_handler(void);
+void fault_handler(void);
+void report_fault(const uint32_t *frame);
+
+void reset_handler(void)
+{
+    uint32_t ccr = SCB_CCR | CCR_DIV_0_TRP;
+#if defined(__ARM_ARCH_6M__)
+    ccr |= CCR_UNALIGN_TRP; /* Armv6-M faults on every unaligned access; the Armv7-M core it runs on must too. */
+#endif
+#if defined(__ARM_FEATURE_MVE)
+    ccr |= CCR_LOB; /* low-overhead loops: without it, LE falls back to a plain branch */
+#endif
+    SCB_CCR = ccr;
+#if defined(__ARM_FP) || defined(__ARM_FEATURE_MVE)
+    SCB_CPACR |= CPACR_CP10_CP11_FULL;
+#endif
+    __asm__ volatile("dsb\n\tisb" ::: "memory");
+
+    const uint32_t *source = data_load;
+    for (uint32_t *word = data_start; word < data_end; word++) {
+        *word = *source++;
+    }
+    for (uint32_t *word = bss_start; word < bss_end; word++) {
+        *word = 0u;
+    }
+    semihosting_exit(main());
+}
+
+static void write_field(const char *label, uint32_t value)
+{
+    char digits[9];
+    for (uint32_t i = 0; i < 8u; i++) {
+        digits[i] = "0123456789abcdef"[(value >> (28u - 4u * i)) & 0xFu];
+    }
+    digits[8] = '\0';
+    semihosting_print(label);
+    semihosting_print(digits);
+}
+
+/* frame: what the core stacked on exception entry: r0-r3, r12, lr, pc, xpsr. */
+__attribute__((used)) void report_fault(const uint32_t *frame)
+{
+    uint32_t exception;
+    __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
+    write_field("fault: exception=", exception);
+    write_field(" cfsr=", SCB_CFSR);
+    write_field(" hfsr=", SCB_HFSR);
+    write_field(" mmfar=", SCB_MMFAR);
+    write_field(" bfar=", SCB_BFAR);
+#if defined(__ARM_ARCH) && __ARM_ARCH >= 8
+    write_field(" sfsr=", SAU_SFSR);
+#endif
+    write_field(" lr=", frame[5]);
+    write_field(" pc=", frame[6]);
+    semihosting_print("\n");
+    semihosting_exit(1);
+}
+
+__attribute__((naked)) void fault_handler(void)
+{
+    __asm__ volatile("mov r0, sp\n\tldr r1, =report_fault\n\tbx r1\n\t.ltorg");
+}
+
+typedef union {
+    uint32_t *stack;
+    void (*handler)(void);
+} vector;
+
+/* Only the 16 system vectors: nothing enables an external interrupt. */
+__attribute__((section(".vectors"), used)) static const vector vectors[16] = {
+    {.stack = stack_top},         {.handler = reset_handler}, {.handler = fault_handler},
+    {.handler = fault_handler},   {.handler = fault_handler}, {.handler = fault_handler},
+    {.handler = fault_handler},   {.handler = fault_handler}, {.handler = fault_handler},
+    {.handler = fault_handler},   {.handler = fault_handler}, {.handler = fault_handler},
+    {.handler = fault_handler},   {.handler = fault_handler}, {.handler = fault_handler},
+    {.handler = fault_handler},
+};
