@@ -10,7 +10,7 @@ from microfold.errors import Problem, UnsupportedModelError
 from microfold.frontend import tflite
 from microfold.ir.graph import Graph, Node, Value
 from microfold.kernels.kernel import Call, Kernel, Site
-from microfold.kernels.select import select
+from microfold.kernels.select import Candidate, candidates, select
 from microfold.options import Options
 from microfold.passes import PassContext
 from microfold.pipeline import optimize
@@ -47,7 +47,16 @@ def compile_graph(
     options = options or Options()
     optimized = optimize(graph, context or PassContext())
     kernels = _select_kernels(optimized, target, options)
-    return _plan(optimized, kernels, target, options, c_identifier(name or graph.name))
+    return _plan(graph, optimized, kernels, target, options, c_identifier(name or graph.name))
+
+
+def explain_kernels(
+    graph: Graph, target: Target, options: Options
+) -> list[tuple[Site, list[Candidate]]]:
+    """Every layer with every kernel considered for it, the chosen one first."""
+    optimized = optimize(graph, PassContext())
+    sites = [Site(node, optimized, target, options) for node in computing_nodes(optimized)]
+    return [(site, candidates(site)) for site in sites]
 
 
 def _select_kernels(graph: Graph, target: Target, options: Options) -> list[tuple[Site, Kernel]]:
@@ -67,7 +76,12 @@ def _select_kernels(graph: Graph, target: Target, options: Options) -> list[tupl
 
 
 def _plan(
-    graph: Graph, kernels: list[tuple[Site, Kernel]], target: Target, options: Options, name: str
+    source: Graph,
+    graph: Graph,
+    kernels: list[tuple[Site, Kernel]],
+    target: Target,
+    options: Options,
+    name: str,
 ) -> Program:
     calls = [site.node for site, _ in kernels]
     lowered = [kernel.lower(site) for site, kernel in kernels]
@@ -89,6 +103,7 @@ def _plan(
         layers.append(_layer(index, namer, site, kernel, call, locate, arena.offsets[block] if block else None))
     return Program(
         name=name,
+        source=source,
         graph=graph,
         target=target,
         options=options,

@@ -81,11 +81,13 @@ class Program:
 
     Attributes:
         name: C identifier that prefixes everything the model defines.
+        source: the graph as it was imported.
         graph: the optimised graph that the layers compute.
         arena: the memory plan; its size includes scratch.
     """
 
     name: str
+    source: Graph
     graph: Graph
     target: Target
     options: Options

@@ -4,8 +4,8 @@
     python evaluate.py
 
 `--runtime tflite-micro` takes TensorFlow Lite for Microcontrollers instead of LiteRT (pip install
-tflite-micro==0.dev20261023182759 pyyaml; Python 3.11 on x86-64). `--save` writes the outputs to test_outputs.npy,
-with which the firmware compares its own.
+tflite-micro==0.dev20261023182759 pyyaml; Python 3.11 on x86-64). `--save` writes the outputs to
+test_outputs.npy, with which the firmware compares its own.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Train a small CNN on scikit-learn's handwritten digits and convert it to a fully int8 digits.tflite.
 
-Also writes the held-out test set, sorted by label: test_images.npy (the model's int8 input) and test_labels.npy.
-Seeds and split are fixed; another CPU may still round a sum differently and train slightly different weights.
+Also writes the held-out test set, sorted by label: test_images.npy (the model's int8 input), test_labels.npy.
+Seeds and split are fixed; another CPU may still round a sum differently and train other weights.
 
     pip install -r requirements-train.txt
     python train.py

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import flatbuffers.number_types
 import numpy as np
 import tflite
 
@@ -34,6 +35,9 @@ _DTYPES = {
 }
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if isinstance(code, int)}
 _OPERATOR_NAMES = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
+
+
+_BUILTIN_CODE_SLOT = 10  # of OperatorCode.builtin_code in the vtable
 
 
 @dataclass(frozen=True)
@@ -65,15 +69,37 @@ class RawOperator:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     table: Any
+    source: str
 
-    def options(self, kind: str) -> Any | None:
+    def options(self, kind: str) -> Options | None:
         """The builtin options as the `tflite` class of that name; None if the file has none."""
-        union = self.table.BuiltinOptions()
-        if union is None or union.Pos >= len(union.Bytes):
-            return None
-        options = getattr(tflite, kind)()
-        options.Init(union.Bytes, union.Pos)
-        return options
+        with malformed_as_error(self.source):
+            union = self.table.BuiltinOptions()
+            if union is None or union.Pos >= len(union.Bytes):
+                return None
+            options = getattr(tflite, kind)()
+            options.Init(union.Bytes, union.Pos)
+            return Options(options, self.source)
+
+
+class Options:
+    """Fields of an options table; reading beyond the file gives `ModelFormatError`.
+
+    Fields are methods, as in the `tflite` package: ``options.StrideH()``.
+    """
+
+    def __init__(self, table: Any, source: str):
+        self._table = table
+        self._source = source
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        field = getattr(self._table, name)
+
+        def read(*arguments: int) -> Any:
+            with malformed_as_error(self._source):
+                return field(*arguments)
+
+        return read
 
 
 @dataclass(frozen=True)
@@ -111,11 +137,12 @@ def read_model(data: bytes, source: str) -> tuple[RawSubgraph, ...]:
     if len(data) < 8 or data[4:8] != b"TFL3":
         raise ModelFormatError(f"{source} is not a .tflite file: bytes 4 to 8 must be 'TFL3'")
     with malformed_as_error(source):
-        return _Reader(data).subgraphs()
+        return _Reader(data, source).subgraphs()
 
 
 class _Reader:
-    def __init__(self, data: bytes):
+    def __init__(self, data: bytes, source: str):
+        self.source = source
         self.size = len(data)
         self.model = tflite.Model.GetRootAsModel(data, 0)
 
@@ -137,8 +164,9 @@ class _Reader:
 
     def operator_name(self, index: int) -> str:
         code = self.model.OperatorCodes(index)
-        # Files by some quantisers fill only one of the two fields; the larger one is right in either case.
-        value = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        # Files by some quantisers fill only one of the two fields; the larger one is right in either case. The
+        # package's own BuiltinCode() does not return the second field if the first is missing.
+        value = max(code.DeprecatedBuiltinCode(), _int32_field(code, _BUILTIN_CODE_SLOT))
         if value == tflite.BuiltinOperator.CUSTOM:
             custom = code.CustomCode()
             return f"CUSTOM {_text(custom)}" if custom is not None else "CUSTOM"
@@ -164,7 +192,7 @@ class _Reader:
         outputs = self.many(table.OutputsLength(), lambda i: int(table.Outputs(i)), what)
         if any(not -1 <= i < tensors for i in inputs) or any(not 0 <= i < tensors for i in outputs):
             raise ValueError(f"{what} refers to a tensor outside 0..{tensors - 1}")
-        return RawOperator(index, self.codes[table.OpcodeIndex()], inputs, outputs, table)
+        return RawOperator(index, self.codes[table.OpcodeIndex()], inputs, outputs, table, self.source)
 
     def tensor(self, table: Any, index: int) -> RawTensor:
         what = f"tensor {index}"
@@ -229,6 +257,13 @@ class _Reader:
         if count == 1:
             return Quant(scales, zero_points)
         return Quant(scales, zero_points, _scale_axis(int(table.QuantizedDimension()), shape, count))
+
+
+def _int32_field(table: Any, slot: int) -> int:
+    """A field that the `tflite` package does not give as it is stored; 0 if it is missing."""
+    raw = table._tab
+    offset = raw.Offset(slot)
+    return int(raw.Get(flatbuffers.number_types.Int32Flags, raw.Pos + offset)) if offset else 0
 
 
 def _text(raw: bytes | None) -> str:

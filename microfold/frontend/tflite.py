@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from microfold.errors import ModelFormatError, Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend import operators as _operators  # noqa: F401  (registers the importers)
 from microfold.frontend.context import IMPORTERS, OperatorContext, Unsupported
-from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, malformed_as_error, read_model
+from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.types import Array, TensorType
 
@@ -23,20 +25,94 @@ def load(path: str | Path) -> Graph:
         UnsupportedModelError: well-formed, but with parts that cannot be compiled: all of them.
     """
     path = Path(path)
+    return import_model(read_file(path), path.stem, source=path.name)
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a model file.
+
+    Raises:
+        ModelFormatError: it cannot be read or is absurdly large.
+    """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ModelFormatError(f"{path.name} is larger than {MAX_FILE_BYTES} bytes")
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise ModelFormatError(f"cannot read {path}: {error.strerror}") from None
-    return import_model(data, path.stem, source=path.name)
 
 
 def import_model(data: bytes, name: str = "model", source: str = "the model") -> Graph:
     """Import a model from bytes; see `load`."""
-    subgraphs = read_model(data, source)
-    with malformed_as_error(source):
-        return _Importer(subgraphs[0], source).run(name)
+    return trace_model(data, name, source).graph
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An imported model and where its tensors went.
+
+    Attributes:
+        values: tensor index in the file (main subgraph) to the value that stands for it.
+    """
+
+    graph: Graph
+    values: Mapping[int, Value]
+
+
+def trace_model(data: bytes, name: str = "model", source: str = "the model") -> Traced:
+    """Import a model and keep the correspondence of tensors: what a comparison with an oracle needs."""
+    importer = _Importer(read_model(data, source)[0], source)
+    return Traced(importer.run(name), importer.values)
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """One operator of a file, supported or not.
+
+    Attributes:
+        nodes: what it was imported as; empty after a problem.
+        inputs, outputs: types, inferred anew where that was possible.
+    """
+
+    raw: RawOperator
+    tensor: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    problem: Problem | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Everything that can be said of a well-formed file."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    operators: tuple[Surveyed, ...]
+    problems: tuple[Problem, ...]
+
+
+def survey(data: bytes, source: str) -> Survey:
+    """Look at a model without refusing it.
+
+    Raises:
+        ModelFormatError: the file is malformed.
+    """
+    subgraph = read_model(data, source)[0]
+    importer = _Importer(subgraph, source)
+    try:
+        importer.run("survey")
+    except UnsupportedModelError as error:
+        problems = error.problems
+    else:
+        problems = ()
+    values = importer.values
+    return Survey(
+        tuple(values[i] for i in subgraph.inputs),
+        tuple(values[i] for i in subgraph.outputs if i in values),
+        tuple(importer.surveyed),
+        problems,
+    )
 
 
 class _Importer:
@@ -47,6 +123,7 @@ class _Importer:
         self.constants: dict[Value, Array] = {}
         self.nodes: list[Node] = []
         self.problems: list[Problem] = []
+        self.surveyed: list[Surveyed] = []
 
     def run(self, name: str) -> Graph:
         subgraph = self.subgraph
@@ -90,6 +167,7 @@ class _Importer:
 
     def operator(self, raw: RawOperator) -> None:
         tensors = self.subgraph.tensors
+        nodes, problems = len(self.nodes), len(self.problems)
         where = f"operator {raw.index} ({raw.name})"
         if raw.outputs:
             where += f" {tensors[raw.outputs[0]].name!r}"
@@ -113,3 +191,13 @@ class _Importer:
                 dtype = tensor.dtype or self.values[min(self.values)].type.dtype
                 shape = tuple(max(extent, 1) for extent in tensor.shape)
                 self.values[index] = Value(tensor.name, TensorType(dtype, shape, tensor.quant))
+        self.surveyed.append(
+            Surveyed(
+                raw,
+                tensors[raw.outputs[0]].name if raw.outputs else "",
+                tuple(self.nodes[nodes:]),
+                tuple(self.values[i].type for i in raw.inputs if i in self.values),
+                tuple(self.values[i].type for i in raw.outputs),
+                self.problems[-1] if len(self.problems) > problems else None,
+            )
+        )

@@ -4,11 +4,11 @@ Addresses are those of the boards' application notes (Arm DAI 0385, 0386, 0500, 
 `hw/arm/mps2.c` and `hw/arm/mps2-tz.c` model them. The cores with TrustZone start in the secure state and stay
 there, so their memories are used through the secure aliases.
 
-Instructions are counted in virtual time: QEMU's `-icount shift=N` lets every instruction take exactly 2**N ns.
-SysTick would be read back for it, but its 24 bits wrap every few million instructions at a useful resolution,
-and the interrupt that counts the wraps would run on the model's stack and in the model's time. All these boards
-have a 32-bit counter in their FPGA system control block (FPGAIO) that runs by the same virtual time, needs no
-interrupt and is read with one load; a second one counts seconds and tells the wraps of the first.
+Instructions are counted in virtual time: QEMU's `-icount shift=N` lets each instruction take exactly 2**N ns.
+SysTick runs by that time, too, but its 24 bits wrap after a few million instructions when it is to tell
+single ones apart, and the interrupt that counts the wraps would use the model's stack and time. All these
+boards have a 32-bit counter in their FPGA system control block (FPGAIO) that runs by the same virtual time,
+needs no interrupt and is read with one load; a second one counts seconds and tells the wraps of the first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from microfold.errors import TargetError
 
 INSTRUCTION_SHIFT = 7
-"""Each instruction takes 2**7 ns: more than two ticks of the slowest counter, so rounding gives whole instructions."""
+"""Each instruction takes 2**7 ns: over two ticks of the slowest counter, so that single ones can be told."""
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -80,8 +80,8 @@ def _mps2(machine: str, core: str) -> Board:
 BOARDS: Mapping[str, Board] = {
     board.machine: board
     for board in (
-        # Armv6-M is a subset of Armv7-M, so code for the Cortex-M0+ runs on the Cortex-M3. The instructions and
-        # their number are its own; only what the M3 allows beyond it (unaligned access) is made to fault.
+        # Armv6-M is a subset of Armv7-M, so code for the Cortex-M0+ runs on the Cortex-M3: the same
+        # instructions, and as many. What the M3 allows beyond, unaligned access, is made to fault.
         _mps2("mps2-an385", "cortex-m3"),
         _mps2("mps2-an386", "cortex-m4"),
         _mps2("mps2-an500", "cortex-m7"),

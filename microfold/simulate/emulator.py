@@ -30,7 +30,9 @@ _CFSR_BITS = {
 _FAULT = re.compile(r"^fault: (.*)$", re.MULTILINE)
 
 
-def run_image(board: Board, elf: Path, folder: Path, timeout: float, sections: Sequence[PlacedSection]) -> None:
+def run_image(
+    board: Board, elf: Path, folder: Path, timeout: float, sections: Sequence[PlacedSection]
+) -> None:
     """Runs an image until it exits; it reads and writes files in ``folder``.
 
     Args:
@@ -46,7 +48,12 @@ def run_image(board: Board, elf: Path, folder: Path, timeout: float, sections: S
     command += ["-display", "none", "-serial", "none", "-monitor", "none"]
     try:
         done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
             timeout=timeout,
         )
     except subprocess.TimeoutExpired:
@@ -61,16 +68,17 @@ def run_image(board: Board, elf: Path, folder: Path, timeout: float, sections: S
 
 
 def _reason(done: subprocess.CompletedProcess[str], sections: Sequence[PlacedSection]) -> str:
-    text = done.stderr.strip()
-    if found := _FAULT.search(text):
-        registers = dict(part.split("=", 1) for part in found[1].split() if "=" in part)
-        causes = fault_causes(int(registers.get("cfsr", "0"), 16))
-        where = function_at(int(registers.get("pc", "0"), 16), sections)
-        return f"the core faulted in {where}: {', '.join(causes) or 'unknown cause'} ({found[1].strip()})"
+    lines = [line for line in done.stderr.splitlines() if line.strip() and ": warning: " not in line]
+    text = "\n".join(lines)
     if lockup := re.search(r"Lockup: .*", text):
         return f"the core locked up ({lockup[0]}); the stack pointer is probably outside the memory"
+    if found := _FAULT.search(text):
+        registers = dict(part.split("=", 1) for part in found[1].split() if "=" in part)
+        causes = fault_causes(int(registers["cfsr"], 16))
+        where = function_at(int(registers["pc"], 16), sections)
+        return f"the core faulted in {where}: {', '.join(causes) or 'unknown cause'} ({found[1].strip()})"
     if text:
-        return text.splitlines()[-1].removeprefix("harness: ")
+        return lines[-1].removeprefix("harness: ")
     return f"{Path(done.args[0]).name} ended with status {done.returncode} and no message"
 
 

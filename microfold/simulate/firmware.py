@@ -24,7 +24,13 @@ DEFAULT_TIMEOUT = 300.0
 _MODEL_FLAGS = ("-std=c99", "-ffunction-sections", "-fdata-sections")
 # The harness must not call memcpy or memset, so that whatever is linked of libc is the model's doing; nor use
 # vectors, so that it starts before the vector unit is on.
-_HARNESS_FLAGS = (*_MODEL_FLAGS, "-Os", "-ffreestanding", "-fno-tree-vectorize", "-fno-tree-loop-distribute-patterns")
+_HARNESS_FLAGS = (
+    *_MODEL_FLAGS,
+    "-Os",
+    "-ffreestanding",
+    "-fno-tree-vectorize",
+    "-fno-tree-loop-distribute-patterns",
+)
 _HARNESS = ("simulate.h.j2", "link.ld.j2", "startup.c", "semihosting.c", "main.c.j2")
 _HOOKED_HARNESS = ("hooks.h.j2", "layers.c.j2")
 _WRAP = 1 << 32
@@ -60,6 +66,8 @@ class Firmware:
         hooked: compile the model with its layer hook, which costs time; totals are of images without.
         extra_flags: further flags for all files, e.g. warnings.
         compiler: the cross compiler's executable.
+    Attributes:
+        elf: path of the image.
     Raises:
         ToolError: a tool is missing, or compiling or linking fails.
     """
@@ -82,13 +90,15 @@ class Firmware:
         toolchain.find_tool(toolchain.EMULATOR)  # before the work, not after it
         self._folder = tempfile.TemporaryDirectory(prefix="microfold-")
         folder = Path(self._folder.name)
-        self._elf = folder / f"{sources.name}.elf"
+        self.elf = folder / f"{sources.name}.elf"
         try:
             self._write_files(folder)
             flags = [*cpu_flags, *extra_flags]
             hook = [f'-D{sources.name.upper()}_HOOKS="harness/hooks.h"'] if self.hooked else []
             self._model = [
-                toolchain.compile_object(compiler, [*flags, *_MODEL_FLAGS, optimize, *hook], folder, f"model/{name}")
+                toolchain.compile_object(
+                    compiler, [*flags, *_MODEL_FLAGS, optimize, *hook], folder, f"model/{name}"
+                )
                 for name in sources.files
                 if name.endswith(".c")
             ]
@@ -97,7 +107,9 @@ class Firmware:
                 for path in sorted((folder / "harness").glob("*.c"))
             ]
             objects = [*self._harness, *self._model]
-            self._link_map = toolchain.link(compiler, flags, folder, objects, "harness/link.ld", self._elf.name)
+            self._link_map = toolchain.link(
+                compiler, flags, folder, objects, "harness/link.ld", self.elf.name
+            )
         except BaseException:
             self._folder.cleanup()
             raise
@@ -141,7 +153,11 @@ class Firmware:
         )
 
     def run(
-        self, calls: Sequence[Sequence[Array]], *, capture_layers: bool = False, timeout: float = DEFAULT_TIMEOUT
+        self,
+        calls: Sequence[Sequence[Array]],
+        *,
+        capture_layers: bool = False,
+        timeout: float = DEFAULT_TIMEOUT,
     ) -> tuple[Call, ...]:
         """Runs the model once per call, one after the other on one context: state is kept between them.
 
@@ -158,7 +174,7 @@ class Firmware:
         with tempfile.TemporaryDirectory(prefix="microfold-") as name:
             folder = Path(name)
             (folder / "inputs.bin").write_bytes(request + inputs)
-            run_image(self.board, self._elf, folder, timeout, list(placed_sections(self._link_map)))
+            run_image(self.board, self.elf, folder, timeout, list(placed_sections(self._link_map)))
             results = _Reader((folder / "results.bin").read_bytes())
             captured = capture_layers and self.hooked
             tensors = _Reader((folder / "layers.bin").read_bytes() if captured else b"")
@@ -201,7 +217,9 @@ class _Reader:
     def _take(self, size: int) -> bytes:
         piece = self._data[self._position : self._position + size]
         if len(piece) != size:
-            raise ToolError(f"the simulation must write {self._position + size} bytes; it wrote {len(self._data)}")
+            raise ToolError(
+                f"the simulation must write {self._position + size} bytes; it wrote {len(self._data)}"
+            )
         self._position += size
         return piece
 

@@ -1,4 +1,4 @@
-"""Flash and RAM of a linked image, from the linker's map: what is the model's, the C library's, the harness's."""
+"""Flash and RAM of a linked image, from the linker's map: the model's, the C library's, the harness's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTEXT_SECTION = ".bss.simulate_context"
 
 @dataclass(frozen=True)
 class PlacedSection:
-    """One input section where the linker put it; ``address`` and ``size`` in bytes."""
+    """An input section and where it is; ``address`` and ``size`` in bytes; padding has no ``file``."""
 
     output: str
     name: str
@@ -48,11 +48,11 @@ class ImageMemory:
     """Memory of a firmware image, in bytes.
 
     Attributes:
-        image: everything that was linked, the simulation harness included.
+        image: everything that was linked, the simulation harness and padding included, the stack not.
         model: the model's own object files.
         library: what the linker took from libc, libm and libgcc; the harness uses none of them.
         context: size of the model's context struct (arena and state), which is part of ``image.bss``.
-        stack: deepest stack of one run, measured below the caller's frame.
+        stack: of one run, below the caller's frame: down to the deepest word that was written.
     """
 
     image: Sections
@@ -73,7 +73,7 @@ class ImageMemory:
 
 
 # " .text.run      0x00000100       0x1c run.o"; a long name stands alone on the line before.
-_INPUT_SECTION = re.compile(r"^ (\S+)?\s+0x([0-9a-f]+)\s+0x([0-9a-f]+)\s+(\S.*)$")
+_INPUT_SECTION = re.compile(r"^ (\S+)?\s+0x([0-9a-f]+)\s+0x([0-9a-f]+)(?:\s+(\S.*?))?\s*$")
 _LONG_NAME = re.compile(r"^ (\S+)$")
 _OUTPUT_SECTION = re.compile(r"^(\S+)")
 
@@ -90,8 +90,8 @@ def placed_sections(link_map: str) -> Iterator[PlacedSection]:
             continue
         elif found := _INPUT_SECTION.match(line):
             name, size = found[1] or long_name, int(found[3], 16)
-            if size and not name.startswith("*") and output.startswith(".") and output != "/DISCARD/":
-                yield PlacedSection(output, name, int(found[2], 16), size, found[4])
+            if size and output != "/DISCARD/":
+                yield PlacedSection(output, name, int(found[2], 16), size, found[4] or "")
         long_name = ""
 
 
@@ -119,8 +119,8 @@ def image_memory(
 
     Args:
         link_map: text of the linker's map.
-        model_objects: the model's object files as the map names them; ``harness_objects`` alike. All others are
-            libraries.
+        model_objects: the model's object files as the map names them; ``harness_objects`` alike.
+            All others are libraries.
         ram: where the board's RAM is.
         stack: measured stack in bytes.
     """
@@ -129,7 +129,7 @@ def image_memory(
     return ImageMemory(
         image=section_sizes(sections, ram),
         model=section_sizes((s for s in sections if s.file in model_objects), ram),
-        library=section_sizes((s for s in sections if s.file not in ours), ram),
+        library=section_sizes((s for s in sections if s.file and s.file not in ours), ram),
         context=sum(s.size for s in sections if s.name == CONTEXT_SECTION),
         stack=stack,
     )

@@ -22,8 +22,8 @@ class SimulationResult:
     Attributes:
         outputs: for each call, one flat array per output.
         instructions: for each call, those of the run function, measured without layer hooks.
-        layer_instructions: for each call, those of each layer; empty if layers were not asked for. They do not
-            add up to the total exactly: the hook changes what the compiler inlines and keeps in registers.
+        layer_instructions: for each call, those of each layer; empty if layers were not asked for. They add
+            up to the total only roughly: the hook changes what the compiler inlines and keeps in registers.
         layer_tensors: for each call and layer, the layer's tensors; empty if not captured.
         memory: of the image without hooks; the stack is the deepest of all calls.
     """
@@ -133,8 +133,8 @@ class Simulator:
             for index, (a, b) in enumerate(zip(one.outputs, other.outputs, strict=True)):
                 if not np.array_equal(a.view(np.uint8), b.view(np.uint8)):
                     raise ToolError(
-                        f"{self._sources.name} must give the same outputs with and without layer hooks; output "
-                        f"{index} of call {number} differs, so the code or the compiler is wrong"
+                        f"{self._sources.name} must give the same outputs with and without layer hooks; "
+                        f"output {index} of call {number} differs, so the code or the compiler is wrong"
                     )
 
 

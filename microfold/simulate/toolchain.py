@@ -60,7 +60,9 @@ def compile_object(compiler: str, flags: Sequence[str], folder: Path, source: st
     return target
 
 
-def link(compiler: str, flags: Sequence[str], folder: Path, objects: Sequence[str], script: str, elf: str) -> str:
+def link(
+    compiler: str, flags: Sequence[str], folder: Path, objects: Sequence[str], script: str, elf: str
+) -> str:
     """Links a bare-metal image with newlib-nano, dropping what is not used.
 
     Args:
@@ -78,7 +80,12 @@ def link(compiler: str, flags: Sequence[str], folder: Path, objects: Sequence[st
 def _run(command: Sequence[str], folder: Path, what: str) -> None:
     try:
         done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
             timeout=_COMPILE_SECONDS,
         )
     except subprocess.TimeoutExpired:
@@ -86,7 +93,9 @@ def _run(command: Sequence[str], folder: Path, what: str) -> None:
     except OSError as error:
         raise ToolError(f"{what}: {command[0]} cannot be started: {error}") from None
     if done.returncode != 0:
-        raise ToolError(f"{what} failed: {' '.join(command)}\n{_first_lines(done.stderr)}{_hint(done.stderr)}")
+        raise ToolError(
+            f"{what} failed: {' '.join(command)}\n{_first_lines(done.stderr)}{_hint(done.stderr)}"
+        )
 
 
 def _first_lines(text: str) -> str:
@@ -101,5 +110,7 @@ def _hint(message: str) -> str:
     if "will not fit in region" in message or "overflowed by" in message:
         return "\nthe model is larger than the memory of the simulated board"
     if "unrecognized -mcpu target" in message:
-        return "\nthis compiler is older than the core; install a newer one or set other cpu_flags in the target"
+        return (
+            "\nthis compiler is older than the core; install a newer one or set other cpu_flags in the target"
+        )
     return ""

@@ -40,6 +40,9 @@ void reset_handler(void)
 #if defined(__ARM_FP) || defined(__ARM_FEATURE_MVE)
     SCB_CPACR |= CPACR_CP10_CP11_FULL;
 #endif
+#if defined(__ARM_ARCH_8M_MAIN__) || defined(__ARM_ARCH_8_1M_MAIN__)
+    __asm__ volatile("msr msplim, %0" : : "r"(stack_bottom)); /* an overflow faults; earlier cores lack this */
+#endif
     __asm__ volatile("dsb\n\tisb" ::: "memory");
 
     const uint32_t *source = data_load;
@@ -66,6 +69,10 @@ static void write_field(const char *label, uint32_t value)
 /* frame: what the core stacked on exception entry: r0-r3, r12, lr, pc, xpsr. */
 __attribute__((used)) void report_fault(const uint32_t *frame)
 {
+    if (frame < stack_bottom || frame >= stack_top) {
+        semihosting_print("harness: " STACK_OVERFLOW);
+        semihosting_exit(1);
+    }
     uint32_t exception;
     __asm__ volatile("mrs %0, ipsr" : "=r"(exception));
     write_field("fault: exception=", exception);
@@ -84,7 +91,13 @@ __attribute__((used)) void report_fault(const uint32_t *frame)
 
 __attribute__((naked)) void fault_handler(void)
 {
-    __asm__ volatile("mov r0, sp\n\tldr r1, =report_fault\n\tbx r1\n\t.ltorg");
+    /* The old stack may be used up; the report does not return, so it may start from the top again. */
+    __asm__ volatile("mov r0, sp\n\t"
+                     "ldr r1, =stack_top\n\t"
+                     "mov sp, r1\n\t"
+                     "ldr r2, =report_fault\n\t"
+                     "bx r2\n\t"
+                     ".ltorg");
 }
 
 typedef union {

@@ -117,7 +117,9 @@ def toy(layer_0: str = "", layer_1: str = "", prologue: str = "") -> ModelSource
         outputs=(TensorSpec(0, "int8_t", LENGTH, INT8),),
         layers=(
             LayerSpec(0, "add", (LayerTensor(LENGTH, INT8, 32),)),
-            LayerSpec(1, "count", (LayerTensor(LENGTH, INT8, 64), LayerTensor(1, np.dtype("<i4"), 0, "state"))),
+            LayerSpec(
+                1, "count", (LayerTensor(LENGTH, INT8, 64), LayerTensor(1, np.dtype("<i4"), 0, "state"))
+            ),
         ),
     )
 
@@ -144,7 +146,13 @@ def simulation_tools() -> None:
         pytest.skip("; ".join(missing))
 
 
-@pytest.fixture(params=CORES)
+# One core of each kind of instruction set is enough for a quick round.
+QUICK = ("cortex-m4", "cortex-m55")
+
+
+@pytest.fixture(
+    params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CORES]
+)
 def core(request: pytest.FixtureRequest, simulation_tools: None) -> tuple[Board, tuple[str, ...]]:  # noqa: ARG001
     """Board and compiler flags of each core."""
     machine, flags = CORES[request.param]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.graph import Value
-from microfold.ir.types import Quant
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.fully_connected import FullyConnected
@@ -107,21 +105,6 @@ def _pool(context: OperatorContext, op: type[AveragePool2D] | type[MaxPool2D]) -
         raise Unsupported(f"the window must be positive; it is {size}")
     strides = _strides(options)
     padding = _padding(options, x, size, strides, (1, 1))
-    require_same_quantization(x, context.element().quant)
+    context.require_same_quantization(x)
     (result,) = context.emit(op(size, strides, padding), x)
     context.finish_activated(result, options.FusedActivationFunction())
-
-
-def require_same_quantization(x: Value, out: Quant | None) -> None:
-    """For operators that move integers without rescaling them.
-
-    Raises:
-        Unsupported: the output is quantised otherwise than the input.
-    """
-    if x.type.dtype.is_float or x.type.quant is None or out is None:
-        return
-    if dataclasses.replace(x.type.quant, axis=None) != dataclasses.replace(out, axis=None):
-        raise Unsupported(
-            f"input and output must be quantised alike; they are {x.type.quant} and {out}",
-            "quantise the model with a converter that shares the scale across this operator",
-        )

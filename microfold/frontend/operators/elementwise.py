@@ -1,20 +1,46 @@
-"""Operators on elements: ADD, SOFTMAX …"""
+"""Operators on two values, element by element: ADD, MUL …"""
 
 from __future__ import annotations
 
 from microfold.frontend.context import OperatorContext, imports
+from microfold.ir.op import Op
 from microfold.ops.add import Add
-from microfold.ops.softmax import Softmax
+from microfold.ops.maximum import Maximum
+from microfold.ops.minimum import Minimum
+from microfold.ops.mul import Mul
+from microfold.ops.sub import Sub
+
+
+def _arithmetic(context: OperatorContext, op: Op, options_kind: str) -> None:
+    options = context.options(options_kind)
+    (result,) = context.emit(op, context.input(0), context.input(1))
+    context.finish_activated(result, int(options.FusedActivationFunction()) if options is not None else 0)
 
 
 @imports("ADD")
 def add(context: OperatorContext) -> None:
-    options = context.options("AddOptions")
-    (result,) = context.emit(Add(context.element()), context.input(0), context.input(1))
-    context.finish_activated(result, options.FusedActivationFunction() if options is not None else 0)
+    _arithmetic(context, Add(context.element()), "AddOptions")
 
 
-@imports("SOFTMAX")
-def softmax(context: OperatorContext) -> None:
-    options = context.required_options("SoftmaxOptions")
-    context.finish(*context.emit(Softmax(float(options.Beta()), context.element()), context.input(0)))
+@imports("SUB")
+def sub(context: OperatorContext) -> None:
+    _arithmetic(context, Sub(context.element()), "SubOptions")
+
+
+@imports("MUL")
+def mul(context: OperatorContext) -> None:
+    _arithmetic(context, Mul(context.element()), "MulOptions")
+
+
+@imports("MAXIMUM")
+def maximum(context: OperatorContext) -> None:
+    first, second = context.input(0), context.input(1)
+    context.require_same_quantization(first, second)
+    context.finish(*context.emit(Maximum(), first, second))
+
+
+@imports("MINIMUM")
+def minimum(context: OperatorContext) -> None:
+    first, second = context.input(0), context.input(1)
+    context.require_same_quantization(first, second)
+    context.finish(*context.emit(Minimum(), first, second))

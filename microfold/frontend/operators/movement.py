@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.frontend.operators.convolution import require_same_quantization
+from microfold.ir.graph import Value
 from microfold.ir.types import Shape
+from microfold.ops.concatenate import Concatenate
+from microfold.ops.gather import Gather
 from microfold.ops.pad import Pad
 from microfold.ops.reshape import Reshape
+from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.transpose import Transpose
+from microfold.ops.window import Pair
 
 
 @imports("RESHAPE")
@@ -17,13 +24,18 @@ def reshape(context: OperatorContext) -> None:
     x = context.input(0)
     options = context.options("ReshapeOptions")
     if context.optional(1) is not None:
-        target = tuple(int(n) for n in context.constant(1, "target shape").reshape(-1))
+        target = context.integers(1, "target shape")
     elif options is not None and options.NewShapeLength() in range(1, 9):
         target = tuple(int(options.NewShape(i)) for i in range(options.NewShapeLength()))
     else:
         target = context.declared_shape()
-    (result,) = context.emit(Reshape(resolve_shape(target, x.type.size)), x)
-    context.finish(result)
+    finish_reshaped(context, x, resolve_shape(target, x.type.size))
+
+
+def finish_reshaped(context: OperatorContext, x: Value, shape: Shape) -> None:
+    """The operator's output is its input under another shape."""
+    context.require_same_quantization(x)
+    context.finish(*context.emit(Reshape(shape), x))
 
 
 def resolve_shape(target: Shape, elements: int) -> Shape:
@@ -38,12 +50,130 @@ def resolve_shape(target: Shape, elements: int) -> Shape:
     return tuple(elements // known if n == -1 else n for n in target)
 
 
+@imports("SQUEEZE")
+def squeeze(context: OperatorContext) -> None:
+    x = context.input(0)
+    options = context.options("SqueezeOptions")
+    count = options.SqueezeDimsLength() if options is not None else 0
+    if options is not None and count in range(1, 9):
+        axes = {context.axis(int(options.SqueezeDims(i)), x.type.rank) for i in range(count)}
+    else:
+        axes = {axis for axis, extent in enumerate(x.type.shape) if extent == 1}
+    if any(x.type.shape[axis] != 1 for axis in axes):
+        raise Unsupported(f"squeezed axes must have extent 1; axes {sorted(axes)} of {x.type} are squeezed")
+    finish_reshaped(context, x, tuple(n for axis, n in enumerate(x.type.shape) if axis not in axes))
+
+
+@imports("EXPAND_DIMS")
+def expand_dims(context: OperatorContext) -> None:
+    x = context.input(0)
+    (axis,) = one(context.integers(1, "axis"), "axis")
+    axis = context.axis(axis, x.type.rank + 1)
+    finish_reshaped(context, x, (*x.type.shape[:axis], 1, *x.type.shape[axis:]))
+
+
+def one(numbers: tuple[int, ...], what: str) -> tuple[int]:
+    """The only element of a list."""
+    if len(numbers) != 1:
+        raise Unsupported(f"its {what} must be one integer; it has {len(numbers)}")
+    return (numbers[0],)
+
+
+@imports("TRANSPOSE")
+def transpose(context: OperatorContext) -> None:
+    x = context.input(0)
+    permutation = tuple(context.axis(axis, x.type.rank) for axis in context.integers(1, "permutation"))
+    context.require_same_quantization(x)
+    context.finish(*context.emit(Transpose(permutation), x))
+
+
 @imports("PAD", "PADV2")
 def pad(context: OperatorContext) -> None:
     x = context.input(0)
-    table = context.constant(1, "padding").reshape(-1, 2)
-    require_same_quantization(x, context.element().quant)
+    context.require_same_quantization(x)
     zero = x.type.quant.zero_point if x.type.quant is not None else 0
-    fill = float(context.constant(2, "fill value").reshape(-1)[0]) if context.optional(2) else float(zero)
-    pairs = tuple((int(before), int(after)) for before, after in table)
-    context.finish(*context.emit(Pad(pairs, fill), x))
+    fill = float(zero)
+    if context.optional(2) is not None:
+        array = context.constant(2, "fill value")
+        if array.size != 1 or context.input(2).type.dtype is not x.type.dtype:
+            raise Unsupported(f"its fill value must be one {x.type.dtype.value}; it is {context.input(2).type}")
+        fill = float(array.reshape(-1)[0])
+    context.finish(*context.emit(Pad(padding_pairs(context, x), fill), x))
+
+
+def padding_pairs(context: OperatorContext, x: Value) -> tuple[Pair, ...]:
+    """Input 1, [rank, 2]: elements before and after along each axis."""
+    numbers = context.integers(1, "padding")
+    if len(numbers) != 2 * x.type.rank:
+        raise Unsupported(f"its padding must have two numbers for each axis of {x.type}; it has {len(numbers)}")
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+@imports("CONCATENATION")
+def concatenation(context: OperatorContext) -> None:
+    options = context.required_options("ConcatenationOptions")
+    values = context.inputs()
+    context.require_same_quantization(*values)
+    axis = context.axis(int(options.Axis()), values[0].type.rank)
+    (result,) = context.emit(Concatenate(axis), *values)
+    context.finish_activated(result, int(options.FusedActivationFunction()))
+
+
+@imports("PACK")
+def pack(context: OperatorContext) -> None:
+    options = context.required_options("PackOptions")
+    values = context.inputs()
+    context.require_same_quantization(*values)
+    shape = values[0].type.shape
+    axis = context.axis(int(options.Axis()), len(shape) + 1)
+    if any(value.type.shape != shape for value in values):
+        raise Unsupported(f"its inputs must have one shape; they are {', '.join(str(v.type) for v in values)}")
+    expanded = [
+        context.emit(Reshape((*shape[:axis], 1, *shape[axis:])), value, names=[f"{value.name}_expanded"])[0]
+        for value in values
+    ]
+    context.finish(*context.emit(Concatenate(axis), *expanded))
+
+
+@imports("GATHER")
+def gather(context: OperatorContext) -> None:
+    options = context.required_options("GatherOptions")
+    x, indices = context.input(0), context.input(1)
+    if int(options.BatchDims()) != 0:
+        raise Unsupported(f"batch dimensions must be 0; they are {int(options.BatchDims())}")
+    context.require_same_quantization(x)
+    axis = context.axis(int(options.Axis()), x.type.rank)
+    numbers = np.asarray(context.constant(1, "indices"))
+    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < x.type.shape[axis]:
+        raise Unsupported(
+            f"indices must be in [0, {x.type.shape[axis]}); they are in "
+            f"[{int(numbers.min())}, {int(numbers.max())}]"
+        )
+    context.finish(*context.emit(Gather(axis), x, indices))
+
+
+@imports("RESIZE_NEAREST_NEIGHBOR")
+def resize_nearest_neighbor(context: OperatorContext) -> None:
+    options = context.required_options("ResizeNearestNeighborOptions")
+    x = context.input(0)
+    context.require_same_quantization(x)
+    op = ResizeNearestNeighbor(
+        image_size(context), bool(options.AlignCorners()), bool(options.HalfPixelCenters())
+    )
+    context.finish(*context.emit(op, x))
+
+
+def image_size(context: OperatorContext) -> Pair:
+    """Input 1: the new height and width."""
+    size = context.integers(1, "size")
+    if len(size) != 2:
+        raise Unsupported(f"its size must be height and width; it is {list(size)}")
+    return (size[0], size[1])
+
+
+@imports("SHAPE")
+def shape(context: OperatorContext) -> None:
+    """Shapes are static, so that this is a constant."""
+    dtype = context.element().dtype
+    array = np.array(context.input(0).type.shape, dtype.numpy)
+    context.finish(context.add_constant(array, context.name()))

@@ -1,0 +1,69 @@
+"""Operators on single elements: RELU, LOGISTIC, ABS …"""
+
+from __future__ import annotations
+
+import math
+
+from microfold.frontend.context import OperatorContext, imports
+from microfold.ops.clip import Clip
+from microfold.ops.hard_swish import HardSwish
+from microfold.ops.leaky_relu import LeakyRelu
+from microfold.ops.logistic import Logistic
+from microfold.ops.relu import Relu
+from microfold.ops.softmax import Softmax
+from microfold.ops.tanh import Tanh
+from microfold.ops.unary import Unary
+
+_RELUS = {
+    "RELU": (0.0, math.inf),
+    "RELU6": (0.0, 6.0),
+    "RELU_N1_TO_1": (-1.0, 1.0),
+    "RELU_0_TO_1": (0.0, 1.0),
+}
+
+
+@imports(*_RELUS)
+def relu(context: OperatorContext) -> None:
+    x, out = context.input(0), context.element()
+    minimum, maximum = _RELUS[context.raw.name]
+    op = Clip(minimum, maximum) if x.type.element == out else Relu(minimum, maximum, out)
+    context.finish(*context.emit(op, x))
+
+
+@imports("LEAKY_RELU")
+def leaky_relu(context: OperatorContext) -> None:
+    alpha = float(context.required_options("LeakyReluOptions").Alpha())
+    context.finish(*context.emit(LeakyRelu(alpha, context.element()), context.input(0)))
+
+
+@imports("LOGISTIC")
+def logistic(context: OperatorContext) -> None:
+    context.finish(*context.emit(Logistic(context.element()), context.input(0)))
+
+
+@imports("TANH")
+def tanh(context: OperatorContext) -> None:
+    context.finish(*context.emit(Tanh(context.element()), context.input(0)))
+
+
+@imports("HARD_SWISH")
+def hard_swish(context: OperatorContext) -> None:
+    context.finish(*context.emit(HardSwish(context.element()), context.input(0)))
+
+
+@imports("SOFTMAX")
+def softmax(context: OperatorContext) -> None:
+    beta = float(context.required_options("SoftmaxOptions").Beta())
+    context.finish(*context.emit(Softmax(beta, context.element()), context.input(0)))
+
+
+@imports("ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "LOG", "NEG", "ROUND", "RSQRT", "SIN", "SQRT", "SQUARE")
+def unary(context: OperatorContext) -> None:
+    context.finish(*context.emit(Unary(context.raw.name.lower(), context.element()), context.input(0)))
+
+
+@imports("GELU")
+def gelu(context: OperatorContext) -> None:
+    options = context.options("GeluOptions")
+    function = "gelu_tanh" if options is not None and options.Approximate() else "gelu"
+    context.finish(*context.emit(Unary(function, context.element()), context.input(0)))

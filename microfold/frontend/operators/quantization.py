@@ -1,0 +1,29 @@
+"""Operators that change the representation of values: QUANTIZE, DEQUANTIZE, CAST."""
+
+from __future__ import annotations
+
+from microfold.frontend.context import OperatorContext, imports
+from microfold.ir.types import DType
+from microfold.ops.cast import Cast
+from microfold.ops.dequantize import Dequantize
+from microfold.ops.quantize import Quantize
+from microfold.ops.requantize import Requantize
+
+
+@imports("QUANTIZE")
+def quantize(context: OperatorContext) -> None:
+    x = context.input(0)
+    op = Quantize if x.type.dtype.is_float else Requantize
+    context.finish(*context.emit(op(context.element()), x))
+
+
+@imports("DEQUANTIZE")
+def dequantize(context: OperatorContext) -> None:
+    x = context.input(0)
+    op = Cast(DType.FLOAT32) if x.type.dtype is DType.FLOAT16 else Dequantize()
+    context.finish(*context.emit(op, x))
+
+
+@imports("CAST")
+def cast(context: OperatorContext) -> None:
+    context.finish(*context.emit(Cast(context.element().dtype), context.input(0)))

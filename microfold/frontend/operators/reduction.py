@@ -1,0 +1,47 @@
+"""Operators that reduce over axes: MEAN, SUM, REDUCE_MAX …"""
+
+from __future__ import annotations
+
+from microfold.frontend.context import OperatorContext, imports
+from microfold.ir.graph import Value
+from microfold.ops.mean import Mean, Sum
+from microfold.ops.reduce import ReduceMax, ReduceMin, ReduceProd
+
+
+def _reduction(context: OperatorContext) -> tuple[Value, tuple[int, ...], bool]:
+    x = context.input(0)
+    axes = sorted({context.axis(axis, x.type.rank) for axis in context.integers(1, "axes")})
+    options = context.required_options("ReducerOptions")
+    return x, tuple(axes), bool(options.KeepDims())
+
+
+@imports("MEAN")
+def mean(context: OperatorContext) -> None:
+    x, axes, keep_dims = _reduction(context)
+    context.finish(*context.emit(Mean(axes, keep_dims, context.element()), x))
+
+
+@imports("SUM")
+def sum_(context: OperatorContext) -> None:
+    x, axes, keep_dims = _reduction(context)
+    context.finish(*context.emit(Sum(axes, keep_dims, context.element()), x))
+
+
+@imports("REDUCE_MAX")
+def reduce_max(context: OperatorContext) -> None:
+    x, axes, keep_dims = _reduction(context)
+    context.require_same_quantization(x)
+    context.finish(*context.emit(ReduceMax(axes, keep_dims), x))
+
+
+@imports("REDUCE_MIN")
+def reduce_min(context: OperatorContext) -> None:
+    x, axes, keep_dims = _reduction(context)
+    context.require_same_quantization(x)
+    context.finish(*context.emit(ReduceMin(axes, keep_dims), x))
+
+
+@imports("REDUCE_PROD")
+def reduce_prod(context: OperatorContext) -> None:
+    x, axes, keep_dims = _reduction(context)
+    context.finish(*context.emit(ReduceProd(axes, keep_dims), x))

@@ -1,0 +1,57 @@
+"""What a `.tflite` file holds, supported or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from microfold.frontend.tflite import read_file, survey
+from microfold.ir.graph import Value
+from microfold.ir.types import Quant
+
+
+def inspect_model(path: Path) -> dict[str, Any]:
+    """Operators, ends and problems of a model, as plain data; works for unsupported models too.
+
+    Raises:
+        ModelFormatError: the file is malformed.
+    """
+    data = read_file(path)
+    found = survey(data, path.name)
+    operators = [
+        {
+            "operator": operator.raw.name,
+            "tensor": operator.tensor,
+            "inputs": [str(t) for t in operator.inputs],
+            "outputs": [str(t) for t in operator.outputs],
+            "macs": sum(node.macs() for node in operator.nodes),
+            "problem": operator.problem.reason if operator.problem else None,
+        }
+        for operator in found.operators
+    ]
+    return {
+        "model": path.stem,
+        "bytes": len(data),
+        "macs": sum(node.macs() for operator in found.operators for node in operator.nodes),
+        "inputs": [_port(value) for value in found.inputs],
+        "outputs": [_port(value) for value in found.outputs],
+        "operators": operators,
+        "problems": [str(problem) for problem in found.problems],
+    }
+
+
+def _port(value: Value) -> dict[str, str]:
+    return {
+        "name": value.name,
+        "type": str(value.type),
+        "quantization": describe_quant(value.type.quant),
+    }
+
+
+def describe_quant(quant: Quant | None) -> str:
+    """A short text for people."""
+    if quant is None:
+        return "none"
+    if quant.axis is not None:
+        return f"{len(quant.scales)} scales along axis {quant.axis}"
+    return f"scale {quant.scale:.6g}, zero point {quant.zero_point}"

@@ -1,0 +1,35 @@
+"""Selection of slices by index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, DType, Tensor, TensorType
+
+
+@register
+@dataclass(frozen=True)
+class Gather(Op):
+    """The slices of ``x`` along `axis` that ``indices`` names; the axis gives way to the indices' axes."""
+
+    name: ClassVar[str] = "gather"
+    pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+
+    axis: int
+
+    def infer(self, x: TensorType, indices: TensorType) -> TensorType:
+        require(0 <= self.axis < x.rank, f"gather: axis {self.axis} must be in [0, {x.rank})")
+        require(
+            indices.dtype in (DType.INT32, DType.INT64),
+            f"gather: indices must be int32 or int64; they are {indices.dtype.value}",
+        )
+        require(x.quant is None or x.quant.axis is None, "gather: per-channel values are not supported")
+        return x.with_shape((*x.shape[: self.axis], *indices.shape, *x.shape[self.axis + 1 :]))
+
+    def reference(self, x: Tensor, indices: Tensor) -> Array:
+        # An index out of range, which the reference leaves undefined, takes the nearest slice.
+        return np.take(x.data, indices.data, axis=self.axis, mode="clip")

@@ -1,0 +1,61 @@
+"""Leaky rectified linear unit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from microfold import numerics
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.numerics import Multiplier
+from microfold.ops.elementwise import check_unary
+
+
+class LeakyReluParameters(NamedTuple):
+    """What centred inputs are multiplied by; the slope's sign is kept apart."""
+
+    identity: Multiplier
+    slope: Multiplier
+    slope_is_negative: bool
+
+
+@register
+@dataclass(frozen=True)
+class LeakyRelu(Op):
+    """``x`` where it is not negative, ``alpha * x`` elsewhere."""
+
+    name: ClassVar[str] = "leaky_relu"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    alpha: float
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(math.isfinite(self.alpha), f"leaky_relu: alpha must be finite; it is {self.alpha}")
+        return check_unary("leaky_relu", x, self.out)
+
+    def parameters(self, x: Quant) -> LeakyReluParameters:
+        """Multipliers from float32 ratios, as the reference computes them."""
+        assert self.out.quant is not None
+        scale, out_scale = np.float32(x.scale), np.float32(self.out.quant.scale)
+        slope = float(scale * np.float32(self.alpha) / out_scale)
+        return LeakyReluParameters(
+            numerics.quantize_multiplier(float(scale / out_scale)),
+            numerics.quantize_multiplier(abs(slope)),
+            slope < 0,
+        )
+
+    def reference(self, x: Tensor) -> Array:
+        if x.type.dtype.is_float:
+            return np.where(x.data > 0, x.data, x.data * np.float32(self.alpha))
+        assert x.type.quant is not None and self.out.quant is not None
+        identity, slope, negative = self.parameters(x.type.quant)
+        centred = x.data.astype(np.int32) - x.type.quant.zero_point
+        below = numerics.multiply_by_quantized_multiplier(centred, *slope).astype(np.int64)
+        above = numerics.multiply_by_quantized_multiplier(centred, *identity).astype(np.int64)
+        result = np.where(centred >= 0, above, -below if negative else below)
+        return numerics.clamp(result + self.out.quant.zero_point, *self.out.dtype.range, self.out.dtype)

@@ -1,0 +1,59 @@
+"""Resizing of images by the nearest neighbour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold import numerics
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, Tensor, TensorType
+from microfold.ops.window import Pair
+
+
+def check_resize(op: str, x: TensorType, size: Pair, align_corners: bool, half_pixel_centers: bool) -> TensorType:
+    """The type rule that resizing operators share."""
+    require(x.rank == 4, f"{op}: the input must be NHWC (rank 4); it is {x}")
+    require(min(*size, *x.shape) >= 1, f"{op}: sizes must be positive; they are {x} and {size}")
+    require(
+        not (align_corners and half_pixel_centers),
+        f"{op}: corners cannot be aligned where pixel centres are at one half",
+    )
+    return x.with_shape((x.shape[0], *size, x.shape[3]))
+
+
+@register
+@dataclass(frozen=True)
+class ResizeNearestNeighbor(Op):
+    """An NHWC image with `size` (height, width), each pixel taken from the input."""
+
+    name: ClassVar[str] = "resize_nearest_neighbor"
+    pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+
+    size: Pair
+    align_corners: bool
+    half_pixel_centers: bool
+
+    def infer(self, x: TensorType) -> TensorType:
+        return check_resize(self.name, x, self.size, self.align_corners, self.half_pixel_centers)
+
+    def sources(self, x: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Source row of each output row and source column of each output column."""
+        rows, columns = (self._axis(x.shape[i + 1], self.size[i]) for i in range(2))
+        return rows, columns
+
+    def _axis(self, source: int, target: int) -> tuple[int, ...]:
+        if self.align_corners and target > 1:
+            scale = np.float32(source - 1) / np.float32(target - 1)
+        else:
+            scale = np.float32(source) / np.float32(target)
+        offset = np.float32(0.5 if self.half_pixel_centers else 0.0)
+        positions = (np.arange(target).astype(np.float32) + offset) * scale
+        nearest = numerics.round_half_away_array(positions) if self.align_corners else np.floor(positions)
+        return tuple(int(n) for n in np.clip(nearest, 0, source - 1))
+
+    def reference(self, x: Tensor) -> Array:
+        rows, columns = self.sources(x.type)
+        return x.data[:, list(rows)][:, :, list(columns)]

@@ -1,0 +1,48 @@
+"""Slices with steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, Shape, Tensor, TensorType
+
+
+@register
+@dataclass(frozen=True)
+class StridedSlice(Op):
+    """Along each axis the elements ``begin, begin + stride, …``, `size` of them; strides may be negative."""
+
+    name: ClassVar[str] = "strided_slice"
+    pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+
+    begin: tuple[int, ...]
+    size: Shape
+    strides: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(
+            len(self.begin) == len(self.size) == len(self.strides) == x.rank,
+            f"strided_slice: needs begin, size and stride for each of {x.rank} axes; they are {list(self.begin)}, "
+            f"{list(self.size)} and {list(self.strides)}",
+        )
+        for extent, begin, size, stride in zip(x.shape, self.begin, self.size, self.strides, strict=True):
+            last = begin + (size - 1) * stride
+            require(
+                size >= 1 and stride != 0 and 0 <= begin < extent and 0 <= last < extent,
+                f"strided_slice: {size} elements from {begin} in steps of {stride} must lie in [0, {extent})",
+            )
+        require(x.quant is None or x.quant.axis is None, "strided_slice: per-channel values are not supported")
+        return x.with_shape(self.size)
+
+    def reference(self, x: Tensor) -> Array:
+        index = np.ix_(
+            *(
+                begin + stride * np.arange(size)
+                for begin, size, stride in zip(self.begin, self.size, self.strides, strict=True)
+            )
+        )
+        return x.data[index]

@@ -1,0 +1,35 @@
+"""Transposition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, Tensor, TensorType
+
+
+@register
+@dataclass(frozen=True)
+class Transpose(Op):
+    """Axes in another order: axis i of the result is axis ``permutation[i]`` of the input."""
+
+    name: ClassVar[str] = "transpose"
+    pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+
+    permutation: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(
+            sorted(self.permutation) == list(range(x.rank)),
+            f"transpose: the permutation must name each of {x.rank} axes once; it is {list(self.permutation)}",
+        )
+        quant = x.quant
+        if quant is not None and quant.axis is not None:
+            quant = replace(quant, axis=self.permutation.index(quant.axis))
+        return TensorType(x.dtype, tuple(x.shape[axis] for axis in self.permutation), quant)
+
+    def reference(self, x: Tensor) -> Array:
+        return np.ascontiguousarray(x.data.transpose(self.permutation))

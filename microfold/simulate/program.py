@@ -1,0 +1,54 @@
+"""A compiled program on the simulated board of its target."""
+
+from __future__ import annotations
+
+from microfold.codegen.emit import emit
+from microfold.codegen.literals import C_TYPES
+from microfold.errors import TargetError
+from microfold.program import Buffer, Program
+from microfold.simulate import boards
+from microfold.simulate.run import Simulator
+from microfold.simulate.sources import LayerSpec, LayerTensor, ModelSources, TensorSpec
+
+
+def model_sources(program: Program) -> ModelSources:
+    """The program's C files with what the simulation needs to know of them."""
+    return ModelSources(
+        name=program.name,
+        files=emit(program),
+        inputs=tuple(_tensor(i, b) for i, b in enumerate(program.inputs)),
+        outputs=tuple(_tensor(i, b) for i, b in enumerate(program.outputs)),
+        layers=tuple(
+            LayerSpec(layer.index, layer.name, tuple(_layer_tensor(b) for b in layer.outputs))
+            for layer in program.layers
+        ),
+        io=program.options.io,
+    )
+
+
+def simulator(program: Program, optimize: str = "-O2") -> Simulator:
+    """A simulator of the program's target; a context manager.
+
+    Raises:
+        TargetError: no simulated board runs the target.
+    """
+    target = program.target
+    if not target.board:
+        raise TargetError(f"a simulated run needs a board; target {target.name} names none")
+    return Simulator(
+        model_sources(program),
+        boards.find(target.board),
+        target.cpu_flags,
+        optimize=optimize,
+        compiler=target.compiler,
+    )
+
+
+def _tensor(index: int, buffer: Buffer) -> TensorSpec:
+    dtype = buffer.type.dtype
+    return TensorSpec(index, C_TYPES[dtype], buffer.type.size, dtype.numpy)
+
+
+def _layer_tensor(buffer: Buffer) -> LayerTensor:
+    region = "caller" if buffer.region == "output" else buffer.region
+    return LayerTensor(buffer.type.size, buffer.type.dtype.numpy, buffer.offset, region)

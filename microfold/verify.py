@@ -1,0 +1,146 @@
+"""Generated C against the reference interpreter, every tensor that the C computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.host.session import Session
+from microfold.ir.graph import Node, Value
+from microfold.ir.interpret import Interpreter
+from microfold.ir.types import Array, Tensor, TensorType
+from microfold.program import Program
+from microfold.simulate.program import simulator
+
+FLOAT_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A layer whose result is not the reference's.
+
+    Attributes:
+        call: index of the input set.
+        count: differing elements.
+        largest: largest absolute difference.
+    """
+
+    layer: int
+    name: str
+    call: int
+    count: int
+    largest: float
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a comparison found.
+
+    Attributes:
+        exact: all integer tensors equal bit for bit, all float tensors within `FLOAT_TOLERANCE` of the
+            tensor's largest magnitude.
+        tensors: compared, over all calls.
+        inputs: input sets.
+        first_difference: None if exact.
+        differences: per layer, in order; empty if exact.
+    """
+
+    exact: bool
+    tensors: int
+    inputs: int
+    first_difference: Difference | None
+    differences: tuple[Difference, ...]
+
+
+def input_sets(types: Sequence[TensorType], runs: int, seed: int = 0) -> list[tuple[Array, ...]]:
+    """Deterministic input sets: all-minimum, all-maximum, zero, then random over the full range.
+
+    Float inputs get 0, 1, -1 and normal values.
+    """
+    generator = np.random.default_rng(seed)
+    return [tuple(_input(t, run, generator) for t in types) for run in range(runs)]
+
+
+def _input(t: TensorType, run: int, generator: np.random.Generator) -> Array:
+    if t.dtype.is_float:
+        if run < 3:
+            return np.full(t.shape, (0.0, 1.0, -1.0)[run], t.dtype.numpy)
+        return generator.normal(0, (1.0, 4.0)[run % 2], t.shape).astype(t.dtype.numpy)
+    if not t.dtype.is_integer:
+        return generator.integers(0, 2, t.shape).astype(t.dtype.numpy)
+    low, high = t.dtype.range
+    if run < 3:
+        zero = t.quant.zero_points[0] if t.quant is not None else 0
+        return np.full(t.shape, (low, high, zero)[run], t.dtype.numpy)
+    return generator.integers(low, high, t.shape, endpoint=True).astype(t.dtype.numpy)
+
+
+def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
+    """Run the program, on the host or on its simulated core, and the reference over the same calls.
+
+    The calls are made in sequence on one context, so that state is compared too. The optimised graph's
+    outputs are held against those of the graph as imported, every layer's against the optimised graph.
+
+    Raises:
+        MicrofoldError: a tool is missing or fails.
+    """
+    computed = _run_simulated(program, calls) if program.target.board else _run_host(program, calls)
+    interpreter = Interpreter(program.graph)
+    imported = Interpreter(program.source)
+    found: dict[int, Difference] = {}
+    tensors = 0
+    for call, (inputs, values) in enumerate(zip(calls, computed, strict=True)):
+        expected: dict[Value, Array] = {}
+
+        def collect(node: Node, results: tuple[Tensor, ...], into: dict[Value, Array] = expected) -> None:
+            into.update(zip(node.outputs, (result.data for result in results), strict=True))
+
+        outputs = interpreter.run(*inputs, observe=collect)
+        for index, (optimized, original) in enumerate(zip(outputs, imported.run(*inputs), strict=True)):
+            difference = compare(optimized, original)
+            if difference is not None:
+                name = f"output {index}: the optimised graph against the imported one"
+                found.setdefault(len(program.layers), Difference(len(program.layers), name, call, *difference))
+        for layer in program.layers:
+            for buffer in layer.outputs:
+                tensors += 1
+                difference = compare(values[buffer.value].reshape(buffer.type.shape), expected[buffer.value])
+                if difference is not None and layer.index not in found:
+                    found[layer.index] = Difference(layer.index, layer.label, call, *difference)
+    ordered = tuple(found[index] for index in sorted(found))
+    return Verification(not found, tensors, len(calls), ordered[0] if ordered else None, ordered)
+
+
+def compare(actual: Array, expected: Array) -> tuple[int, float] | None:
+    """None if equal (integers) or close (floats), else the number and the largest of the differences."""
+    if expected.dtype.kind != "f":
+        if np.array_equal(actual, expected):
+            return None
+        gap = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
+        return int(np.count_nonzero(gap)), float(gap.max())
+    same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    finite = np.isfinite(expected)
+    scale = float(np.abs(expected[finite]).max(initial=0.0))
+    gap = np.where(same, 0.0, np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
+    bad = ~(gap <= FLOAT_TOLERANCE * scale)
+    return (int(bad.sum()), float(np.nanmax(gap))) if bad.any() else None
+
+
+def _run_host(program: Program, calls: Sequence[Sequence[Array]]) -> list[dict[Value, Array]]:
+    session = Session(program)
+    return [dict(session.run_layers(*inputs)[1]) for inputs in calls]
+
+
+def _run_simulated(program: Program, calls: Sequence[Sequence[Array]]) -> list[dict[Value, Array]]:
+    with simulator(program) as machine:
+        result = machine.run(calls, capture_layers=True)
+    return [
+        {
+            buffer.value: array
+            for layer, arrays in zip(program.layers, tensors, strict=True)
+            for buffer, array in zip(layer.outputs, arrays, strict=True)
+        }
+        for tensors in result.layer_tensors
+    ]
