@@ -23,13 +23,14 @@ DEFAULT_TIMEOUT = 300.0
 
 _MODEL_FLAGS = ("-std=c99", "-ffunction-sections", "-fdata-sections")
 # The harness must not call memcpy or memset, so that whatever is linked of libc is the model's doing; nor use
-# vectors, so that it starts before the vector unit is on.
+# vectors, so that it starts before the vector unit is on; nor know what the functions it times leave alone.
 _HARNESS_FLAGS = (
     *_MODEL_FLAGS,
     "-Os",
     "-ffreestanding",
     "-fno-tree-vectorize",
     "-fno-tree-loop-distribute-patterns",
+    "-fno-ipa-ra",
 )
 _HARNESS = ("simulate.h.j2", "link.ld.j2", "startup.c", "semihosting.c", "main.c.j2")
 _HOOKED_HARNESS = ("hooks.h.j2", "layers.c.j2")

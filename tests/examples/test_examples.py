@@ -34,7 +34,12 @@ def make(example: str, goal: str, build: Path, tools: tuple[str, ...]) -> str:
     # The package under test, also where it is not installed.
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
     result = subprocess.run(
-        command, cwd=EXAMPLES / example, env=environment, stdin=subprocess.DEVNULL, text=True, capture_output=True
+        command,
+        cwd=EXAMPLES / example,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        capture_output=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
