@@ -96,6 +96,41 @@ def tanh(x: Array, integer_bits: int) -> Array:
     return np.where(x == 0, 0, np.where(x > 0, positive, -positive)).astype(np.int32)
 
 
+def inverse_sqrt(x: Array) -> tuple[Array, Array]:
+    """``1 / sqrt(x)`` of positive int32 values as mantissas and shifts: ``mantissa * 2^(shift - 31)``.
+
+    Five Newton steps from 1 in Q3, on x scaled to [1, 4) by an even power of two.
+    """
+    mul = saturating_rounding_doubling_high_mul
+    scaled = np.asarray(x, np.int64)
+    right = np.full(scaled.shape, 11, np.int64)
+    while (scaled >= 1 << 29).any():
+        large = scaled >= 1 << 29
+        scaled = np.where(large, scaled // 4, scaled)
+        right = right + large
+    # Pairs of bits up to [2^27, 2^29).
+    pairs = np.where(scaled > 1, (31 - bit_length(scaled)) // 2 - 1, 0)
+    right = right - pairs
+    scaled = (scaled << (2 * pairs)).astype(np.int32)
+    value = scaled >> 1
+    half = rounding_divide_by_pot(value, 1)
+    three_halves = np.int32((1 << 28) + (1 << 27))
+    estimate = np.full(scaled.shape, 1 << 28, np.int32)
+    for _ in range(5):
+        cube = saturating_shift_left(mul(mul(estimate, estimate), estimate), 6)
+        estimate = saturating_shift_left(mul(three_halves, estimate) - mul(half, cube), 3)
+    mantissa = mul(estimate, 1518500250).astype(np.int64)
+    mantissa = np.where(right < 0, mantissa << np.maximum(-right, 0), mantissa)
+    shift = -np.maximum(right, 0)
+    tiny = np.asarray(x) <= 1
+    return np.where(tiny, INT32_MAX, mantissa).astype(np.int32), np.where(tiny, 0, shift)
+
+
+def bit_length(x: Array) -> Array:
+    """Bits that non-negative values below 2^52 need."""
+    return np.frexp(np.asarray(x, np.float64))[1].astype(np.int64)
+
+
 class Q4Parameters(NamedTuple):
     """How centred int8 values become Q4; from `radius` on, the function has its limit value."""
 

@@ -36,17 +36,16 @@ int main(void)
     digits_init(&context);
     printf("label  read as");
     for (unsigned i = 0; i < TEST_COUNT; i++) {
-        const int8_t *scores;
-
         memcpy(digits_input_0(&context), test_images[i], DIGITS_INPUT_0_SIZE);
         digits_run(&context);
-        scores = digits_output_0(&context);
+        const int8_t *scores = digits_output_0(&context);
+        const unsigned answer = largest(scores);
 
         if (i == 0 || test_labels[i] != test_labels[i - 1]) {
             printf("\n  %u    ", (unsigned)test_labels[i]);
         }
-        printf("%u", largest(scores));
-        correct += largest(scores) == test_labels[i];
+        printf("%u", answer);
+        correct += answer == test_labels[i];
         original_correct += largest(test_outputs[i]) == test_labels[i];
         equal += memcmp(scores, test_outputs[i], DIGITS_OUTPUT_0_SIZE) == 0;
     }

@@ -19,13 +19,26 @@ def c_identifier(text: str) -> str:
     return name
 
 
+# Last components of TensorFlow's tensor names that only repeat what the operator is.
+_LEAVES = re.compile(
+    r"(conv2d|depthwise|matmul|biasadd|relu6?|squeeze|convolution|fusedbatchnormv3|readvariableop|resource|add|"
+    r"avgpool|maxpool|reshape|softmax)?\d*",
+    re.IGNORECASE,
+)
+
+
 def short_name(text: str) -> str:
-    """The telling part of a tensor name: TensorFlow's joined paths end with the operator that was last."""
-    last = text.split(";")[-1] if ";" in text else text
-    last = re.sub(r":\d+$", "", last)
-    parts = [part for part in last.split("/") if part]
-    name = c_identifier("_".join(parts[-2:]))
-    return name[-MAX_LENGTH:].strip("_")
+    """The telling part of a tensor name.
+
+    TensorFlow joins the names of everything that was fused into an operator by ``;``. The one with the bias is
+    named after the layer; without it, the first is the operator's own.
+    """
+    joined = text.split(";")
+    chosen = next((part for part in joined if part.endswith("/BiasAdd")), joined[0])
+    parts = [part for part in chosen.split(":")[0].split("/") if part]
+    while len(parts) > 1 and _LEAVES.fullmatch(parts[-1]):
+        parts.pop()
+    return c_identifier(parts[-1] if parts else "")[-MAX_LENGTH:].strip("_")
 
 
 class Namer:

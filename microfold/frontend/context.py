@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 import tflite
 
-from microfold.frontend.reader import Options, RawOperator, RawTensor
+from microfold.frontend.reader import MAX_ELEMENTS, MAX_RANK, Options, RawOperator, RawTensor
 from microfold.ir.graph import Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
@@ -131,6 +131,13 @@ class OperatorContext:
                 f"its {what} must be at most {MAX_LIST} integers; it is {array.dtype}{list(array.shape)}"
             )
         return tuple(int(n) for n in array.reshape(-1))
+
+    def shape(self, index: int, what: str) -> tuple[int, ...]:
+        """The elements of constant input `index`, a shape of sensible size."""
+        shape = self.integers(index, what)
+        if len(shape) > MAX_RANK or min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
+            raise Unsupported(f"its {what} must be a shape of at most {MAX_RANK} axes; it is {list(shape)}")
+        return shape
 
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front; negative ones count from the back."""

@@ -208,6 +208,8 @@ class _Reader:
         code = table.Type()
         dtype = _DTYPES.get(code)
         data = self.buffer(table.Buffer(), dtype, shape, what)
+        if dtype is DType.INT4 and data is not None:
+            dtype = DType.INT8  # the same numbers; how constants are packed is the kernels' choice
         return RawTensor(
             index=index,
             name=_text(table.Name()) or f"tensor_{index}",

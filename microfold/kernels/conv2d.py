@@ -1,13 +1,11 @@
-"""Convolution kernels."""
+"""Convolution kernels in portable C, and what all convolution kernels share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels import epilogue, requantize
+from microfold.ir.types import Array, TensorType
+from microfold.kernels import accumulate, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
 from microfold.ops.accumulate import output_multipliers
@@ -27,16 +25,20 @@ def is_pointwise(window: Window) -> bool:
     return window.size == window.strides == (1, 1) and window.padding == ((0, 0), (0, 0))
 
 
+def filter_matrix(site: Site) -> Array:
+    """The constant filters as [output channels, K], K running over kernel rows, columns, input channels."""
+    filters = site.array(1)
+    assert filters is not None
+    return filters.reshape(filters.shape[0], -1)
+
+
 def unsupported_integer_conv(site: Site) -> str | None:
     """The conditions that all int8 convolution kernels share."""
     x, weights, _, _ = conv_types(site)
-    if x.dtype is not DType.INT8 or weights.dtype is not DType.INT8:
-        return f"it needs int8 activations and weights; they are {x.dtype.value} and {weights.dtype.value}"
-    if site.array(1) is None or (site.present(2) and site.array(2) is None):
-        return "filter and bias must be constant"
     if weights.shape[3] != x.shape[3]:
         return "it does not compute grouped convolutions"
-    return epilogue.unsupported_epilogue(site.node)
+    reason = accumulate.unsupported_int8_constants(site)
+    return reason or accumulate.unsupported_bounds(site, filter_matrix(site))
 
 
 def shape_parameters(site: Site) -> dict[str, Parameter]:
@@ -69,12 +71,8 @@ def channel_records(site: Site, matrix: Array) -> tuple[requantize.Requantizatio
     """
     x, weights, out, _ = conv_types(site)
     assert x.quant is not None and weights.quant is not None and out.quant is not None
-    bias = requantize.fold_zero_point(matrix, site.array(2), x.quant.zero_point)
-    bounds = requantize.accumulator_bounds(matrix, bias, *x.dtype.range)
     multipliers = output_multipliers(x.quant, weights.quant, out.quant, weights.shape[0])
-    low, high = epilogue.integer_bounds(site.node)
-    plan = requantize.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, low)
-    return plan, {"output_minimum": low, "output_maximum": high}
+    return accumulate.output_records(site, matrix, multipliers)
 
 
 @register
@@ -84,6 +82,7 @@ class Conv2DPortable(Kernel):
     name = "s8_conv2d__c_2x2"
     op = Conv2D
     PIXELS = 2
+    CHANNELS = 2
 
     def supports(self, site: Site) -> str | None:
         return unsupported_integer_conv(site)
@@ -91,28 +90,37 @@ class Conv2DPortable(Kernel):
     def cost(self, site: Site) -> float:
         _, weights, out, _ = conv_types(site)
         depth = weights.size // weights.shape[0]
-        return out.size * (2.6 * depth + 20)
+        return out.size * (2.4 * depth + 22)
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         # Every output channel needs the whole patch: in pointwise layers it is read in place.
-        return window_overlap(x, out, window, self.PIXELS, reads_first=not is_pointwise(window))
+        return window_overlap(
+            x, out, window, self.PIXELS, reads_first=not is_pointwise(window), across_rows=True
+        )
 
     def lower(self, site: Site) -> Call:
-        x, weights, _, window = conv_types(site)
+        x, _, out, window = conv_types(site)
         assert x.quant is not None
-        filters = site.array(1)
-        assert filters is not None
-        matrix = filters.reshape(weights.shape[0], -1)
+        matrix = filter_matrix(site)
         plan, bounds = channel_records(site, matrix)
-        pointwise = is_pointwise(window)
-        parameters = shape_parameters(site) | bounds
-        parameters |= {
-            "patch": matrix.shape[1],
-            "input_zero_point": x.quant.zero_point,
-            "weights": Constant("weights", np.ascontiguousarray(matrix)),
-            "channels": Constant("channels", plan.records, record="mf_channel"),
+        depth = matrix.shape[1]
+        spec = (
+            ("requantize", plan.form.value),
+            ("pointwise", is_pointwise(window)),
+            ("unroll", accumulate.unroll_factor(depth)),
+        )
+        weights = accumulate.interleave_channels(matrix, self.CHANNELS)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", weights),
+            "channels": Constant("channels", accumulate.pad_channels(plan.records, 2), record="mf_channel"),
+            "patch": depth,
+            "output_channels": out.shape[3],
         }
-        spec = (("requantize", plan.form.value), ("pointwise", pointwise))
-        scratch = 0 if pointwise else self.PIXELS * matrix.shape[1]
-        return Call(Function("conv2d/c.c.j2", self.name, spec), parameters, scratch)
+        if is_pointwise(window):
+            parameters |= {"pixels": out.size // out.shape[3]}
+            scratch = 0
+        else:
+            parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point}
+            scratch = self.PIXELS * depth
+        return Call(Function("conv2d/c.c.j2", self.name, spec), parameters | bounds, scratch)

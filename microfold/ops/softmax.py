@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from microfold import numerics
-from microfold.fixed_point import INT32_MAX, exp_on_negative_values, reciprocal_of_one_plus
+from microfold.fixed_point import INT32_MAX, bit_length, exp_on_negative_values, reciprocal_of_one_plus
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
-from microfold.numerics import rounding_divide_by_pot, saturating_rounding_doubling_high_mul
+from microfold.numerics import Multiplier, rounding_divide_by_pot, saturating_rounding_doubling_high_mul
+from microfold.ops import lookup
+from microfold.ops.elementwise import require_per_tensor
 
 INPUT_INTEGER_BITS = 5  # scaled differences are Q5
 SUM_INTEGER_BITS = 12  # sums of exponentials are Q12
+
+
+# Scale and zero point of the result, by input and output type.
+_OUTPUTS = {
+    (DType.INT8, DType.INT8): (1 / 256, -128),
+    (DType.INT8, DType.INT16): (1 / 65536, -32768),
+    (DType.INT16, DType.INT16): (1 / 32768, 0),
+}
 
 
 class SoftmaxParameters(NamedTuple):
@@ -49,12 +60,60 @@ def exp_table(beta: float, quant: Quant) -> Array:
     return np.where(difference >= parameters.difference_min, values, 0).astype(np.int32)
 
 
+@cache
+def int16_exp_table() -> Array:
+    """``exp(x)`` for x in [-10, 0] over the int16 range, in Q0.15; [513], interpolated."""
+    step = np.float32(10.0) / np.float32(65535)
+    return lookup.int16_table(
+        np.exp,
+        (step * np.float32(-65535), step * np.float32(0)),
+        _symmetric_output(),
+    )
+
+
+@cache
+def int16_reciprocal_table() -> Array:
+    """``1 / (1 + x)`` for x in [0, 1] over the int16 range, in Q0.15; [513], interpolated."""
+    step = np.float32(1.0) / np.float32(65535)
+    return lookup.int16_table(
+        lambda x: np.float32(1) / (np.float32(1) + x),
+        (step * np.float32(0), step * np.float32(65535)),
+        _symmetric_output(),
+    )
+
+
+def _symmetric_output() -> tuple[float, float]:
+    step = np.float32(2.0) / np.float32(65535)
+    return step * np.float32(-32768), step * np.float32(32767)
+
+
+def int16_multiplier(beta: float, quant: Quant) -> Multiplier:
+    """How a difference of int16 inputs becomes an index over [-10, 0]."""
+    return numerics.quantize_multiplier(quant.scale * float(np.float32(beta)) / (10.0 / 65535.0))
+
+
+def _softmax_int16(x: Array, multiplier: Multiplier) -> Array:
+    difference = x.astype(np.int64) - x.max(axis=-1, keepdims=True)
+    scaled = numerics.multiply_by_quantized_multiplier(difference, *multiplier).astype(np.int64)
+    index = np.clip(scaled + 32767, -32768, 32767).astype(np.int16)
+    values = lookup.int16_lookup(index, int16_exp_table()).astype(np.int64)
+    total = values.sum(axis=-1, keepdims=True)
+    headroom = 32 - bit_length(total)  # leading zeros of the 32-bit sum
+    normalised = ((total << (headroom - 1)) + (1 << 13)) >> 14
+    index = np.clip(normalised - ((1 << 15) + (1 << 16)), -32768, 32767).astype(np.int16)
+    reciprocal = lookup.int16_lookup(index, int16_reciprocal_table()).astype(np.int64)
+    shift = 31 - headroom
+    result = (values * reciprocal + (np.int64(1) << (shift - 1))) >> shift
+    return np.clip(result, 0, 32767).astype(np.int16)
+
+
 @register
 @dataclass(frozen=True)
 class Softmax(Op):
     """``exp(beta * x) / sum(exp(beta * x))`` along the last axis.
 
-    int8 input gives int8 or int16 with scale 1/256 or 1/65536 and the lowest value as zero point.
+    int8 input gives int8 or int16 with scale 1/256 or 1/65536 and the lowest value as zero point; int16 input
+    gives int16 with scale 1/32768 and zero point 0.
     """
 
     name: ClassVar[str] = "softmax"
@@ -67,16 +126,21 @@ class Softmax(Op):
         require(self.beta > 0, f"softmax: beta must be positive; it is {self.beta}")
         pair = (x.dtype, self.out.dtype)
         require(
-            pair in ((DType.FLOAT32, DType.FLOAT32), (DType.INT8, DType.INT8), (DType.INT8, DType.INT16)),
+            pair == (DType.FLOAT32, DType.FLOAT32) or pair in _OUTPUTS,
             f"softmax: {x.dtype.value} to {self.out.dtype.value} is not supported",
         )
-        if x.dtype is DType.INT8:
-            require(x.quant is not None and x.quant.axis is None, "softmax: the input must have one scale")
-            low = self.out.dtype.range[0]
+        if x.dtype is not DType.FLOAT32:
+            require_per_tensor("softmax", input=x)
+            require(x.size > 0, f"softmax: {x} has no elements")
+            scale, zero_point = _OUTPUTS[pair]
             quant = self.out.quant
             require(
-                quant is not None and quant.axis is None and quant.zero_point == low,
-                f"softmax: the {self.out.dtype.value} output must have zero point {low}; it has {quant}",
+                quant is not None
+                and quant.axis is None
+                and math.isclose(quant.scale, scale, rel_tol=1e-3)
+                and quant.zero_point == zero_point,
+                f"softmax: the {self.out.dtype.value} output of an {x.dtype.value} input must have scale {scale} "
+                f"and zero point {zero_point}; its quantisation is {quant}",
             )
         return x.with_element(self.out)
 
@@ -86,10 +150,12 @@ class Softmax(Op):
             values = np.exp(shifted, dtype=np.float32)
             return (values / values.sum(axis=-1, keepdims=True)).astype(np.float32)
         assert x.type.quant is not None
+        if x.type.dtype is DType.INT16:
+            return _softmax_int16(x.data, int16_multiplier(self.beta, x.type.quant))
         difference = x.data.astype(np.int32) - x.data.max(axis=-1, keepdims=True)
         values = exp_table(self.beta, x.type.quant)[difference + 255]
         total = rounding_divide_by_pot(values, SUM_INTEGER_BITS).sum(axis=-1, keepdims=True, dtype=np.int64)
-        headroom = 32 - np.ceil(np.log2(total + 1)).astype(np.int64)  # leading zeros of the 32-bit sum
+        headroom = 32 - bit_length(total)  # leading zeros of the 32-bit sum
         fraction = ((total << headroom) - (1 << 31)).astype(np.int32)
         scaled = saturating_rounding_doubling_high_mul(reciprocal_of_one_plus(fraction), values)
         low, high = self.out.dtype.range

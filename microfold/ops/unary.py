@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from microfold import numerics
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops import lookup
-from microfold.ops.elementwise import check_unary
+from microfold.ops.elementwise import QUANTIZED, check_unary
 
 Function = Callable[[Array], Array]
 
@@ -21,8 +23,6 @@ def _elu(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    import math
-
     return np.vectorize(math.erf, otypes=[np.float64])(x)
 
 
@@ -38,7 +38,6 @@ def _gelu_tanh(x: Array) -> Array:
 
 
 FUNCTIONS: dict[str, Function] = {
-    "abs": np.abs,
     "ceil": np.ceil,
     "cos": np.cos,
     "elu": _elu,
@@ -49,17 +48,21 @@ FUNCTIONS: dict[str, Function] = {
     "log": np.log,
     "neg": np.negative,
     "round": np.rint,
-    "rsqrt": lambda x: (x.dtype.type(1) / np.sqrt(x)).astype(x.dtype),
     "sin": np.sin,
     "sqrt": np.sqrt,
     "square": np.square,
 }
+# Of these the reference has integer forms.
+_QUANTIZED_FUNCTIONS = ("elu", "exp", "gelu", "gelu_tanh", "log", "sqrt")
 
 
 @register
 @dataclass(frozen=True)
 class Unary(Op):
-    """``function(x)`` in float32; int8 by a table, int16 by an interpolated table, see `microfold.ops.lookup`."""
+    """``function(x)`` in float32; int8 by a table, int16 by an interpolated table, see `microfold.ops.lookup`.
+
+    ``sqrt`` has no tables: the result is truncated. Where ``log`` is not defined it is the lowest value.
+    """
 
     name: ClassVar[str] = "unary"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
@@ -72,25 +75,43 @@ class Unary(Op):
             self.function in FUNCTIONS,
             f"unary: function must be one of {', '.join(FUNCTIONS)}; it is {self.function!r}",
         )
-        return check_unary(f"unary {self.function}", x, self.out)
+        quantized = QUANTIZED if self.function in _QUANTIZED_FUNCTIONS else ()
+        return check_unary(self.function, x, self.out, (*quantized, DType.FLOAT32))
 
     def reference(self, x: Tensor) -> Array:
+        with np.errstate(all="ignore"):
+            if x.type.dtype.is_float:
+                return FUNCTIONS[self.function](x.data).astype(np.float32)
+            if self.function == "sqrt":
+                return self._truncated_sqrt(x)
+            if x.type.dtype is DType.INT8:
+                table = lookup.int8_table(self._total_function(), x.type.element, self.out)
+                return table[x.data.astype(np.int32) + 128]
+            return lookup.int16_lookup(x.data, self.int16_table(x.type.element))
+
+    def _total_function(self) -> Function:
+        """The function, defined everywhere."""
         function = FUNCTIONS[self.function]
-        if x.type.dtype.is_float:
-            with np.errstate(all="ignore"):
-                return function(x.data).astype(np.float32)
-        if x.type.dtype is DType.INT8:
-            table = lookup.int8_table(function, x.type.element, self.out)
-            return table[x.data.astype(np.int32) + 128]
-        return lookup.int16_lookup(x.data, self.int16_table(x.type.element))
+        if self.function != "log":
+            return function
+        assert self.out.quant is not None
+        steps = self.out.dtype.range[0] - self.out.quant.zero_point
+        lowest = np.float32(steps) * np.float32(self.out.quant.scale)
+        return lambda x: np.where(x <= 0, lowest, np.log(np.where(x <= 0, 1, x))).astype(np.float32)
+
+    def _truncated_sqrt(self, x: Tensor) -> Array:
+        assert x.type.quant is not None and self.out.quant is not None
+        centred = np.maximum(x.data.astype(np.int32) - x.type.quant.zero_point, 0)
+        real = np.sqrt(np.float32(x.type.quant.scale) * centred.astype(np.float32))
+        result = np.trunc(real / np.float32(self.out.quant.scale)).astype(np.int64)
+        return numerics.clamp(result + self.out.quant.zero_point, *self.out.dtype.range, self.out.dtype)
 
     def int16_table(self, x: ElementType) -> Array:
         """The interpolated table of the int16 form, int16 [513]."""
         assert x.quant is not None and self.out.quant is not None
         source, target = np.float32(x.quant.scale), np.float32(self.out.quant.scale)
-        with np.errstate(all="ignore"):
-            return lookup.int16_table(
-                FUNCTIONS[self.function],
-                (source * np.float32(-32768), source * np.float32(32767)),
-                (target * np.float32(-32768), target * np.float32(32767)),
-            )
+        return lookup.int16_table(
+            self._total_function(),
+            (source * np.float32(-32768), source * np.float32(32767)),
+            (target * np.float32(-32768), target * np.float32(32767)),
+        )

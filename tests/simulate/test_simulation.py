@@ -66,6 +66,14 @@ def test_instructions_are_deterministic(core: Core):
     assert first.layer_instructions == second.layer_instructions
 
 
+def test_total_is_exact(core: Core):
+    model = toy()
+    head, _, _ = model.files["toy.c"].partition("void toy_run")
+    run = '__attribute__((naked)) void toy_run(toy_context *c) { __asm__(".rept 99; nop; .endr; bx lr"); }\n'
+    counted = dataclasses.replace(model, files={**model.files, "toy.c": head + run})
+    assert simulate(core, counted, layers=False).instructions == (100,)
+
+
 def test_instructions_of_a_known_loop_are_exact(core: Core):
     short = simulate(core, toy(LOOP % 10), layers=False)
     long = simulate(core, toy(LOOP % 123_456), layers=False)

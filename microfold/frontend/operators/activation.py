@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 
 from microfold.frontend.context import OperatorContext, imports
+from microfold.ops.abs import Abs
 from microfold.ops.clip import Clip
 from microfold.ops.hard_swish import HardSwish
 from microfold.ops.leaky_relu import LeakyRelu
 from microfold.ops.logistic import Logistic
+from microfold.ops.prelu import Prelu
 from microfold.ops.relu import Relu
+from microfold.ops.rsqrt import Rsqrt
 from microfold.ops.softmax import Softmax
 from microfold.ops.tanh import Tanh
 from microfold.ops.unary import Unary
@@ -57,9 +60,24 @@ def softmax(context: OperatorContext) -> None:
     context.finish(*context.emit(Softmax(beta, context.element()), context.input(0)))
 
 
-@imports("ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "LOG", "NEG", "ROUND", "RSQRT", "SIN", "SQRT", "SQUARE")
+@imports("CEIL", "COS", "ELU", "EXP", "FLOOR", "LOG", "NEG", "ROUND", "SIN", "SQRT", "SQUARE")
 def unary(context: OperatorContext) -> None:
     context.finish(*context.emit(Unary(context.raw.name.lower(), context.element()), context.input(0)))
+
+
+@imports("ABS")
+def abs_(context: OperatorContext) -> None:
+    context.finish(*context.emit(Abs(context.element()), context.input(0)))
+
+
+@imports("RSQRT")
+def rsqrt(context: OperatorContext) -> None:
+    context.finish(*context.emit(Rsqrt(context.element()), context.input(0)))
+
+
+@imports("PRELU")
+def prelu(context: OperatorContext) -> None:
+    context.finish(*context.emit(Prelu(context.element()), context.input(0), context.input(1)))
 
 
 @imports("GELU")

@@ -8,11 +8,13 @@ import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.graph import Value
+from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.fully_connected import FullyConnected
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reshape import Reshape
+from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.ops.window import Padding, Pair, Window, same_padding
 
 
@@ -63,6 +65,35 @@ def _convolution(context: OperatorContext, options: Any, op: type[Conv2D] | type
         op(strides, dilations, padding, context.element()), x, weights, context.optional(2)
     )
     context.finish_activated(result, options.FusedActivationFunction())
+
+
+@imports("TRANSPOSE_CONV")
+def transpose_conv(context: OperatorContext) -> None:
+    """Input 0 is the shape of the output, 1 the filter, 2 the image, 3 the bias."""
+    options = context.required_options("TransposeConvOptions")
+    shape, weights, x = context.shape(0, "output shape"), context.input(1), context.input(2)
+    if len(shape) != 4 or weights.type.rank != 4 or x.type.rank != 4:
+        raise Unsupported(f"output {list(shape)}, filter {weights.type} and input {x.type} must have rank 4")
+    strides = _strides(options)
+    offset = (0, 0)
+    if options.Padding() != tflite.Padding.VALID:
+        # What the forward convolution of the output would be padded by before.
+        vertical, horizontal = (
+            same_padding(shape[1 + i], weights.type.shape[1 + i], strides[i])[0] for i in range(2)
+        )
+        offset = (vertical, horizontal)
+    op = TransposeConv2D(strides, offset, (shape[1], shape[2]), context.element())
+    (result,) = context.emit(op, x, weights, context.optional(3))
+    if result.type.shape != shape:
+        raise Unsupported(f"its result is {result.type}; the output shape says {list(shape)}")
+    context.finish_activated(result, int(options.FusedActivationFunction()))
+
+
+@imports("BATCH_MATMUL")
+def batch_matmul(context: OperatorContext) -> None:
+    options = context.required_options("BatchMatMulOptions")
+    op = BatchMatmul(bool(options.AdjX()), bool(options.AdjY()), context.element())
+    context.finish(*context.emit(op, context.input(0), context.input(1)))
 
 
 @imports("FULLY_CONNECTED")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from microfold.frontend.context import OperatorContext, imports
+from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.op import Op
 from microfold.ops.add import Add
+from microfold.ops.div import Div
 from microfold.ops.maximum import Maximum
 from microfold.ops.minimum import Minimum
 from microfold.ops.mul import Mul
+from microfold.ops.squared_difference import SquaredDifference
 from microfold.ops.sub import Sub
 
 
@@ -30,6 +32,28 @@ def sub(context: OperatorContext) -> None:
 @imports("MUL")
 def mul(context: OperatorContext) -> None:
     _arithmetic(context, Mul(context.element()), "MulOptions")
+
+
+@imports("DIV")
+def div(context: OperatorContext) -> None:
+    _arithmetic(context, Div(context.element()), "DivOptions")
+
+
+@imports("SQUARED_DIFFERENCE")
+def squared_difference(context: OperatorContext) -> None:
+    op = SquaredDifference(context.element())
+    context.finish(*context.emit(op, context.input(0), context.input(1)))
+
+
+@imports("ADD_N")
+def add_n(context: OperatorContext) -> None:
+    """A chain of additions; the reference's integer form is another one."""
+    first, *others = context.inputs()
+    if first.type.quant is not None:
+        raise Unsupported("quantised values are not supported", "use ADD in the model")
+    for value in others:
+        (first,) = context.emit(Add(context.element()), first, value)
+    context.finish(first)
 
 
 @imports("MAXIMUM")

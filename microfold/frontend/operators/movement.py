@@ -13,6 +13,7 @@ from microfold.ops.concatenate import Concatenate
 from microfold.ops.gather import Gather
 from microfold.ops.pad import Pad
 from microfold.ops.reshape import Reshape
+from microfold.ops.resize_bilinear import ResizeBilinear
 from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.transpose import Transpose
 from microfold.ops.window import Pair
@@ -160,6 +161,15 @@ def resize_nearest_neighbor(context: OperatorContext) -> None:
     op = ResizeNearestNeighbor(
         image_size(context), bool(options.AlignCorners()), bool(options.HalfPixelCenters())
     )
+    context.finish(*context.emit(op, x))
+
+
+@imports("RESIZE_BILINEAR")
+def resize_bilinear(context: OperatorContext) -> None:
+    options = context.required_options("ResizeBilinearOptions")
+    x = context.input(0)
+    context.require_same_quantization(x)
+    op = ResizeBilinear(image_size(context), bool(options.AlignCorners()), bool(options.HalfPixelCenters()))
     context.finish(*context.emit(op, x))
 
 

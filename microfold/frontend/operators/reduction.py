@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from microfold.frontend.context import OperatorContext, imports
+from microfold.frontend.operators.movement import one
 from microfold.ir.graph import Value
+from microfold.ops.arg_max import ArgMax, ArgMin
 from microfold.ops.mean import Mean, Sum
 from microfold.ops.reduce import ReduceMax, ReduceMin, ReduceProd
 
@@ -45,3 +47,19 @@ def reduce_min(context: OperatorContext) -> None:
 def reduce_prod(context: OperatorContext) -> None:
     x, axes, keep_dims = _reduction(context)
     context.finish(*context.emit(ReduceProd(axes, keep_dims), x))
+
+
+@imports("ARG_MAX")
+def arg_max(context: OperatorContext) -> None:
+    _arg_extremum(context, ArgMax)
+
+
+@imports("ARG_MIN")
+def arg_min(context: OperatorContext) -> None:
+    _arg_extremum(context, ArgMin)
+
+
+def _arg_extremum(context: OperatorContext, op: type[ArgMax] | type[ArgMin]) -> None:
+    x = context.input(0)
+    (axis,) = one(context.integers(1, "axis"), "axis")
+    context.finish(*context.emit(op(context.axis(axis, x.type.rank), context.element().dtype), x))

@@ -1,0 +1,185 @@
+"""Operators that are compositions of pads, reshapes, transposes, slices and concatenations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.operators.movement import padding_pairs
+from microfold.ir.graph import Value
+from microfold.ir.types import Shape
+from microfold.ops.broadcast_to import BroadcastTo
+from microfold.ops.concatenate import Concatenate
+from microfold.ops.pad import Pad
+from microfold.ops.reshape import Reshape
+from microfold.ops.strided_slice import StridedSlice
+from microfold.ops.transpose import Transpose
+
+MAX_REPEATS = 256
+
+
+def _moved(context: OperatorContext, x: Value, split: Shape, permutation: Sequence[int], merged: Shape) -> Value:
+    """Reshape, transpose, reshape."""
+    name = context.name()
+    (x,) = context.emit(Reshape(split), x, names=[f"{name}_split"])
+    (x,) = context.emit(Transpose(tuple(permutation)), x, names=[f"{name}_moved"])
+    return context.emit(Reshape(merged), x)[0]
+
+
+@imports("SPACE_TO_BATCH_ND")
+def space_to_batch_nd(context: OperatorContext) -> None:
+    """Pads, then moves each position within a block of the spatial axes to the batch."""
+    x = context.input(0)
+    context.require_same_quantization(x)
+    block = context.integers(1, "block shape")
+    padding = context.integers(2, "padding")
+    rank = len(block)
+    if not 1 <= rank < x.type.rank or min(block) < 1 or len(padding) != 2 * rank:
+        raise Unsupported(f"block {list(block)} and padding {list(padding)} do not fit {x.type}")
+    zero = x.type.quant.zero_point if x.type.quant is not None else 0
+    pairs = ((0, 0), *zip(padding[::2], padding[1::2], strict=True)) + ((0, 0),) * (x.type.rank - 1 - rank)
+    if any(padding):
+        (x,) = context.emit(Pad(pairs, float(zero)), x, names=[f"{context.name()}_padded"])
+    batch, spatial, rest = x.type.shape[0], x.type.shape[1 : 1 + rank], x.type.shape[1 + rank :]
+    if any(n % b for n, b in zip(spatial, block, strict=True)):
+        raise Unsupported(f"the padded axes {list(spatial)} must divide into blocks {list(block)}")
+    outer = tuple(n // b for n, b in zip(spatial, block, strict=True))
+    split = (batch, *(n for pair in zip(outer, block, strict=True) for n in pair), *rest)
+    inner_axes = [2 + 2 * i for i in range(rank)]
+    outer_axes = [1 + 2 * i for i in range(rank)]
+    tail = range(1 + 2 * rank, len(split))
+    merged = (batch * int(np.prod(block)), *outer, *rest)
+    context.finish(_moved(context, x, split, [*inner_axes, 0, *outer_axes, *tail], merged))
+
+
+@imports("BATCH_TO_SPACE_ND")
+def batch_to_space_nd(context: OperatorContext) -> None:
+    """The inverse of SPACE_TO_BATCH_ND: blocks come back from the batch, then the crop."""
+    x = context.input(0)
+    context.require_same_quantization(x)
+    block = context.integers(1, "block shape")
+    crops = context.integers(2, "crops")
+    rank = len(block)
+    if not 1 <= rank < x.type.rank or min(block) < 1 or len(crops) != 2 * rank or min(crops) < 0:
+        raise Unsupported(f"block {list(block)} and crops {list(crops)} do not fit {x.type}")
+    size = int(np.prod(block))
+    if x.type.shape[0] % size:
+        raise Unsupported(f"a batch of {x.type.shape[0]} must divide into blocks of {size}")
+    batch, spatial, rest = x.type.shape[0] // size, x.type.shape[1 : 1 + rank], x.type.shape[1 + rank :]
+    split = (*block, batch, *spatial, *rest)
+    pairs = [axis for i in range(rank) for axis in (rank + 1 + i, i)]
+    tail = range(2 * rank + 1, len(split))
+    merged = (batch, *(n * b for n, b in zip(spatial, block, strict=True)), *rest)
+    result = _moved(context, x, split, [rank, *pairs, *tail], merged)
+    if any(crops):
+        begin = (0, *crops[::2], *(0 for _ in rest))
+        cropped = (n - a - b for n, a, b in zip(merged[1 : 1 + rank], crops[::2], crops[1::2], strict=True))
+        op = StridedSlice(begin, (batch, *cropped, *rest), (1,) * len(merged))
+        (result,) = context.emit(op, result)
+    context.finish(result)
+
+
+def _depth_block(context: OperatorContext, kind: str) -> tuple[Value, int]:
+    x, block = context.input(0), int(context.required_options(kind).BlockSize())
+    context.require_same_quantization(x)
+    if x.type.rank != 4 or block < 1:
+        raise Unsupported(f"needs an NHWC input and a positive block size; they are {x.type} and {block}")
+    return x, block
+
+
+@imports("SPACE_TO_DEPTH")
+def space_to_depth(context: OperatorContext) -> None:
+    x, block = _depth_block(context, "SpaceToDepthOptions")
+    batch, height, width, channels = x.type.shape
+    if height % block or width % block:
+        raise Unsupported(f"height and width of {x.type} must divide by the block size {block}")
+    split = (batch, height // block, block, width // block, block, channels)
+    merged = (batch, height // block, width // block, block * block * channels)
+    context.finish(_moved(context, x, split, (0, 1, 3, 2, 4, 5), merged))
+
+
+@imports("DEPTH_TO_SPACE")
+def depth_to_space(context: OperatorContext) -> None:
+    x, block = _depth_block(context, "DepthToSpaceOptions")
+    batch, height, width, channels = x.type.shape
+    if channels % (block * block):
+        raise Unsupported(f"the channels of {x.type} must divide by the block's {block * block} pixels")
+    depth = channels // (block * block)
+    split = (batch, height, width, block, block, depth)
+    merged = (batch, height * block, width * block, depth)
+    context.finish(_moved(context, x, split, (0, 1, 3, 2, 4, 5), merged))
+
+
+@imports("TILE")
+def tile(context: OperatorContext) -> None:
+    x = context.input(0)
+    context.require_same_quantization(x)
+    repeats = context.integers(1, "multiples")
+    if len(repeats) != x.type.rank or any(not 1 <= n <= MAX_REPEATS for n in repeats):
+        raise Unsupported(
+            f"multiples must be in [1, {MAX_REPEATS}], one for each axis of {x.type}; they are {list(repeats)}"
+        )
+    axes = [axis for axis, n in enumerate(repeats) if n > 1]
+    for axis in axes:
+        name = context.name() if axis == axes[-1] else f"{context.name()}_axis{axis}"
+        (x,) = context.emit(Concatenate(axis), *[x] * repeats[axis], names=[name])
+    context.finish(x)
+
+
+@imports("MIRROR_PAD")
+def mirror_pad(context: OperatorContext) -> None:
+    """Along each padded axis: the mirrored beginning, the value, the mirrored end."""
+    x = context.input(0)
+    context.require_same_quantization(x)
+    edge = 1 if int(context.required_options("MirrorPadOptions").Mode()) == 0 else 0  # REFLECT leaves out the edge
+    pairs = padding_pairs(context, x)
+    axes = [axis for axis, pair in enumerate(pairs) if any(pair)]
+    for axis in axes:
+        extent, (before, after) = x.type.shape[axis], pairs[axis]
+        if not 0 <= max(before, after) <= extent - edge or min(before, after) < 0:
+            raise Unsupported(f"axis {axis} of {x.type} cannot be mirrored by {before} and {after}")
+        parts = [x]
+        if before:
+            parts.insert(0, _mirrored(context, x, axis, before - 1 + edge, before))
+        if after:
+            parts.append(_mirrored(context, x, axis, extent - 1 - edge, after))
+        name = context.name() if axis == axes[-1] else f"{context.name()}_axis{axis}"
+        (x,) = context.emit(Concatenate(axis), *parts, names=[name])
+    context.finish(x)
+
+
+def _mirrored(context: OperatorContext, x: Value, axis: int, start: int, count: int) -> Value:
+    """`count` slices along an axis, from `start` backwards."""
+    begin = tuple(start if i == axis else 0 for i in range(x.type.rank))
+    size = tuple(count if i == axis else n for i, n in enumerate(x.type.shape))
+    strides = tuple(-1 if i == axis else 1 for i in range(x.type.rank))
+    return context.emit(StridedSlice(begin, size, strides), x, names=[f"{context.name()}_mirrored"])[0]
+
+
+@imports("REVERSE_V2")
+def reverse_v2(context: OperatorContext) -> None:
+    x = context.input(0)
+    context.require_same_quantization(x)
+    axes = {context.axis(axis, x.type.rank) for axis in context.integers(1, "axes")}
+    begin = tuple(n - 1 if axis in axes else 0 for axis, n in enumerate(x.type.shape))
+    strides = tuple(-1 if axis in axes else 1 for axis in range(x.type.rank))
+    context.finish(*context.emit(StridedSlice(begin, x.type.shape, strides), x))
+
+
+@imports("BROADCAST_TO")
+def broadcast_to(context: OperatorContext) -> None:
+    x = context.input(0)
+    context.require_same_quantization(x)
+    context.finish(*context.emit(BroadcastTo(context.shape(1, "shape")), x))
+
+
+@imports("FILL")
+def fill(context: OperatorContext) -> None:
+    value = context.input(1)
+    if value.type.size != 1:
+        raise Unsupported(f"its value must be one element; it is {value.type}")
+    context.require_same_quantization(value)
+    (scalar,) = context.emit(Reshape(()), value, names=[f"{context.name()}_scalar"])
+    context.finish(*context.emit(BroadcastTo(context.shape(0, "shape")), scalar))

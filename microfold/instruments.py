@@ -1,0 +1,105 @@
+"""Instruments: what can watch passes at work."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from microfold.errors import GraphError
+from microfold.ir.graph import Graph, verify
+from microfold.ir.text import to_text
+from microfold.passes import Instrument, Pass
+
+
+class Verify(Instrument):
+    """Checks every result and names the pass that broke the graph."""
+
+    def before(self, step: Pass, graph: Graph) -> None:
+        self._check(graph, f"before {step.name}")
+
+    def after(self, step: Pass, before: Graph, after: Graph) -> None:
+        if after is not before:
+            self._check(after, f"after {step.name}")
+
+    def _check(self, graph: Graph, moment: str) -> None:
+        try:
+            verify(graph)
+        except GraphError as error:
+            raise GraphError(f"{moment}: {error}") from error
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(text)
+
+
+@dataclass
+class PrintIR(Instrument):
+    """Prints the graph after passes.
+
+    Attributes:
+        passes: names of the passes to print after; None for all.
+        write: receives the text; default: the standard error stream.
+    """
+
+    passes: Collection[str] | None = None
+    write: Callable[[str], object] = _to_stderr
+
+    def after(self, step: Pass, before: Graph, after: Graph) -> None:
+        if self.passes is None or step.name in self.passes:
+            note = "" if after is not before else " (no change)"
+            self.write(f"// after {step.name}{note}\n{to_text(after, elide=True)}")
+
+
+@dataclass
+class DumpIR(Instrument):
+    """Writes numbered files: the first graph, then the result of every pass that changed it.
+
+    Attributes:
+        directory: created if it is missing.
+        elide: leave the data of large constants out.
+    """
+
+    directory: Path
+    elide: bool = True
+    _count: int = field(default=0, init=False)
+
+    def before(self, step: Pass, graph: Graph) -> None:  # noqa: ARG002
+        if self._count == 0:
+            self._write("input", graph)
+
+    def after(self, step: Pass, before: Graph, after: Graph) -> None:
+        if after is not before:
+            self._write(step.name, after)
+        else:
+            self._count += 1
+
+    def _write(self, name: str, graph: Graph) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / f"{self._count:02d}_{name}.mf"
+        path.write_text(to_text(graph, elide=self.elide), encoding="utf-8")
+        self._count += 1
+
+
+@dataclass
+class Timing(Instrument):
+    """Measures passes.
+
+    Attributes:
+        seconds: (pass name, wall-clock seconds) in the order of running.
+    """
+
+    seconds: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
+    _started: float = field(default=0.0, init=False)
+
+    def before(self, step: Pass, graph: Graph) -> None:  # noqa: ARG002
+        self._started = time.perf_counter()
+
+    def after(self, step: Pass, before: Graph, after: Graph) -> None:  # noqa: ARG002
+        self.seconds.append((step.name, time.perf_counter() - self._started))
+
+    def __str__(self) -> str:
+        lines = [f"{1000 * spent:9.2f} ms  {name}" for name, spent in self.seconds]
+        return "\n".join([*lines, f"{1000 * sum(s for _, s in self.seconds):9.2f} ms  all passes"])

@@ -1,0 +1,82 @@
+"""What the integer product-sum kernels share: conditions, and channel records ready for the C struct."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from microfold.ir.types import Array, DType
+from microfold.kernels import epilogue, requantize
+from microfold.kernels.kernel import Parameter, Site
+from microfold.kernels.requantize import Requantization
+
+
+def unsupported_int8_constants(site: Site) -> str | None:
+    """The conditions of every int8 product-sum kernel: int8 operands, constant weights and bias, clips only."""
+    x, weights = site.node.inputs[0], site.node.inputs[1]
+    assert x is not None and weights is not None
+    if x.type.dtype is not DType.INT8 or weights.type.dtype is not DType.INT8:
+        kinds = f"{x.type.dtype.value} and {weights.type.dtype.value}"
+        return f"it needs int8 activations and weights; they are {kinds}"
+    if site.array(1) is None or (site.present(2) and site.array(2) is None):
+        return "weights and bias must be constant"
+    return epilogue.unsupported_epilogue(site.node)
+
+
+def unsupported_bounds(site: Site, matrix: Array) -> str | None:
+    """The reason if accumulators might leave int32 (partial sums stay within the bounds of the whole sum).
+
+    Args:
+        matrix: the weights as [channels, K], any zero point taken off.
+    """
+    _, (low, high) = bias_and_bounds(site, matrix)
+    if low.min() < -(1 << 31) or high.max() >= 1 << 31:
+        return f"accumulators might overflow: they reach [{low.min()}, {high.max()}]"
+    return None
+
+
+def bias_and_bounds(site: Site, matrix: Array) -> tuple[Array, tuple[Array, Array]]:
+    """Per channel, int64: the bias with the input's zero point folded in, and the smallest and largest sum."""
+    x = site.node.inputs[0]
+    assert x is not None and x.type.quant is not None
+    bias = requantize.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
+    return bias, requantize.accumulator_bounds(matrix, bias, *x.type.dtype.range)
+
+
+def output_records(
+    site: Site, matrix: Array, multipliers: tuple[Array, Array]
+) -> tuple[Requantization, Mapping[str, Parameter]]:
+    """Requantisation of an int8 output, and the output's bounds as layer fields.
+
+    Args:
+        matrix: the weights as [channels, K], any zero point taken off.
+        multipliers: the reference's mantissas and shifts per channel.
+    """
+    out = site.node.outputs[0].type
+    assert out.quant is not None
+    bias, bounds = bias_and_bounds(site, matrix)
+    low, high = epilogue.integer_bounds(site.node)
+    plan = requantize.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, low)
+    return plan, {"output_minimum": low, "output_maximum": high}
+
+
+def pad_channels(array: Array, multiple: int) -> Array:
+    """Zero rows behind the channels (axis 0) up to a multiple."""
+    missing = -array.shape[0] % multiple
+    return np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1)))
+
+
+def interleave_channels(matrix: Array, group: int) -> Array:
+    """[channels, K] to [channels / group, K, group]: the order in which `group` sums at a time read weights.
+
+    Channels are padded with zeros to a multiple of `group`.
+    """
+    padded = pad_channels(matrix, group)
+    channels, depth = padded.shape
+    return np.ascontiguousarray(padded.reshape(channels // group, group, depth).swapaxes(1, 2))
+
+
+def unroll_factor(depth: int) -> int:
+    """How many products of a sum of `depth` one iteration of the inner loop takes without a remainder."""
+    return next(factor for factor in (4, 2, 1) if depth % factor == 0)

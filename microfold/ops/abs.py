@@ -1,0 +1,40 @@
+"""Absolute value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold import numerics
+from microfold.ir.op import Op, Pattern, register
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.numerics import Multiplier
+from microfold.ops.elementwise import check_unary
+
+
+@register
+@dataclass(frozen=True)
+class Abs(Op):
+    """``|x|``, requantised."""
+
+    name: ClassVar[str] = "abs"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        return check_unary("abs", x, self.out)
+
+    def multiplier(self, x: Quant) -> Multiplier:
+        """``scale_in / scale_out``: a float32 quotient."""
+        assert self.out.quant is not None
+        return numerics.quantize_multiplier(float(np.float32(x.scale) / np.float32(self.out.quant.scale)))
+
+    def reference(self, x: Tensor) -> Array:
+        if x.type.dtype.is_float:
+            return np.abs(x.data)
+        assert x.type.quant is not None
+        magnitude = np.abs(x.data.astype(np.int64) - x.type.quant.zero_point)
+        return numerics.requantize(magnitude, 0, self.multiplier(x.type.quant), self.out)

@@ -1,0 +1,83 @@
+"""Matrix products of two computed values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold import numerics
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.numerics import Multiplier
+from microfold.ops import accumulate
+from microfold.ops.elementwise import QUANTIZED, require_per_tensor
+
+
+@register
+@dataclass(frozen=True)
+class BatchMatmul(Op):
+    """``first [..., M, K]`` times ``second [..., K, N]`` gives [..., M, N]; leading axes broadcast.
+
+    Attributes:
+        transpose_first: the first operand is [..., K, M].
+        transpose_second: the second operand is [..., N, K].
+    """
+
+    name: ClassVar[str] = "batch_matmul"
+    pattern: ClassVar[Pattern] = Pattern.OUT_ELEMENTWISE_FUSABLE
+
+    transpose_first: bool
+    transpose_second: bool
+    out: ElementType
+
+    def infer(self, first: TensorType, second: TensorType) -> TensorType:
+        require(
+            min(first.rank, second.rank) >= 2,
+            f"batch_matmul: operands must have rank 2 or more; they are {first} and {second}",
+        )
+        require(
+            first.dtype is second.dtype is self.out.dtype and first.dtype in (*QUANTIZED, DType.FLOAT32),
+            f"batch_matmul: {first.dtype.value} times {second.dtype.value} to {self.out.dtype.value} is not supported",
+        )
+        if first.dtype in QUANTIZED:
+            require_per_tensor("batch_matmul", first=first, second=second, output=self.out)
+        *first_batch, rows, depth = _swapped(first.shape, self.transpose_first)
+        *second_batch, second_depth, columns = _swapped(second.shape, self.transpose_second)
+        require(
+            depth == second_depth > 0,
+            f"batch_matmul: the inner dimensions must agree; they are {depth} and {second_depth}",
+        )
+        try:
+            batch = np.broadcast_shapes(tuple(first_batch), tuple(second_batch))
+        except ValueError:
+            require(False, f"batch_matmul: leading axes must broadcast; they are {first_batch} and {second_batch}")
+            raise
+        return TensorType(self.out.dtype, (*batch, rows, columns), self.out.quant)
+
+    def multiplier(self, first: Quant, second: Quant) -> Multiplier:
+        """``scale_1 * scale_2 / scale_out``: the product in float32, the quotient in double."""
+        assert self.out.quant is not None
+        product = float(np.float32(first.scale) * np.float32(second.scale))
+        return numerics.quantize_multiplier(product / self.out.quant.scale)
+
+    def reference(self, first: Tensor, second: Tensor) -> Array:
+        floating = first.type.dtype.is_float
+        a = first.data if floating else accumulate.centred(first)
+        b = second.data if floating else accumulate.centred(second)
+        a = a.swapaxes(-1, -2) if self.transpose_first else a
+        b = b.swapaxes(-1, -2) if self.transpose_second else b
+        if floating:
+            return np.matmul(a, b).astype(np.float32)
+        assert first.type.quant is not None and second.type.quant is not None
+        mantissa, shift = self.multiplier(first.type.quant, second.type.quant)
+        acc = accumulate.exact_int(np.matmul(a, b))
+        return accumulate.requantize(acc, np.array(mantissa), np.array(shift), self.out)
+
+    def macs(self, first: TensorType, second: TensorType) -> int:
+        return self.infer(first, second).size * _swapped(first.shape, self.transpose_first)[-1]
+
+
+def _swapped(shape: tuple[int, ...], swap: bool) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if swap else shape

@@ -1,0 +1,24 @@
+"""Copy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from microfold.ir.op import Op, Pattern, register
+from microfold.ir.types import Array, Tensor, TensorType
+
+
+@register
+@dataclass(frozen=True)
+class Copy(Op):
+    """The same elements in storage of their own."""
+
+    name: ClassVar[str] = "copy"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    def infer(self, x: TensorType) -> TensorType:
+        return x
+
+    def reference(self, x: Tensor) -> Array:
+        return x.data.copy()

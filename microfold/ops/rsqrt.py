@@ -1,0 +1,52 @@
+"""Reciprocal square root."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold import fixed_point, numerics
+from microfold.ir.op import Op, Pattern, register
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.numerics import Multiplier
+from microfold.ops.elementwise import check_unary
+
+_EXTRA_BITS = 20  # kept between the two multiplications
+
+
+@register
+@dataclass(frozen=True)
+class Rsqrt(Op):
+    """``1 / sqrt(x)``. Integers: the largest value where x is not positive, which the reference refuses."""
+
+    name: ClassVar[str] = "rsqrt"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        return check_unary("rsqrt", x, self.out)
+
+    def multiplier(self, x: Quant) -> Multiplier:
+        """``1 / (sqrt(scale_in) * scale_out)``; root and product in float32."""
+        assert self.out.quant is not None
+        root = np.float32(math.sqrt(np.float32(x.scale)))
+        return numerics.quantize_multiplier(1.0 / float(root * np.float32(self.out.quant.scale)))
+
+    def reference(self, x: Tensor) -> Array:
+        if x.type.dtype.is_float:
+            with np.errstate(all="ignore"):
+                return (np.float32(1) / np.sqrt(x.data)).astype(np.float32)
+        assert x.type.quant is not None and self.out.quant is not None
+        centred = x.data.astype(np.int32) - x.type.quant.zero_point
+        mantissa, shift = fixed_point.inverse_sqrt(np.maximum(centred, 1))
+        multiply = numerics.multiply_by_quantized_multiplier
+        root = multiply(np.ones_like(centred), mantissa, shift + _EXTRA_BITS)
+        outer = self.multiplier(x.type.quant)
+        result = multiply(root, outer.mantissa, outer.shift - _EXTRA_BITS).astype(np.int64)
+        low, high = self.out.dtype.range
+        result = np.where(centred <= 0, high, result + self.out.quant.zero_point)
+        return numerics.clamp(result, low, high, self.out.dtype)

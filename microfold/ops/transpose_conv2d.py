@@ -1,0 +1,86 @@
+"""Transposed two-dimensional convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, ElementType, Tensor, TensorType
+from microfold.ops import accumulate
+from microfold.ops.window import Pair
+
+
+@register
+@dataclass(frozen=True)
+class TransposeConv2D(Op):
+    """Each pixel of an NHWC image adds its multiple of the OHWI filters to the output.
+
+    Input pixel (y, x) meets output pixel ``(y * strides[0] - offset[0] + ky, x * strides[1] - offset[1] + kx)``;
+    what falls outside `size` is dropped. Quantised filters are symmetric, per tensor or per output channel (axis 0).
+
+    Attributes:
+        size: output (height, width).
+        offset: rows and columns cut off at the top and the left.
+    """
+
+    name: ClassVar[str] = "transpose_conv2d"
+    pattern: ClassVar[Pattern] = Pattern.OUT_ELEMENTWISE_FUSABLE
+
+    strides: Pair
+    offset: Pair
+    size: Pair
+    out: ElementType
+
+    def infer(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> TensorType:
+        require(x.rank == 4, f"transpose_conv2d: the input must be NHWC (rank 4); it is {x}")
+        require(weights.rank == 4, f"transpose_conv2d: the filter must be OHWI (rank 4); it is {weights}")
+        require(
+            weights.shape[3] == x.shape[3],
+            f"transpose_conv2d: the filter must have the image's {x.shape[3]} channels; it has {weights.shape[3]}",
+        )
+        require(
+            min(*self.strides, *self.size, *weights.shape) >= 1 and min(self.offset) >= 0,
+            f"transpose_conv2d: strides {self.strides}, size {self.size} and filter {weights} must be positive, "
+            f"the offset {self.offset} not negative",
+        )
+        accumulate.check_accumulation("transpose_conv2d", x, weights, bias, weights.shape[0], self.out)
+        if weights.quant is not None:
+            require(not any(weights.quant.zero_points), "transpose_conv2d: filter zero points must be 0")
+            require(weights.quant.axis in (None, 0), "transpose_conv2d: filter scales must run along axis 0")
+        return TensorType(self.out.dtype, (x.shape[0], *self.size, weights.shape[0]), self.out.quant)
+
+    def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
+        floating = x.type.dtype.is_float
+        image = x.data if floating else accumulate.centred(x)
+        kernel = weights.data.astype(image.dtype)
+        filters, kernel_height, kernel_width, _ = weights.type.shape
+        batch, rows, columns, _ = x.type.shape
+        height, width = ((n - 1) * s + k for n, s, k in zip(
+            (rows, columns), self.strides, (kernel_height, kernel_width), strict=True
+        ))
+        # Large enough for the untrimmed result and for the wanted part of it.
+        top, left = self.offset
+        canvas = np.zeros(
+            (batch, max(height, top + self.size[0]), max(width, left + self.size[1]), filters), image.dtype
+        )
+        for ky in range(kernel_height):
+            for kx in range(kernel_width):
+                contribution = np.einsum("nyxc,oc->nyxo", image, kernel[:, ky, kx], optimize=True)
+                canvas[
+                    :,
+                    ky : ky + rows * self.strides[0] : self.strides[0],
+                    kx : kx + columns * self.strides[1] : self.strides[1],
+                ][:, :rows, :columns] += contribution
+        acc = canvas[:, top : top + self.size[0], left : left + self.size[1]]
+        if floating:
+            return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
+        acc = accumulate.exact_int(acc) + (bias.data if bias is not None else 0)
+        assert x.type.quant is not None and weights.type.quant is not None and self.out.quant is not None
+        multipliers = accumulate.output_multipliers(x.type.quant, weights.type.quant, self.out.quant, filters)
+        return accumulate.requantize(acc, *multipliers, self.out)
+
+    def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
+        return x.size // max(x.shape[3], 1) * weights.size

@@ -1,0 +1,161 @@
+"""One way to write each thing.
+
+    %a: int8[1,8] = reshape(%x) {shape=(1, 8)}                   %y: int8[2,4] = reshape(%x) {shape=(2, 4)}
+    %y: int8[2,4] = reshape(%a) {shape=(2, 4)}           ->
+
+    %a: int8[8] = clip(%x) {minimum=0.0, maximum=inf}            %y: int8[8] = clip(%x) {minimum=0.0, maximum=6.0}
+    %y: int8[8] = clip(%a) {minimum=-inf, maximum=6.0}   ->
+
+Reshapes, clips, transposes and pads in a row become one; those that change nothing go; a grouped convolution
+with one input channel per group is a depthwise one. Each rule keeps the bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from microfold.ir.graph import Graph, Node
+from microfold.ir.op import Op
+from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
+from microfold.ir.types import TensorType
+from microfold.ops.clip import Clip
+from microfold.ops.conv2d import Conv2D
+from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.pad import Pad
+from microfold.ops.reshape import Reshape
+from microfold.ops.transpose import Transpose
+from microfold.passes import PassContext, function_pass
+
+Result = Operand | tuple[Operand, ...] | None
+
+
+@function_pass(opt_level=3)
+def canonicalize_ops(graph: Graph, context: PassContext) -> Graph:
+    """Apply the rules of this file wherever they fit."""
+    rules = _Rules(context)
+    table: dict[type[Op], Rule[None]] = {
+        Reshape: rules.reshape,
+        Transpose: rules.transpose,
+        Clip: rules.clip,
+        Pad: rules.pad,
+        Conv2D: rules.conv2d,
+    }
+    return forward_rewrite(graph, table)
+
+
+class _Rules:
+    def __init__(self, context: PassContext):
+        self.context = context
+
+    def remove(self, site: Site[None], reason: str) -> Result:
+        """The node's operand stands for its result."""
+        self.context.fired(site.node, reason)
+        return site.inputs[0]
+
+    def reshape(self, site: Site[None]) -> Result:
+        node, inner = site.node, _bare_producer(site, Reshape)
+        source = inner.inputs[0] if inner is not None else site.value(0)
+        assert isinstance(node.op, Reshape) and source is not None
+        if node.epilogue:
+            return None
+        if source.type.shape == node.op.shape:
+            self.context.fired(node, f"its operand has the shape {node.op.shape}")
+            return source
+        if inner is None:
+            return None
+        self.context.fired(node, f"a reshape of reshape %{inner.output.name}")
+        return site.emit(node.op, source)
+
+    def transpose(self, site: Site[None]) -> Result:
+        node, inner = site.node, _bare_producer(site, Transpose)
+        assert isinstance(node.op, Transpose)
+        if node.epilogue:
+            return None
+        order, source = node.op.permutation, site.value(0)
+        if inner is not None and isinstance(inner.op, Transpose):
+            order, source = tuple(inner.op.permutation[axis] for axis in order), inner.inputs[0]
+        if source is not None and order == tuple(range(len(order))):
+            self.context.fired(node, "no axis moves")
+            return source
+        # While something else reads the inner transpose, two in a row are one more in total, not one less.
+        if inner is None or not site.is_only_reader(0):
+            return None
+        self.context.fired(node, f"a transpose of transpose %{inner.output.name}")
+        return site.emit(Transpose(order), source)
+
+    def clip(self, site: Site[None]) -> Result:
+        node, inner = site.node, _bare_producer(site, Clip)
+        assert isinstance(node.op, Clip)
+        if node.epilogue:
+            return None
+        op, type = node.op, node.output.type
+        if _keeps_everything(op, type):
+            return self.remove(
+                site, f"its bounds {op.minimum:g}, {op.maximum:g} hold for every {type.dtype.value}"
+            )
+        # A producer can take a clip in its epilogue only while it has one reader: do not add one.
+        if inner is None or not site.is_only_reader(0):
+            return None
+        assert isinstance(inner.op, Clip)
+        bounds = [min(max(bound, op.minimum), op.maximum) for bound in (inner.op.minimum, inner.op.maximum)]
+        self.context.fired(node, f"a clip of clip %{inner.output.name}")
+        return site.emit(Clip(bounds[0], bounds[1]), inner.inputs[0])
+
+    def pad(self, site: Site[None]) -> Result:
+        node, inner = site.node, _bare_producer(site, Pad)
+        assert isinstance(node.op, Pad)
+        if node.epilogue:
+            return None
+        if all(pair == (0, 0) for pair in node.op.padding):
+            return self.remove(site, "it pads by nothing")
+        if inner is None or not site.is_only_reader(0):
+            return None
+        assert isinstance(inner.op, Pad)
+        if inner.op.fill != node.op.fill:
+            self.context.declined(node, f"it fills with {node.op.fill:g}, its operand with {inner.op.fill:g}")
+            return None
+        pairs = zip(node.op.padding, inner.op.padding, strict=True)
+        total = tuple((a[0] + b[0], a[1] + b[1]) for a, b in pairs)
+        self.context.fired(node, f"a pad of pad %{inner.output.name} with the same fill")
+        return site.emit(replace(node.op, padding=total), inner.inputs[0])
+
+    def conv2d(self, site: Site[None]) -> Result:
+        """[OC, KH, KW, 1] filters over several groups are [1, KH, KW, OC] depthwise ones."""
+        node = site.node
+        op, image, weights, bias = node.op, site.value(0), site.value(1), site.value(2)
+        assert isinstance(op, Conv2D) and image is not None and weights is not None
+        if weights.type.shape[3] != 1 or image.type.shape[3] == 1:
+            return None
+        array = site.array(1)
+        if array is None:
+            self.context.declined(node, "a depthwise convolution, but its filter is not constant")
+            return None
+        quant = weights.type.quant
+        if quant is not None and quant.axis is not None:
+            quant = replace(quant, axis=3)
+        turned = np.ascontiguousarray(array.transpose(3, 1, 2, 0))
+        type = TensorType(weights.type.dtype, turned.shape, quant)
+        filters = site.builder.constant(turned, type, weights.name)
+        self.context.fired(node, "each group has one input channel: it is depthwise")
+        depthwise = DepthwiseConv2D(op.strides, op.dilations, op.padding, op.out)
+        rest = (bias,) if bias is not None else ()
+        return site.emit(depthwise, image, filters, *rest, epilogue=node.epilogue)
+
+
+def _bare_producer(site: Site[None], op_type: type[Op]) -> Node | None:
+    """The operand's producer if it is of that operator and has no epilogue."""
+    producer = site.producer(0)
+    return (
+        producer
+        if producer is not None and isinstance(producer.op, op_type) and not producer.epilogue
+        else None
+    )
+
+
+def _keeps_everything(op: Clip, type: TensorType) -> bool:
+    if type.dtype.is_float:
+        return op.minimum == -math.inf and op.maximum == math.inf
+    return op.bounds(type.element) == type.dtype.range

@@ -1,0 +1,48 @@
+"""The CMake function: an example for the host, run by ctest, and linked for a Cortex-M4."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.needs import CROSS_TOOLS, need_tools
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def cmake(*arguments: str | Path) -> str:
+    result = subprocess.run(
+        [shutil.which("cmake") or "cmake", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.mark.slow
+def test_host_build_and_ctest(tmp_path: Path) -> None:
+    need_tools("cmake", "ctest", "cc")
+    cmake("-S", ROOT, "-B", tmp_path, f"-DPython3_EXECUTABLE={sys.executable}")
+    cmake("--build", tmp_path)
+    result = subprocess.run(["ctest", "--test-dir", tmp_path], capture_output=True, text=True, check=False)
+    assert "100% tests passed" in result.stdout, result.stdout + result.stderr
+
+
+@pytest.mark.slow
+def test_cortex_m4_build(tmp_path: Path) -> None:
+    need_tools("cmake", *CROSS_TOOLS)
+    toolchain = ROOT / "targets" / "arm-none-eabi.cmake"
+    options = [f"-DCMAKE_TOOLCHAIN_FILE={toolchain}", "-DMICROFOLD_CPU=cortex-m4"]
+    cmake("-S", ROOT, "-B", tmp_path, f"-DPython3_EXECUTABLE={sys.executable}", *options)
+    cmake("--build", tmp_path)
+    (image,) = tmp_path.rglob("sine_demo.elf")
+    board = ["-M", "mps2-an386", "-display", "none", "-serial", "none", "-monitor", "none"]
+    semihosting = ["-semihosting-config", "enable=on,target=native"]
+    result = subprocess.run(
+        ["qemu-system-arm", *board, *semihosting, "-kernel", image],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert " 6.28 " in result.stdout, result.stdout + result.stderr

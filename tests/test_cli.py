@@ -1,0 +1,173 @@
+"""The command line: outputs, exit codes, and errors without tracebacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.needs import CROSS_TOOLS, need_tools
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = ROOT / "tests" / "models" / "made"
+CNN = MODELS / "cnn_int8.tflite"
+
+
+def microfold(*arguments: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "microfold", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
+
+
+def succeed(*arguments: str | Path, cwd: Path = ROOT) -> str:
+    result = microfold(*arguments, cwd=cwd)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def refuse(*arguments: str | Path) -> str:
+    """Run into an error of the user's: exit code 2, one message, no traceback."""
+    result = microfold(*arguments)
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_build_writes_c_and_report(tmp_path: Path) -> None:
+    output = succeed("build", CNN, "-o", tmp_path, "--json")
+    report = json.loads(output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "cnn_int8.c",
+        "cnn_int8.h",
+        "cnn_int8_weights.c",
+        "cnn_int8_weights.h",
+        "report.json",
+    ]
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert report["macs"] == 9856
+    assert set(report["ram"]) >= {"arena", "state", "stack"}
+    assert set(report["flash"]) >= {"weights", "code"}
+    assert all(set(layer) >= {"name", "op", "kernel", "macs"} for layer in report["layers"])
+
+
+def test_build_is_deterministic(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        succeed("build", CNN, "-t", "cortex-m4", "-o", tmp_path / folder)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+
+
+def test_build_prints_how_to_call_it(tmp_path: Path) -> None:
+    output = succeed("build", CNN, "-o", tmp_path, "--name", "digits", "--single-file")
+    assert "digits_run(&network);" in output
+    assert "arena" in output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.c", "digits.h", "report.json"]
+
+
+def test_verify_on_the_host() -> None:
+    report = json.loads(succeed("verify", CNN, "--json"))
+    assert report["exact"] is True
+    assert report["inputs"] == 8
+    assert report["tensors"] >= 8 * 5
+    assert report["first_difference"] is None
+
+
+def test_verify_with_own_inputs(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((3, 1, 8, 8, 1), np.int8))
+    assert json.loads(succeed("verify", CNN, "--inputs", tmp_path / "x.npy", "--json"))["inputs"] == 3
+
+
+@pytest.mark.slow
+def test_verify_and_bench_on_a_simulated_core() -> None:
+    need_tools(*CROSS_TOOLS)
+    assert json.loads(succeed("verify", CNN, "-t", "cortex-m4", "--json"))["exact"] is True
+    report = json.loads(succeed("bench", CNN, "-t", "cortex-m4", "--json"))
+    assert report["instructions"] > 0
+    assert all(layer["instructions"] > 0 for layer in report["layers"])
+    # The hooks cost little: layers add up to about the total.
+    assert sum(layer["instructions"] for layer in report["layers"]) == pytest.approx(
+        report["instructions"], rel=0.1
+    )
+    assert report["ram"]["stack"] > 0
+
+
+def test_run_prints_and_saves_outputs(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8, 1), np.int8))
+    output = succeed("run", CNN, "--input", tmp_path / "x.npy", "-o", tmp_path / "y.npz")
+    assert "int8[1,10]" in output
+    assert np.load(tmp_path / "y.npz")["output_0"].shape == (1, 1, 10)
+
+
+def test_inspect_names_operators() -> None:
+    inspection = json.loads(succeed("inspect", CNN, "--json"))
+    assert [row["operator"] for row in inspection["operators"]][:2] == ["CONV_2D", "MAX_POOL_2D"]
+    assert inspection["problems"] == []
+    assert "CONV_2D" in succeed("inspect", CNN)
+
+
+def test_targets_and_kernels() -> None:
+    assert {"host", "cortex-m4", "cortex-m55"} <= {t["name"] for t in json.loads(succeed("targets", "--json"))}
+    layers = json.loads(succeed("kernels", CNN, "-t", "cortex-m4", "--json"))
+    assert layers[0]["op"] == "conv2d"
+    assert all(layer["candidates"][0]["cost"] is not None for layer in layers)
+
+
+def test_ir_prints_text() -> None:
+    assert "conv2d(" in succeed("ir", CNN)
+    assert "clip(" in succeed("ir", CNN, "--after", "fuse_ops")
+
+
+def test_help_is_fast() -> None:
+    """Start-up imports nothing heavy; the bound is generous for loaded machines."""
+    start = time.perf_counter()
+    succeed("--help")
+    assert time.perf_counter() - start < 2.0
+    code = "import sys, microfold.cli; print('numpy' in sys.modules, 'jinja2' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert result.stdout.split() == ["False", "False"]
+
+
+def test_errors_are_messages(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage.tflite"
+    garbage.write_bytes(b"\x00" * 100)
+    assert "not a .tflite file" in refuse("build", garbage, "-o", tmp_path / "out")
+    assert "cannot read" in refuse("build", tmp_path / "missing.tflite")
+    assert "unknown target" in refuse("build", CNN, "-t", "cortex-m99")
+    assert "optimize must be one of" in refuse("build", CNN, "--optimize", "fast")
+    assert "section name" in refuse("build", CNN, "--weights-section", 'x"y')
+    assert "--bogus" in refuse("build", CNN, "--bogus")
+    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8, 2), np.int8))
+    assert "must hold int8[1,8,8,1]" in refuse("run", CNN, "--input", tmp_path / "x.npy")
+    assert not (tmp_path / "out").exists()
+
+
+def test_unsupported_model_lists_all_problems(tmp_path: Path) -> None:
+    model = MODELS / "lstm_f32.tflite"
+    message = refuse("build", model, "-o", tmp_path / "out")
+    assert "cannot be compiled" in message
+    assert not (tmp_path / "out").exists()
+    result = microfold("build", model, "-o", tmp_path / "out", "--json")
+    assert result.returncode == 2
+    assert json.loads(result.stdout)["problems"]
+
+
+def test_a_failed_check_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that miscompiles is caught: here one that is told to turn minima into maxima."""
+    wrapper = tmp_path / "cc"
+    wrapper.write_text('#!/bin/sh\nexec gcc -Dmf_clamp="(int8_t)~mf_clamp" "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CC", str(wrapper))
+    result = microfold("verify", CNN, "--json")
+    assert result.returncode in (1, 2), result.stderr
+
+
+def test_output_that_cannot_be_written(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert "cannot write" in refuse("build", CNN, "-o", blocked)
