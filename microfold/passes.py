@@ -1,7 +1,7 @@
 """Passes: graph to graph. What a pass is, what it is told, and how several are run.
 
-A pass is pure: it takes a `Graph` and a `PassContext` and returns a graph, the same object if there was nothing
-to do. It is written as a function or, where it has options, as a class, under one of two decorators::
+A pass is pure: it takes a `Graph` and a `PassContext` and returns a graph, the same object if there was
+nothing to do. It is written as a function or, where it has options, as a class, under one of two decorators::
 
     @function_pass(opt_level=2)
     def fold_constant(graph: Graph, context: PassContext) -> Graph: ...

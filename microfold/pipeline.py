@@ -25,7 +25,7 @@ def default_pipeline() -> Sequential:
             fold_constant,
             # Equal branches become one value. Before everything that asks whether a value has one reader.
             eliminate_common_subexpr,
-            # Rows of pads become one, grouped convolutions depthwise: the patterns that the next passes look for.
+            # Rows of pads become one, grouped convolutions depthwise: what the next passes look for.
             canonicalize_ops,
             # After canonicalize_ops, which leaves at most one pad to fold.
             fold_pad,

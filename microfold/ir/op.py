@@ -12,7 +12,7 @@ import enum
 import inspect
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from microfold.errors import TypeRuleError
 from microfold.ir.types import Array, Tensor, TensorType
@@ -45,7 +45,9 @@ class Op:
     is_view: ClassVar[bool] = False
     has_effect: ClassVar[bool] = False
 
-    def infer(self, *operands: Any) -> TensorType | tuple[TensorType, ...]:
+    # `**_` makes the signatures below mean "any operands" to type checkers; no operator has it.
+
+    def infer(self, *operands: Any, **_: Any) -> TensorType | tuple[TensorType, ...]:
         """Type rule: operand types to result types.
 
         Raises:
@@ -53,11 +55,11 @@ class Op:
         """
         raise NotImplementedError
 
-    def reference(self, *operands: Any) -> Array | tuple[Array, ...]:
+    def reference(self, *operands: Any, **_: Any) -> Array | tuple[Array, ...]:
         """The operator's meaning on `Tensor` operands, bit-exact with the named reference."""
         raise NotImplementedError
 
-    def macs(self, *operands: Any) -> int:
+    def macs(self, *operands: Any, **_: Any) -> int:  # noqa: ARG002
         """Multiply-accumulates of one evaluation (0 for everything that is not a product sum)."""
         return 0
 
@@ -82,8 +84,10 @@ class Op:
     def _check_count(self, given: int) -> None:
         minimum, maximum = operand_count(type(self))
         if given < minimum or (maximum is not None and given > maximum):
-            expected = f"{minimum} or more" if maximum is None else " to ".join(
-                str(n) for n in sorted({minimum, maximum})
+            expected = (
+                f"{minimum} or more"
+                if maximum is None
+                else " to ".join(str(n) for n in sorted({minimum, maximum}))
             )
             raise TypeRuleError(f"{self.name} takes {expected} operands; {given} given")
 
@@ -103,7 +107,10 @@ def operand_count(op_type: type[Op]) -> tuple[int, int | None]:
 REGISTRY: dict[str, type[Op]] = {}
 
 
-def register(op_type: type[Op]) -> type[Op]:
+OpType = TypeVar("OpType", bound=Op)
+
+
+def register(op_type: type[OpType]) -> type[OpType]:
     """Class decorator: makes an operator known to the text form by its name."""
     if op_type.name in REGISTRY:
         raise ValueError(f"operator name {op_type.name!r} is taken by {REGISTRY[op_type.name].__name__}")

@@ -1,8 +1,8 @@
 """Rewriting in one sweep along the dataflow, in the manner of TVM's ForwardRewrite.
 
-`forward_rewrite` visits every node after the nodes that it reads. A rule sees the node with its operands already
-rewritten and answers with what stands for the node's results, or with None to keep the node. What no one
-reads any more is dropped at the end.
+`forward_rewrite` visits every node after the nodes that it reads. A rule sees the node with its operands
+already rewritten and answers with what stands for the node's results, or with None to keep the node. What no
+one reads any more is dropped at the end.
 """
 
 from __future__ import annotations
@@ -83,26 +83,39 @@ class Site(Generic[C]):
 
     Attributes:
         node: the node as it was.
-        inputs: what stands for ``node.inputs`` in the new graph.
         context: what the rewrite's `context` gave for this node.
         builder: the new graph so far.
+        replaced: what stands for values of the old graph in the new one, where it is not themselves.
         uses: how often each value of the old graph is read.
     """
 
     node: Node
-    inputs: tuple[Operand | None, ...]
     context: C
     builder: GraphBuilder
+    replaced: Mapping[Value, Operand]
     uses: Counter[Value]
+
+    @property
+    def inputs(self) -> tuple[Operand | None, ...]:
+        """What stands for ``node.inputs`` in the new graph."""
+        return tuple(self.replaced.get(v, v) if v is not None else None for v in self.node.inputs)
+
+    @property
+    def epilogue(self) -> tuple[Step, ...]:
+        """The node's epilogue on operands of the new graph."""
+        return tuple(
+            Step(step.op, tuple(self.builder.value(self.replaced.get(v, v)) for v in step.operands))
+            for step in self.node.epilogue
+        )
 
     def value(self, index: int) -> Value | None:
         """Operand `index` in the new graph, realised; None if it is absent."""
         operand = self.inputs[index] if index < len(self.inputs) else None
         return self.builder.value(operand) if operand is not None else None
 
-    def array(self, index: int) -> Array | None:
-        """The constant behind operand `index`; None if it is absent or not constant."""
-        operand = self.inputs[index] if index < len(self.inputs) else None
+    def array(self, value: Value | None) -> Array | None:
+        """The constant that stands for a value of the old graph; None if there is none."""
+        operand = self.replaced.get(value, value) if value is not None else None
         return self.builder.constants.get(operand) if isinstance(operand, Value) else None
 
     def producer(self, index: int) -> Node | None:
@@ -158,16 +171,11 @@ def forward_rewrite(
     builder = GraphBuilder(graph)
     replaced: dict[Value, Operand] = {}
     for node in graph.nodes:
-        site = Site(
-            node,
-            tuple(replaced.get(v, v) if v is not None else None for v in node.inputs),
-            cast(C, context(node) if context is not None else None),
-            builder,
-            uses,
-        )
+        own = cast(C, context(node) if context is not None else None)
+        site = Site(node, own, builder, replaced, uses)
         rule = rules if callable(rules) else _lookup(rules, type(node.op))
         answer = rule(site) if rule is not None else None
-        results = _keep(site, replaced) if answer is None else _as_tuple(answer)
+        results = _keep(site) if answer is None else _as_tuple(answer)
         for old, new in zip(node.outputs, results, strict=True):
             if on_multi_ref is not None and uses[old] > 1:
                 new = on_multi_ref(new, site)
@@ -188,16 +196,14 @@ def _lookup(rules: Mapping[type[Op], Rule[C]], op_type: type[Op]) -> Rule[C] | N
     return next((rules[base] for base in op_type.__mro__ if base in rules), None)
 
 
-def _keep(site: Site[C], replaced: Mapping[Value, Operand]) -> tuple[Value, ...]:
+def _keep(site: Site[C]) -> tuple[Value, ...]:
     """The node on its rewritten operands; its results keep their identity if they keep their types."""
     node, builder = site.node, site.builder
-    if not any(value in replaced for value in node.operands):
+    if not any(value in site.replaced for value in node.operands):
         builder.add(node)
         return node.outputs
     inputs = tuple(builder.value(x) if x is not None else None for x in site.inputs)
-    epilogue = tuple(
-        Step(s.op, tuple(builder.value(replaced.get(v, v)) for v in s.operands)) for s in node.epilogue
-    )
+    epilogue = site.epilogue
     rewired = Node(node.op, inputs, node.outputs, epilogue)
     if rewired.infer() != tuple(value.type for value in node.outputs):
         rewired = make_node(node.op, inputs, [value.name for value in node.outputs], epilogue)

@@ -9,7 +9,13 @@ from microfold.ops.window import Window
 
 
 def window_overlap(
-    x: TensorType, out: TensorType, window: Window, group: int, *, reads_first: bool = True
+    x: TensorType,
+    out: TensorType,
+    window: Window,
+    group: int,
+    *,
+    reads_first: bool = True,
+    across_rows: bool = False,
 ) -> int:
     """Smallest ``input address - output address`` for a kernel that slides a window in row order.
 
@@ -17,24 +23,26 @@ def window_overlap(
 
     Args:
         x, out: NHWC types.
-        group: pixels computed together; a group ends with its row.
+        group: pixels computed together.
         reads_first: all reads of a group come before its first write; otherwise they mix.
+        across_rows: a group may go on in the next row or image; otherwise it ends with its row.
 
     Returns:
         Bytes: the most by which writing runs ahead of what is still to be read.
     """
     batch, rows, columns, _ = out.shape
-    starts = np.arange(0, columns, group)
-    ends = np.minimum(starts + group, columns)
     row = np.maximum(np.arange(rows) * window.strides[0] - window.padding[0][0], 0)
-    column = np.maximum(starts * window.strides[1] - window.padding[1][0], 0)
-    pixel_in = x.shape[3] * x.dtype.itemsize
-    pixel_out = out.shape[3] * out.dtype.itemsize
-    # First byte that a group reads, and the byte behind its last write, in order of computation.
+    column = np.maximum(np.arange(columns) * window.strides[1] - window.padding[1][0], 0)
     image = np.arange(batch)[:, None, None]
-    lowest = ((image * x.shape[1] + row[:, None]) * x.shape[2] + column) * pixel_in
-    behind = ((image * rows + np.arange(rows)[:, None]) * columns + ends) * pixel_out
-    lowest, behind = lowest.reshape(-1), behind.reshape(-1)
+    # First byte that each pixel reads, and the byte behind its last write, in order of computation.
+    lowest = ((image * x.shape[1] + row[:, None]) * x.shape[2] + column) * x.shape[3] * x.dtype.itemsize
+    behind = np.arange(1, lowest.size + 1) * out.shape[3] * out.dtype.itemsize
+    if across_rows:
+        begins = np.arange(0, lowest.size, group)
+    else:
+        begins = (np.arange(batch * rows)[:, None] * columns + np.arange(0, columns, group)).reshape(-1)
+    lowest = np.minimum.reduceat(lowest.reshape(-1), begins)
+    behind = np.maximum.reduceat(behind, begins)
     still_needed = np.minimum.accumulate(lowest[::-1])[::-1]
     if reads_first:
         behind, still_needed = behind[:-1], still_needed[1:]

@@ -28,9 +28,9 @@ class Abs(Op):
         return check_unary("abs", x, self.out)
 
     def multiplier(self, x: Quant) -> Multiplier:
-        """``scale_in / scale_out``: a float32 quotient."""
+        """``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
-        return numerics.quantize_multiplier(float(np.float32(x.scale) / np.float32(self.out.quant.scale)))
+        return numerics.quantize_multiplier(x.scale / self.out.quant.scale)
 
     def reference(self, x: Tensor) -> Array:
         if x.type.dtype.is_float:

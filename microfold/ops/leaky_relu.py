@@ -39,12 +39,12 @@ class LeakyRelu(Op):
         return check_unary("leaky_relu", x, self.out)
 
     def parameters(self, x: Quant) -> LeakyReluParameters:
-        """Multipliers from float32 ratios, as the reference computes them."""
+        """Multipliers, computed in double from float32 scales and alpha."""
         assert self.out.quant is not None
-        scale, out_scale = np.float32(x.scale), np.float32(self.out.quant.scale)
-        slope = float(scale * np.float32(self.alpha) / out_scale)
+        out_scale = self.out.quant.scale
+        slope = x.scale * float(np.float32(self.alpha)) / out_scale
         return LeakyReluParameters(
-            numerics.quantize_multiplier(float(scale / out_scale)),
+            numerics.quantize_multiplier(x.scale / out_scale),
             numerics.quantize_multiplier(abs(slope)),
             slope < 0,
         )

@@ -11,6 +11,14 @@ from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.numerics import round_half_away_array
 
 
+FloatRange = tuple[np.float32, np.float32]
+
+
+def rounded_once(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A function of float32 arrays, evaluated in double and rounded once: as good C libraries do."""
+    return lambda x: function(x.astype(np.float64)).astype(np.float32)
+
+
 def table(op: Op, element: ElementType) -> Array:
     """The whole elementwise operator on an 8-bit type: result for each input, lowest input first; [256]."""
     low, high = element.dtype.range
@@ -32,15 +40,15 @@ def int8_table(function: Callable[[Array], Array], x: ElementType, out: ElementT
 
 
 def int16_table(
-    function: Callable[[Array], Array], input_range: tuple[float, float], output_range: tuple[float, float]
+    function: Callable[[Array], Array], input_range: FloatRange, output_range: FloatRange
 ) -> Array:
     """The reference's table of a real function for int16 lookups with interpolation: int16 [513].
 
-    Samples are moved by half the interpolation error in the middle of their interval. The arithmetic is in the
-    type of the ranges' elements (numpy float32 or float64).
+    Samples are moved by half the interpolation error in the middle of their interval. The arithmetic is
+    float32, as that of the function is.
     """
     start, end = input_range
-    kind = type(start)
+    kind = np.float32
     step = (end - start) / kind(512)
     scale = kind(65536) / (output_range[1] - output_range[0])
     positions = np.arange(512).astype(kind)

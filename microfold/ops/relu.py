@@ -35,9 +35,9 @@ class Relu(Op):
         return check_unary("relu", x, self.out, QUANTIZED)
 
     def multiplier(self, x: Quant) -> Multiplier:
-        """``scale_in / scale_out``: a float32 quotient."""
+        """``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
-        return numerics.quantize_multiplier(float(np.float32(x.scale) / np.float32(self.out.quant.scale)))
+        return numerics.quantize_multiplier(x.scale / self.out.quant.scale)
 
     def bounds(self) -> tuple[int, int]:
         """The bounds in the output's integers."""

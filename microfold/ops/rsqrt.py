@@ -31,10 +31,9 @@ class Rsqrt(Op):
         return check_unary("rsqrt", x, self.out)
 
     def multiplier(self, x: Quant) -> Multiplier:
-        """``1 / (sqrt(scale_in) * scale_out)``; root and product in float32."""
+        """``1 / (sqrt(scale_in) * scale_out)``, computed in double."""
         assert self.out.quant is not None
-        root = np.float32(math.sqrt(np.float32(x.scale)))
-        return numerics.quantize_multiplier(1.0 / float(root * np.float32(self.out.quant.scale)))
+        return numerics.quantize_multiplier(1.0 / (math.sqrt(x.scale) * self.out.quant.scale))
 
     def reference(self, x: Tensor) -> Array:
         if x.type.dtype.is_float:

@@ -65,7 +65,7 @@ def int16_exp_table() -> Array:
     """``exp(x)`` for x in [-10, 0] over the int16 range, in Q0.15; [513], interpolated."""
     step = np.float32(10.0) / np.float32(65535)
     return lookup.int16_table(
-        np.exp,
+        lookup.rounded_once(np.exp),
         (step * np.float32(-65535), step * np.float32(0)),
         _symmetric_output(),
     )
@@ -82,7 +82,7 @@ def int16_reciprocal_table() -> Array:
     )
 
 
-def _symmetric_output() -> tuple[float, float]:
+def _symmetric_output() -> lookup.FloatRange:
     step = np.float32(2.0) / np.float32(65535)
     return step * np.float32(-32768), step * np.float32(32767)
 

@@ -22,33 +22,33 @@ def _elu(x: Array) -> Array:
     return np.where(x < 0, np.expm1(np.minimum(x, 0)), x)
 
 
-def _erf(x: Array) -> Array:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _gelu(x: Array) -> Array:
-    kind = x.dtype.type
-    return (kind(0.5) * x * (kind(1) + _erf(x * kind(0.7071067811865476)).astype(kind))).astype(kind)
+    scaled = x * np.float32(-math.sqrt(0.5))
+    return np.float32(0.5) * x * _erfc(scaled.astype(np.float64)).astype(np.float32)
 
 
 def _gelu_tanh(x: Array) -> Array:
-    kind = x.dtype.type
-    inner = kind(0.7978845608028654) * (x + kind(0.044715) * x * x * x)
-    return kind(0.5) * x * (kind(1) + np.tanh(inner))
+    factor = np.float32(2 / math.sqrt(math.pi)) * np.float32(math.sqrt(0.5))
+    inner = factor * (x + np.float32(0.044715) * x * x * x)
+    return np.float32(0.5) * x * (np.float32(1) + np.tanh(inner.astype(np.float64)).astype(np.float32))
 
 
+# float32 to float32
 FUNCTIONS: dict[str, Function] = {
     "ceil": np.ceil,
-    "cos": np.cos,
-    "elu": _elu,
-    "exp": np.exp,
+    "cos": lookup.rounded_once(np.cos),
+    "elu": lookup.rounded_once(_elu),
+    "exp": lookup.rounded_once(np.exp),
     "floor": np.floor,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
-    "log": np.log,
+    "log": lookup.rounded_once(np.log),
     "neg": np.negative,
     "round": np.rint,
-    "sin": np.sin,
+    "sin": lookup.rounded_once(np.sin),
     "sqrt": np.sqrt,
     "square": np.square,
 }
@@ -97,7 +97,7 @@ class Unary(Op):
         assert self.out.quant is not None
         steps = self.out.dtype.range[0] - self.out.quant.zero_point
         lowest = np.float32(steps) * np.float32(self.out.quant.scale)
-        return lambda x: np.where(x <= 0, lowest, np.log(np.where(x <= 0, 1, x))).astype(np.float32)
+        return lambda x: np.where(x <= 0, lowest, function(np.where(x <= 0, np.float32(1), x)))
 
     def _truncated_sqrt(self, x: Tensor) -> Array:
         assert x.type.quant is not None and self.out.quant is not None

@@ -1,10 +1,10 @@
 """One way to write each thing.
 
-    %a: int8[1,8] = reshape(%x) {shape=(1, 8)}                   %y: int8[2,4] = reshape(%x) {shape=(2, 4)}
-    %y: int8[2,4] = reshape(%a) {shape=(2, 4)}           ->
+    %a: int8[1,8] = reshape(%x) {shape=(1, 8)}
+    %y: int8[2,4] = reshape(%a) {shape=(2, 4)}            ->  %y: int8[2,4] = reshape(%x) {shape=(2, 4)}
 
-    %a: int8[8] = clip(%x) {minimum=0.0, maximum=inf}            %y: int8[8] = clip(%x) {minimum=0.0, maximum=6.0}
-    %y: int8[8] = clip(%a) {minimum=-inf, maximum=6.0}   ->
+    %a: int8[8] = clip(%x) {minimum=0.0, maximum=inf}
+    %y: int8[8] = clip(%a) {minimum=-inf, maximum=6.0}    ->  %y: int8[8] = clip(%x) {minimum=0.0, maximum=6.0}
 
 Reshapes, clips, transposes and pads in a row become one; those that change nothing go; a grouped convolution
 with one input channel per group is a depthwise one. Each rule keeps the bits.
@@ -58,7 +58,8 @@ class _Rules:
     def reshape(self, site: Site[None]) -> Result:
         node, inner = site.node, _bare_producer(site, Reshape)
         source = inner.inputs[0] if inner is not None else site.value(0)
-        assert isinstance(node.op, Reshape) and source is not None
+        assert isinstance(node.op, Reshape)
+        assert source is not None
         if node.epilogue:
             return None
         if source.type.shape == node.op.shape:
@@ -93,9 +94,8 @@ class _Rules:
             return None
         op, type = node.op, node.output.type
         if _keeps_everything(op, type):
-            return self.remove(
-                site, f"its bounds {op.minimum:g}, {op.maximum:g} hold for every {type.dtype.value}"
-            )
+            bounds = f"[{op.minimum:g}, {op.maximum:g}]"
+            return self.remove(site, f"every {type.dtype.value} is within its bounds {bounds}")
         # A producer can take a clip in its epilogue only while it has one reader: do not add one.
         if inner is None or not site.is_only_reader(0):
             return None
@@ -126,10 +126,12 @@ class _Rules:
         """[OC, KH, KW, 1] filters over several groups are [1, KH, KW, OC] depthwise ones."""
         node = site.node
         op, image, weights, bias = node.op, site.value(0), site.value(1), site.value(2)
-        assert isinstance(op, Conv2D) and image is not None and weights is not None
+        assert isinstance(op, Conv2D)
+        assert image is not None
+        assert weights is not None
         if weights.type.shape[3] != 1 or image.type.shape[3] == 1:
             return None
-        array = site.array(1)
+        array = site.array(node.inputs[1])
         if array is None:
             self.context.declined(node, "a depthwise convolution, but its filter is not constant")
             return None
@@ -142,7 +144,7 @@ class _Rules:
         self.context.fired(node, "each group has one input channel: it is depthwise")
         depthwise = DepthwiseConv2D(op.strides, op.dilations, op.padding, op.out)
         rest = (bias,) if bias is not None else ()
-        return site.emit(depthwise, image, filters, *rest, epilogue=node.epilogue)
+        return site.emit(depthwise, image, filters, *rest, epilogue=site.epilogue)
 
 
 def _bare_producer(site: Site[None], op_type: type[Op]) -> Node | None:

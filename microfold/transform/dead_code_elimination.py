@@ -4,8 +4,8 @@
     %y: int8[4] = clip(%x) {minimum=-1.0, maximum=1.0}    ->
     (%y is the output)
 
-Nodes with effects stay, and so does what they read. A state is an effect only if its content is read: one that
-is written and never read, or read only to compute its own successor, goes with all that computed it.
+Nodes with effects stay, and so does what they read. A state is an effect only if its content is read: one
+that is written and never read, or read only to compute its own successor, goes with all that computed it.
 """
 
 from __future__ import annotations

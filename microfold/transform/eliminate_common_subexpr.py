@@ -30,7 +30,7 @@ def eliminate_common_subexpr(graph: Graph, context: PassContext) -> Graph:
         if node.op.has_effect:
             return None
         # The representation tells 0.0 from -0.0, which compare equal.
-        key = (node.op, repr(node.op), site.inputs, node.epilogue)
+        key = (node.op, repr(node.op), site.inputs, site.epilogue)
         if key not in seen:
             seen[key] = node.outputs
             return None

@@ -57,11 +57,12 @@ def _fold_once(graph: Graph, context: PassContext) -> Graph:
         producer = site.producer(0)
         if pad is None or producer is None:
             return None
-        assert isinstance(pad.op, Pad) and isinstance(node.op, Conv2D | DepthwiseConv2D | MaxPool2D)
+        assert isinstance(pad.op, Pad)
+        assert isinstance(node.op, Conv2D | DepthwiseConv2D | MaxPool2D)
         op = replace(node.op, padding=_sum(pad.op, node.op.padding))
         rest = [site.value(index) for index in range(1, len(node.inputs))]
         context.fired(pad, f"{node.op.name} %{node.outputs[0].name} pads by {op.padding} itself")
-        return site.emit(op, producer.inputs[0], *rest, epilogue=node.epilogue)
+        return site.emit(op, producer.inputs[0], *rest, epilogue=site.epilogue)
 
     return forward_rewrite(graph, {Conv2D: fold, DepthwiseConv2D: fold, MaxPool2D: fold})
 

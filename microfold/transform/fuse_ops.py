@@ -57,11 +57,10 @@ class FuseOps:
             if reason is not None:
                 context.declined(node, reason)
                 return None
-            step = Step(
-                node.op, tuple(v for i in range(1, len(node.inputs)) if (v := site.value(i)) is not None)
-            )
+            extra = [site.value(index) for index in range(1, len(node.inputs))]
+            step = Step(node.op, tuple(value for value in extra if value is not None))
             context.fired(node, f"into {producer.op.name} %{producer.output.name}")
-            steps = (*producer.epilogue, step, *node.epilogue)
+            steps = (*producer.epilogue, step, *site.epilogue)
             return site.emit(producer.op, *producer.inputs, epilogue=steps)
 
         return forward_rewrite(graph, fuse)
@@ -71,7 +70,7 @@ class FuseOps:
         if len(producer.outputs) != 1 or len(node.outputs) != 1:
             return "a node with several results is not fused"
         if node.op.pattern not in FUSABLE.get(producer.op.pattern, frozenset()):
-            return f"{producer.op.name} is {producer.op.pattern.name.lower()}; nothing elementwise can follow in its epilogue"
+            return f"{producer.op.name} takes no epilogue: its pattern is {producer.op.pattern.name.lower()}"
         if producer.op.has_effect or node.op.has_effect:
             return "it has an effect"
         if not site.is_only_reader(0):

@@ -6,9 +6,9 @@
                                                        %y#1: int8[4] = copy(%y)
                                                      }
 
-Code generation places what a node computes. It has nowhere to put an output that is an input, a constant or a
-state, a view of one of these, or the same bytes as another output; each of these becomes a copy.
-A view of a value that a node computes, and that is no output itself, is placed with that value and needs none.
+Code generation places what a node computes. It has nowhere to put an output that is an input, a constant or
+a state, a view of one of these, or the same bytes as another output; each of these becomes a copy. A view of
+a value that a node computes, and that is no output itself, is placed with that value and needs none.
 """
 
 from __future__ import annotations

@@ -1,0 +1,170 @@
+"""Depthwise convolution kernels in portable C, and what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.ir.types import Array, TensorType
+from microfold.kernels import accumulate, requantize
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.ops.accumulate import output_multipliers
+from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.window import Window
+
+
+def depthwise_types(site: Site) -> tuple[TensorType, TensorType, TensorType, Window]:
+    """Types of input, filter [1, KH, KW, OC] and output, and the window."""
+    x, weights = site.node.inputs[0], site.node.inputs[1]
+    assert x is not None and weights is not None and isinstance(site.node.op, DepthwiseConv2D)
+    return x.type, weights.type, site.node.outputs[0].type, site.node.op.window(weights.type)
+
+
+def depthwise_matrix(site: Site) -> Array:
+    """The constant filters as [output channels, KH * KW]."""
+    filters = site.array(1)
+    assert filters is not None
+    return np.ascontiguousarray(filters.reshape(-1, filters.shape[3]).T)
+
+
+def channel_multiplier(site: Site) -> int:
+    """Output channels per input channel."""
+    x, _, out, _ = depthwise_types(site)
+    return out.shape[3] // x.shape[3]
+
+
+def unsupported_integer_depthwise(site: Site) -> str | None:
+    """The conditions that all int8 depthwise kernels share; any channel multiplier."""
+    reason = accumulate.unsupported_int8_constants(site)
+    return reason or accumulate.unsupported_bounds(site, depthwise_matrix(site))
+
+
+def channel_records(site: Site) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:
+    """Requantisation of an int8 depthwise convolution, and the output bounds as layer fields."""
+    x, weights, out, _ = depthwise_types(site)
+    assert x.quant is not None and weights.quant is not None and out.quant is not None
+    multipliers = output_multipliers(x.quant, weights.quant, out.quant, weights.shape[3])
+    return accumulate.output_records(site, depthwise_matrix(site), multipliers)
+
+
+def plane_overlap(x: TensorType, out: TensorType) -> int | None:
+    """Overlap of a kernel that copies a channel of the input before it writes that channel of the output.
+
+    With one output channel per input channel, and images that do not grow, output pixel p of channel c lies on
+    input pixel p of channel c, which has been copied.
+    """
+    fits = out.shape[1] * out.shape[2] <= x.shape[1] * x.shape[2]
+    return 0 if fits and x.shape[3] == out.shape[3] else None
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """A padded copy of one channel, as large as the blocks of outputs read it.
+
+    Attributes:
+        block: outputs computed together, in a row.
+        size: rows, columns.
+        copied: rows, columns that come from the image; the rest holds the zero point.
+    """
+
+    x: TensorType
+    out: TensorType
+    window: Window
+    block: int
+    size: tuple[int, int]
+    copied: tuple[int, int]
+
+
+def _as_row(x: TensorType, out: TensorType, window: Window) -> tuple[TensorType, TensorType, Window]:
+    """A column of pixels under a column of taps, read as a row: the bytes lie the same way."""
+    if (x.shape[2], out.shape[2], window.size[1], window.padding[1]) != (1, 1, 1, (0, 0)):
+        return x, out, window
+    turned = Window(
+        window.size[::-1], window.strides[::-1], window.dilations[::-1], window.padding[::-1]
+    )
+    return _turn(x), _turn(out), turned
+
+
+def _turn(t: TensorType) -> TensorType:
+    batch, height, width, channels = t.shape
+    return t.with_shape((batch, width, height, channels))
+
+
+def _plan_plane(site: Site) -> _Plane:
+    x, _, out, window = depthwise_types(site)
+    x, out, window = _as_row(x, out, window)
+    taps, columns = window.size[1], out.shape[2]
+
+    def row_cost(block: int) -> int:
+        blocks = -(-columns // block)
+        return blocks * (window.size[0] * (taps + (block + taps if taps <= 4 else block * taps) + block * taps) + 6)
+
+    block = min(range(1, min(4, columns) + 1), key=row_cost)
+    last = (out.shape[1] - 1, -(-columns // block) * block - 1)
+    rows, width = (
+        last[i] * window.strides[i] + (window.size[i] - 1) * window.dilations[i] + 1 for i in range(2)
+    )
+    copied = (
+        max(min(x.shape[1], rows - window.padding[0][0]), 0),
+        max(min(x.shape[2], width - window.padding[1][0]), 0),
+    )
+    return _Plane(x, out, window, block, (rows, width), copied)
+
+
+@register
+class DepthwiseConv2DPortable(Kernel):
+    """Copies one channel at a time to a padded plane, then computes up to 4 outputs of a row together."""
+
+    name = "s8_depthwise_conv2d__c_plane"
+    op = DepthwiseConv2D
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_integer_depthwise(site)
+
+    def cost(self, site: Site) -> float:
+        x, weights, out, _ = depthwise_types(site)
+        return 5 * x.size + out.size * (2.2 * weights.shape[1] * weights.shape[2] + 16)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, _ = depthwise_types(site)
+        return plane_overlap(x, out)
+
+    def lower(self, site: Site) -> Call:
+        plane = _plan_plane(site)
+        x, out, window = plane.x, plane.out, plane.window
+        assert x.quant is not None
+        plan, bounds = channel_records(site)
+        # A narrow kernel without dilation is unrolled along its width.
+        unrolled = window.size[1] <= 5
+        spec = (
+            ("requantize", plan.form.value),
+            ("block", plane.block),
+            ("kernel_width", window.size[1] if unrolled else 0),
+            ("stride_width", window.strides[1]),
+            ("dilation_width", window.dilations[1]),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", depthwise_matrix(site)),
+            "channels": Constant("channels", plan.records, record="mf_channel"),
+            "batch": x.shape[0],
+            "input_pixels": x.shape[1] * x.shape[2],
+            "input_width": x.shape[2],
+            "input_channels": x.shape[3],
+            "input_zero_point": x.quant.zero_point,
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "channel_multiplier": channel_multiplier(site),
+            "kernel_height": window.size[0],
+            "kernel_width": window.size[1],
+            "plane_size": plane.size[0] * plane.size[1],
+            "plane_width": plane.size[1],
+            "plane_start": window.padding[0][0] * plane.size[1] + window.padding[1][0],
+            "copied_rows": plane.copied[0],
+            "copied_columns": plane.copied[1],
+            "row_step": window.strides[0] * plane.size[1],
+            "tap_step": window.dilations[0] * plane.size[1],
+        }
+        scratch = plane.size[0] * plane.size[1]
+        return Call(Function("depthwise_conv2d/c.c.j2", self.name, spec), parameters | bounds, scratch)
