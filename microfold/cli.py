@@ -166,7 +166,7 @@ def verify(
 
 @app.command()
 def bench(
-    model: Model,
+    models: Annotated[list[Path], typer.Argument(help="One or more .tflite files.", show_default=False)],
     target: TargetName = "cortex-m4",
     name: Name = "",
     optimize: Optimize = "balanced",
@@ -175,22 +175,28 @@ def bench(
     weights_section: Section = "",
     as_json: Json = False,
 ) -> None:
-    """Count instructions on a simulated core, per layer and in total; measure flash, RAM and stack."""
+    """Count instructions on a simulated core, per layer and in total; measure flash, RAM and stack.
+
+    Several models give one table with a row each.
+    """
     from microfold.report import bench_report
     from microfold.simulate.program import simulator
-    from microfold.tables import print_bench
+    from microfold.tables import print_bench, print_bench_summary
     from microfold.verify import input_sets
 
     options = {"optimize": optimize, "io": io, "single_file": single_file, "weights_section": weights_section}
-    program = _compile(model, target, name, options, as_json)
-    calls = input_sets([buffer.type for buffer in program.inputs], 4)[3:]
-    with _working(f"running on a simulated {program.target.name}", as_json), simulator(program) as machine:
-        result = machine.run(calls)
-    report = bench_report(program, result)
+    reports: list[dict[str, Any]] = []
+    for model in models:
+        program = _compile(model, target, name, options, as_json)
+        calls = input_sets([buffer.type for buffer in program.inputs], 4)[3:]
+        with _working(f"running {model.name} on {program.target.name}", as_json), simulator(program) as machine:
+            reports.append(bench_report(program, machine.run(calls)))
+        if not as_json and len(models) == 1:
+            print_bench(program, reports[0])
     if as_json:
-        _print_json(report)
-    else:
-        print_bench(program, report)
+        _print_json(reports[0] if len(models) == 1 else reports)
+    elif len(models) > 1:
+        print_bench_summary(reports)
 
 
 @app.command()
@@ -265,6 +271,23 @@ def kernels(
         ])  # fmt: skip
     else:
         print_kernels(layers)
+
+
+@app.command()
+def ir(
+    model: Model,
+    after: Annotated[
+        str, typer.Option("--after", help="Stop after this pass; default: print the graph as imported.")
+    ] = "",
+    constants: Annotated[bool, typer.Option("--constants", help="Print large constants in full.")] = False,
+) -> None:
+    """Print the graph in its text form, as imported or after a pass of the default pipeline."""
+    from microfold.frontend import tflite
+    from microfold.ir.text import print_graph
+    from microfold.pipeline import run_until
+
+    graph = tflite.load(model)
+    print(print_graph(run_until(graph, after) if after else graph, elide=not constants))
 
 
 @app.command("targets")

@@ -127,11 +127,14 @@ def _overlaps(kernels: list[tuple[Site, Kernel]], owners: dict[Value, Storage]) 
         data = kernel.data_inputs(site)
         sources = [owners.get(site.node.inputs[i]) for i in data]  # type: ignore[arg-type]
         for position, source in zip(data, sources, strict=True):
-            distance = kernel.overlap(site, position)
-            # The same storage read twice would have to satisfy both reads: only if both allow it.
-            if source is None or distance is None or source.last != index or sources.count(source) > 1:
+            # Storage that is read twice would have to satisfy both reads.
+            if source is None or source.last != index or sources.count(source) > 1:
                 continue
-            found.append(Overlap(source, target, distance))
+            distance = kernel.overlap(site, position)
+            if distance is not None:
+                found.append(Overlap(source, target, distance))
+            elif kernel.in_place(site, position):
+                found.append(Overlap(source, target, 0, exact=True))
     return found
 
 

@@ -99,6 +99,19 @@ def print_bench(program: Program, report: Report) -> None:
     _print_memory(program, report)
 
 
+def print_bench_summary(reports: Sequence[Report]) -> None:
+    """A row per model."""
+    columns = (">MACs", ">instructions", ">per MAC", ">arena", ">stack", ">weights", ">code")
+    table = _table(f"one run on {reports[0]['target']}, bytes and instructions", "model", *columns)
+    for report in reports:
+        per_mac = report["instructions_per_mac"]
+        ram, flash = report["ram"], report["flash"]
+        numbers = (report["macs"], report["instructions"], per_mac, ram["arena"], ram["stack"])
+        row = [_number(n) for n in (*numbers, flash["weights"], flash["code"])]
+        table.add_row(escape(report["model"]), *row)
+    _console.print(table)
+
+
 def print_verification(program: Program, result: Verification, *, every_layer: bool) -> None:
     """One line if all is well, else the first differing layer, or all of them."""
     subject = f"{program.name} on {program.target.name}"

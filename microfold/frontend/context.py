@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 import tflite
 
 from microfold.frontend.reader import MAX_ELEMENTS, MAX_RANK, Options, RawOperator, RawTensor
+from microfold.frontend.variables import Variable, Variables
 from microfold.ir.graph import Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
@@ -53,30 +55,79 @@ def describe(quant: Quant | None) -> str:
     return f"scale {quant.scale:.9g} zero point {quant.zero_point}"
 
 
+@dataclass
+class Scope:
+    """What the operators of one subgraph share while it is imported.
+
+    Attributes:
+        tensors: all tensors of the subgraph.
+        variables: those of the whole model.
+        is_initializer: the subgraph gives variables their initial values.
+        initialize: runs an initialiser subgraph.
+        values: tensor index to the value that stands for it.
+        constants: arrays of constant values.
+        nodes: emitted so far.
+        unknown: tensors that cannot have a value because of a problem reported before.
+    """
+
+    tensors: Sequence[RawTensor]
+    variables: Variables
+    is_initializer: bool
+    initialize: Callable[[int], None]
+    values: dict[int, Value] = field(default_factory=dict[int, Value])
+    constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
+    nodes: list[Node] = field(default_factory=list[Node])
+    unknown: set[int] = field(default_factory=set[int])
+
+    def declared_type(self, index: int) -> TensorType:
+        """The type that the file declares; an unknown (-1) dimension is taken as 1.
+
+        Raises:
+            Unsupported: it is no type of a value that operators compute.
+        """
+        tensor = self.tensors[index]
+        element = self.declared_element(index)
+        shape = tuple(1 if extent == -1 else extent for extent in tensor.shape)
+        if math.prod(shape) == 0:
+            raise Unsupported(f"{tensor.name!r} has no elements: its shape is {list(shape)}")
+        return TensorType(element.dtype, shape, element.quant)
+
+    def declared_element(self, index: int) -> ElementType:
+        """The element type that the file declares; see `declared_type`."""
+        tensor = self.tensors[index]
+        if tensor.dtype is None or tensor.dtype is DType.INT4:
+            raise Unsupported(
+                f"{tensor.name!r} has element type {tensor.type_name}, which is not supported",
+                "activations may be int8, int16, uint8, int32 or float32",
+            )
+        if tensor.quant_fault:
+            raise Unsupported(f"{tensor.name!r}: {tensor.quant_fault}", "quantise the model again")
+        if tensor.quant is not None and tensor.quant.axis is not None:
+            raise Unsupported(
+                f"{tensor.name!r} has {len(tensor.quant.scales)} scales; activations must have one",
+                "quantise activations per tensor",
+            )
+        return ElementType(tensor.dtype, tensor.quant)
+
+    def declare_in_place(self, index: int) -> None:
+        """A tensor that operators update in place (`is_variable`) becomes state."""
+        value = Value(self.tensors[index].name, self.declared_type(index))
+        self.values[index] = value
+        self.variables.in_place[index] = Variable(value.name, value=value, current=value)
+
+
 class OperatorContext:
     """One operator while it is imported.
 
     Args:
         raw: the operator as the file has it.
-        tensors: all tensors of the subgraph.
-        values: tensor index to the value that stands for it; importers add to it through `finish`.
-        constants: arrays of constant values.
-        nodes: where emitted nodes go.
+        scope: its subgraph's values; importers add to them through `finish`.
     """
 
-    def __init__(
-        self,
-        raw: RawOperator,
-        tensors: Sequence[RawTensor],
-        values: dict[int, Value],
-        constants: dict[Value, Array],
-        nodes: list[Node],
-    ):
+    def __init__(self, raw: RawOperator, scope: Scope):
         self.raw = raw
-        self._tensors = tensors
-        self._values = values
-        self._constants = constants
-        self._nodes = nodes
+        self.scope = scope
+        self._read: set[int] = set()
 
     def options(self, kind: str) -> Options | None:
         """The builtin options as the file has them; None if it has none."""
@@ -101,7 +152,28 @@ class OperatorContext:
         """Input `index`, or None if it is absent."""
         if index >= len(self.raw.inputs) or self.raw.inputs[index] < 0:
             return None
-        return self._values[self.raw.inputs[index]]
+        self._read.add(index)
+        tensor = self.raw.inputs[index]
+        if tensor not in self.scope.values:
+            raise Unsupported(f"input {index} ({self.scope.tensors[tensor].name!r}) is a variable, not a value")
+        return self.scope.values[tensor]
+
+    def resource(self, index: int) -> int:
+        """Tensor index of input `index`, which must be a variable's handle."""
+        if index >= len(self.raw.inputs):
+            raise Unsupported(f"input {index} is missing")
+        self._read.add(index)
+        return self.raw.inputs[index]
+
+    def check_complete(self) -> None:
+        """Refuse inputs that the importer did not look at, and outputs that it did not give.
+
+        Raises:
+            Unsupported: there are any.
+        """
+        ignored = [i for i, tensor in enumerate(self.raw.inputs) if tensor >= 0 and i not in self._read]
+        if ignored:
+            raise Unsupported(f"it has {len(self.raw.inputs)} inputs; {ignored} have no meaning")
 
     def input(self, index: int) -> Value:
         """Input `index`, which must be there."""
@@ -111,17 +183,20 @@ class OperatorContext:
         return value
 
     def inputs(self) -> list[Value]:
+        """All inputs: at least one."""
+        if not self.raw.inputs:
+            raise Unsupported("it has no inputs")
         return [self.input(i) for i in range(self.input_count)]
 
     def constant(self, index: int, what: str) -> Array:
         """The array behind input `index`, which must be constant."""
         value = self.input(index)
-        if value not in self._constants:
+        if value not in self.scope.constants:
             raise Unsupported(
                 f"its {what} must be constant; it is computed by the model",
                 "export the model with static shapes and constant operator attributes",
             )
-        return self._constants[value]
+        return self.scope.constants[value]
 
     def integers(self, index: int, what: str) -> tuple[int, ...]:
         """The elements of constant input `index`, a list of integers of any rank."""
@@ -147,14 +222,15 @@ class OperatorContext:
 
     def element(self, index: int = 0) -> ElementType:
         """Element type that the file declares for output `index`."""
-        raw = self._tensors[self.raw.outputs[index]]
-        if raw.dtype is None:
-            raise Unsupported(f"output {raw.name!r} has type {raw.type_name}, which is not supported")
-        return ElementType(raw.dtype, raw.quant)
+        return self.scope.declared_element(self.raw.outputs[index])
+
+    def declared_type(self, index: int = 0) -> TensorType:
+        """Type that the file declares for output `index`."""
+        return self.scope.declared_type(self.raw.outputs[index])
 
     def declared_shape(self, index: int = 0) -> tuple[int, ...]:
         """Shape that the file declares for output `index`: possibly stale, a hint at most."""
-        return self._tensors[self.raw.outputs[index]].shape
+        return self.scope.tensors[self.raw.outputs[index]].shape
 
     def require_same_quantization(self, *values: Value) -> None:
         """For operators that move integers without rescaling them.
@@ -162,7 +238,7 @@ class OperatorContext:
         Raises:
             Unsupported: the output is quantised otherwise than the values.
         """
-        out = self._tensors[self.raw.outputs[0]].quant
+        out = self.scope.tensors[self.raw.outputs[0]].quant
         for value in values:
             given = value.type.quant
             if value.type.dtype.is_float or given is None or out is None:
@@ -174,13 +250,13 @@ class OperatorContext:
                 )
 
     def name(self, index: int = 0) -> str:
-        return self._tensors[self.raw.outputs[index]].name
+        return self.scope.tensors[self.raw.outputs[index]].name
 
     def add_constant(self, array: Array, name: str, element: ElementType | None = None) -> Value:
         """A new constant; its element type is the array's own if none is given."""
         element = element or ElementType(DType(array.dtype.name))
         value = Value(name, TensorType(element.dtype, array.shape, element.quant))
-        self._constants[value] = array
+        self.scope.constants[value] = array
         return value
 
     def emit(self, op: Op, *inputs: Value | None, names: Sequence[str] | None = None) -> tuple[Value, ...]:
@@ -191,16 +267,21 @@ class OperatorContext:
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         node = make_node(op, inputs, names if names is not None else [self.name()])
+        for value in node.outputs:
+            if not 0 < value.type.size <= MAX_ELEMENTS and value.type.rank:
+                raise Unsupported(f"its result {value.type} must have 1 to {MAX_ELEMENTS} elements")
+            if value.type.rank > MAX_RANK:
+                raise Unsupported(f"its result {value.type} has more than {MAX_RANK} axes")
         if self._is_shape_arithmetic(node):
-            tensors = {v: Tensor(v.type, self._constants[v]) for v in node.operands}
+            tensors = {v: Tensor(v.type, self.scope.constants[v]) for v in node.operands}
             for value, result in zip(node.outputs, node.evaluate(tensors), strict=True):
-                self._constants[value] = result.data
+                self.scope.constants[value] = result.data
         else:
-            self._nodes.append(node)
+            self.scope.nodes.append(node)
         return node.outputs
 
     def _is_shape_arithmetic(self, node: Node) -> bool:
-        return all(v in self._constants for v in node.operands) and all(
+        return all(v in self.scope.constants for v in node.operands) and all(
             v.type.dtype in (DType.INT32, DType.INT64, DType.BOOL)
             and v.type.quant is None
             and v.type.size <= MAX_LIST
@@ -209,8 +290,15 @@ class OperatorContext:
 
     def finish(self, *values: Value) -> None:
         """These values stand for the operator's outputs, in order."""
-        for index, value in zip(self.raw.outputs, values, strict=False):
-            self._values[index] = value
+        if len(values) != len(self.raw.outputs):
+            raise Unsupported(f"it must have {len(values)} outputs; it has {len(self.raw.outputs)}")
+        self.scope.values.update(zip(self.raw.outputs, values, strict=True))
+
+    def zero_point(self, value: Value) -> int:
+        """What stands for real zero in a value: 0 unless it is quantised."""
+        if value.type.quant is not None and value.type.quant.axis is not None:
+            raise Unsupported(f"{value.name!r} has {len(value.type.quant.scales)} scales; it must have one")
+        return value.type.quant.zero_point if value.type.quant is not None else 0
 
     def finish_activated(self, value: Value, activation: int) -> None:
         """Apply a fused activation function and finish.

@@ -6,6 +6,7 @@ here, with every length held against the size of the file; any inconsistency end
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,10 @@ from microfold.ir.types import Array, DType, Quant
 
 MAX_RANK = 8
 MAX_ELEMENTS = 1 << 31
+MAX_NAME = 512
+# Beyond these, products and quotients of scales leave float32.
+MIN_SCALE, MAX_SCALE = 1e-18, 1e18
+READ_FACTOR = 8  # bytes that may be read for each byte of the file
 
 _DTYPES = {
     tflite.TensorType.FLOAT32: DType.FLOAT32,
@@ -33,6 +38,8 @@ _DTYPES = {
     tflite.TensorType.INT8: DType.INT8,
     tflite.TensorType.INT4: DType.INT4,
 }
+_QUANTIZED = (DType.INT4, DType.INT8, DType.UINT8, DType.INT16)
+_NEWER_TYPES = {18: "BFLOAT16", 19: "INT2"}  # of the format, not of the `tflite` package
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if isinstance(code, int)}
 _OPERATOR_NAMES = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
 
@@ -47,7 +54,10 @@ class RawTensor:
     Attributes:
         dtype: None for a type the compiler has no element type for; `type_name` names it.
         shape: as stored; dimensions may be -1 or stale.
+        quant: how it is quantised; None if it is not, or if that has no meaning for the type.
+        quant_fault: why the quantisation cannot be used; empty if it can.
         data: the constant's array; None for a variable value.
+        is_variable: operators update it in place, from one call to the next.
     """
 
     index: int
@@ -56,6 +66,7 @@ class RawTensor:
     type_name: str
     shape: tuple[int, ...]
     quant: Quant | None
+    quant_fault: str
     data: Array | None
     is_variable: bool
 
@@ -91,6 +102,10 @@ class Options:
     def __init__(self, table: Any, source: str):
         self._table = table
         self._source = source
+
+    def text(self, name: str) -> str:
+        """A string field; empty if it is missing."""
+        return _text(getattr(self, name)() or b"")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         field = getattr(self._table, name)
@@ -141,22 +156,41 @@ def read_model(data: bytes, source: str) -> tuple[RawSubgraph, ...]:
 
 
 class _Reader:
+    """Copies tables out of the file.
+
+    A hostile file can be small and yet long to read: vectors may overlap. All that is read is therefore counted
+    against a budget of a few times the file's size.
+    """
+
     def __init__(self, data: bytes, source: str):
         self.source = source
+        self.data = data
         self.size = len(data)
+        self.budget = READ_FACTOR * self.size
         self.model = tflite.Model.GetRootAsModel(data, 0)
+        self.arrays: dict[int, Array | None] = {}
 
     def length(self, count: int, what: str, element_size: int = 4) -> int:
         """A vector length, refused if that many elements cannot be in the file."""
         if not 0 <= count * element_size <= self.size:
             raise ValueError(f"{what}: {count} entries do not fit in {self.size} bytes")
+        self.budget -= count * element_size
+        if self.budget < 0:
+            raise ValueError(f"{what}: vectors overlap")
         return count
 
     def many(self, count: int, item: Callable[[int], Any], what: str) -> tuple[Any, ...]:
         return tuple(item(i) for i in range(self.length(count, what)))
 
+    def text(self, raw: bytes | None) -> str:
+        """A name fit for messages and text forms: printable, of sensible length."""
+        raw = raw or b""
+        self.length(len(raw), "name", element_size=1)
+        return _text(raw)
+
     def subgraphs(self) -> tuple[RawSubgraph, ...]:
         self.codes = self.many(self.model.OperatorCodesLength(), self.operator_name, "operator codes")
+        self.buffer_count = self.length(self.model.BuffersLength(), "buffers")
         count = self.length(self.model.SubgraphsLength(), "subgraphs")
         if count == 0:
             raise ValueError("there is no subgraph")
@@ -169,7 +203,7 @@ class _Reader:
         value = max(code.DeprecatedBuiltinCode(), _int32_field(code, _BUILTIN_CODE_SLOT))
         if value == tflite.BuiltinOperator.CUSTOM:
             custom = code.CustomCode()
-            return f"CUSTOM {_text(custom)}" if custom is not None else "CUSTOM"
+            return f"CUSTOM {self.text(custom)}" if custom is not None else "CUSTOM"
         return _OPERATOR_NAMES.get(value, f"operator code {value}")
 
     def subgraph(self, index: int) -> RawSubgraph:
@@ -184,7 +218,7 @@ class _Reader:
         for position in (*inputs, *outputs):
             if not 0 <= position < len(tensors):
                 raise ValueError(f"{what}: tensor {position} of {len(tensors)} is an input or output")
-        return RawSubgraph(_text(table.Name()), tensors, operators, inputs, outputs)
+        return RawSubgraph(self.text(table.Name()), tensors, operators, inputs, outputs)
 
     def operator(self, table: Any, index: int, tensors: int) -> RawOperator:
         what = f"operator {index}"
@@ -196,7 +230,7 @@ class _Reader:
 
     def tensor(self, table: Any, index: int) -> RawTensor:
         what = f"tensor {index}"
-        rank = table.ShapeLength()
+        rank = self.length(table.ShapeLength(), what)
         if not 0 <= rank <= MAX_RANK:
             raise ValueError(f"{what}: rank {rank} is over {MAX_RANK}")
         shape = tuple(int(table.Shape(i)) for i in range(rank))
@@ -210,55 +244,83 @@ class _Reader:
         data = self.buffer(table.Buffer(), dtype, shape, what)
         if dtype is DType.INT4 and data is not None:
             dtype = DType.INT8  # the same numbers; how constants are packed is the kernels' choice
+        quant, fault = self.quantization(table.Quantization(), dtype, shape, what)
         return RawTensor(
             index=index,
-            name=_text(table.Name()) or f"tensor_{index}",
+            name=self.text(table.Name()) or f"tensor_{index}",
             dtype=dtype,
-            type_name=_TYPE_NAMES.get(code, f"type {code}"),
+            type_name=_TYPE_NAMES.get(code, _NEWER_TYPES.get(code, f"number {code}")),
             shape=shape,
-            quant=self.quantization(table.Quantization(), shape, what),
+            quant=quant,
+            quant_fault=fault,
             data=data,
             is_variable=bool(table.IsVariable()),
         )
 
     def buffer(self, index: int, dtype: DType | None, shape: tuple[int, ...], what: str) -> Array | None:
         """The constant's array; None if the buffer is empty."""
-        if not 0 <= index < self.length(self.model.BuffersLength(), "buffers"):
+        if not 0 <= index < self.buffer_count:
             raise ValueError(f"{what}: buffer {index} does not exist")
+        if index not in self.arrays:
+            self.arrays[index] = self.bytes_of(index, what)
+        raw = self.arrays[index]
+        if raw is None or dtype is None:
+            return None
+        if min(shape, default=0) < 0:
+            raise ValueError(f"{what}: a constant must have a known shape; it has {shape}")
+        elements = math.prod(shape)
+        expected = (elements + 1) // 2 if dtype is DType.INT4 else elements * dtype.itemsize
+        if raw.size != expected:
+            raise ValueError(f"{what}: {dtype.value}{list(shape)} needs {expected} bytes; its buffer has {raw.size}")
+        if dtype is DType.INT4:
+            return _unpack_int4(raw, elements).reshape(shape)
+        if dtype is DType.BOOL:
+            return (raw != 0).reshape(shape)
+        return np.frombuffer(raw.tobytes(), dtype.numpy.newbyteorder("<")).astype(dtype.numpy).reshape(shape)
+
+    def bytes_of(self, index: int, what: str) -> Array | None:
+        """A buffer's bytes: in the flatbuffer, or behind it in large files; None if it is empty."""
         table = self.model.Buffers(index)
+        if table.Offset() > 1:
+            begin, length = int(table.Offset()), self.length(int(table.Size()), what, element_size=1)
+            if begin + length > self.size:
+                raise ValueError(f"{what}: its buffer lies outside the file")
+            return np.frombuffer(self.data, np.uint8, length, begin)
         length = self.length(table.DataLength(), what, element_size=1)
-        if length == 0 or dtype is None:
+        if length == 0:
             return None
         raw = np.asarray(table.DataAsNumpy())
         if raw.dtype != np.uint8 or raw.size != length:
             raise ValueError(f"{what}: its buffer is cut off")
-        elements = int(np.prod(shape, dtype=np.int64))
-        if min(shape, default=0) < 0:
-            raise ValueError(f"{what}: a constant must have a known shape; it has {shape}")
-        expected = (elements + 1) // 2 if dtype is DType.INT4 else elements * dtype.itemsize
-        if length != expected:
-            raise ValueError(f"{what}: {dtype.value}{list(shape)} needs {expected} bytes; its buffer has {length}")
-        if dtype is DType.INT4:
-            return _unpack_int4(raw, elements).reshape(shape)
-        return np.frombuffer(raw.tobytes(), dtype.numpy.newbyteorder("<")).astype(dtype.numpy).reshape(shape)
+        return raw
 
-    def quantization(self, table: Any, shape: tuple[int, ...], what: str) -> Quant | None:
-        if table is None or table.ScaleLength() == 0:
-            return None
+    def quantization(
+        self, table: Any, dtype: DType | None, shape: tuple[int, ...], what: str
+    ) -> tuple[Quant | None, str]:
+        """The quantisation, and what is wrong with it."""
+        if table is None or dtype is None:
+            return None, ""
+        if table.DetailsType() == tflite.QuantizationDetails.CustomQuantization:
+            return None, "its custom quantisation is not supported"
+        if table.DetailsType() > tflite.QuantizationDetails.CustomQuantization:
+            return None, "its block-wise quantisation is not supported"
         count = self.length(table.ScaleLength(), what)
+        if count == 0:
+            return None, ""
         scales = tuple(float(table.Scale(i)) for i in range(count))
-        if not all(np.isfinite(s) and s >= 0 for s in scales):
-            raise ValueError(f"{what}: scales must be finite and not negative")
         points = self.length(table.ZeroPointLength(), what, element_size=8)
-        if points not in (0, 1, count):
-            raise ValueError(f"{what}: {count} scales with {points} zero points")
         zero_points = tuple(int(table.ZeroPoint(i)) for i in range(points))
         zero_points = zero_points * count if points == 1 else zero_points or (0,) * count
-        if any(not -(1 << 31) <= z < 1 << 31 for z in zero_points):
-            raise ValueError(f"{what}: a zero point is out of range")
-        if count == 1:
-            return Quant(scales, zero_points)
-        return Quant(scales, zero_points, _scale_axis(int(table.QuantizedDimension()), shape, count))
+        fault = _quantization_fault(dtype, scales, zero_points)
+        axis = None
+        if count > 1 and not fault:
+            axis = _scale_axis(int(table.QuantizedDimension()), shape, count)
+            if axis is None:
+                fault = f"{count} scales along axis {int(table.QuantizedDimension())} do not fit {list(shape)}"
+        if dtype not in _QUANTIZED:
+            # Biases and indices: their integers are taken as they are, except int32 values with one scale.
+            return (Quant(scales, zero_points, axis) if dtype is DType.INT32 and not fault else None), ""
+        return (None, fault) if fault else (Quant(scales, zero_points, axis), "")
 
 
 def _int32_field(table: Any, slot: int) -> int:
@@ -268,18 +330,31 @@ def _int32_field(table: Any, slot: int) -> int:
     return int(raw.Get(flatbuffers.number_types.Int32Flags, raw.Pos + offset)) if offset else 0
 
 
-def _text(raw: bytes | None) -> str:
-    return raw.decode("utf-8", errors="replace") if raw is not None else ""
+def _text(raw: bytes) -> str:
+    """Printable, without white space, of at most `MAX_NAME` characters."""
+    text = raw[: 4 * MAX_NAME].decode("utf-8", errors="replace")[:MAX_NAME]
+    return "".join(character if character.isprintable() and character != " " else "_" for character in text)
 
 
-def _scale_axis(declared: int, shape: tuple[int, ...], count: int) -> int:
+def _quantization_fault(dtype: DType, scales: tuple[float, ...], zero_points: tuple[int, ...]) -> str:
+    if len(zero_points) != len(scales):
+        return f"{len(scales)} scales with {len(zero_points)} zero points"
+    for scale in scales:
+        if not MIN_SCALE <= scale <= MAX_SCALE:
+            return f"a scale must be in [{MIN_SCALE:g}, {MAX_SCALE:g}]; it is {scale:g}"
+    low, high = dtype.range if dtype.is_integer else (0, 0)
+    for point in zero_points:
+        if not low <= point <= high:
+            return f"a zero point of {dtype.value} must be in [{low}, {high}]; it is {point}"
+    return ""
+
+
+def _scale_axis(declared: int, shape: tuple[int, ...], count: int) -> int | None:
     """The axis of per-channel scales; biases in real files declare the axis of their filter."""
     candidates = [axis for axis, extent in enumerate(shape) if extent == count]
     if declared in candidates:
         return declared
-    if len(candidates) == 1:
-        return candidates[0]
-    raise ValueError(f"{count} scales along axis {declared} do not fit the shape {list(shape)}")
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _unpack_int4(raw: Array, elements: int) -> Array:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from microfold.errors import ModelFormatError, Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend import operators as _operators  # noqa: F401  (registers the importers)
-from microfold.frontend.context import IMPORTERS, OperatorContext, Unsupported
+from microfold.frontend.context import IMPORTERS, OperatorContext, Scope, Unsupported
+from microfold.frontend.hints import unsupported_operator
 from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
-from microfold.ir.graph import Graph, Node, Value
-from microfold.ir.types import Array, TensorType
+from microfold.frontend.variables import Variables
+from microfold.ir.graph import Graph, Value
+from microfold.ir.types import TensorType
 
 MAX_FILE_BYTES = 1 << 30
+
+_WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")
 
 
 def load(path: str | Path) -> Graph:
@@ -25,21 +29,13 @@ def load(path: str | Path) -> Graph:
         UnsupportedModelError: well-formed, but with parts that cannot be compiled: all of them.
     """
     path = Path(path)
-    return import_model(read_file(path), path.stem, source=path.name)
-
-
-def read_file(path: Path) -> bytes:
-    """The bytes of a model file.
-
-    Raises:
-        ModelFormatError: it cannot be read or is absurdly large.
-    """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ModelFormatError(f"{path.name} is larger than {MAX_FILE_BYTES} bytes")
-        return path.read_bytes()
-    except OSError as error:
-        raise ModelFormatError(f"cannot read {path}: {error.strerror}") from None
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise ModelFormatError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    return import_model(data, path.stem, source=path.name)
 
 
 def import_model(data: bytes, name: str = "model", source: str = "the model") -> Graph:
@@ -61,143 +57,133 @@ class Traced:
 
 def trace_model(data: bytes, name: str = "model", source: str = "the model") -> Traced:
     """Import a model and keep the correspondence of tensors: what a comparison with an oracle needs."""
-    importer = _Importer(read_model(data, source)[0], source)
-    return Traced(importer.run(name), importer.values)
-
-
-@dataclass(frozen=True)
-class Surveyed:
-    """One operator of a file, supported or not.
-
-    Attributes:
-        nodes: what it was imported as; empty after a problem.
-        inputs, outputs: types, inferred anew where that was possible.
-    """
-
-    raw: RawOperator
-    tensor: str
-    nodes: tuple[Node, ...]
-    inputs: tuple[TensorType, ...]
-    outputs: tuple[TensorType, ...]
-    problem: Problem | None
-
-
-@dataclass(frozen=True)
-class Survey:
-    """Everything that can be said of a well-formed file."""
-
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
-    operators: tuple[Surveyed, ...]
-    problems: tuple[Problem, ...]
-
-
-def survey(data: bytes, source: str) -> Survey:
-    """Look at a model without refusing it.
-
-    Raises:
-        ModelFormatError: the file is malformed.
-    """
-    subgraph = read_model(data, source)[0]
-    importer = _Importer(subgraph, source)
-    try:
-        importer.run("survey")
-    except UnsupportedModelError as error:
-        problems = error.problems
-    else:
-        problems = ()
-    values = importer.values
-    return Survey(
-        tuple(values[i] for i in subgraph.inputs),
-        tuple(values[i] for i in subgraph.outputs if i in values),
-        tuple(importer.surveyed),
-        problems,
-    )
+    importer = _Importer(read_model(data, source), 0, Variables(), [])
+    importer.run()
+    graph = importer.finish(re.sub(r"\s+", "_", name), source)
+    return Traced(graph, importer.scope.values)
 
 
 class _Importer:
-    def __init__(self, subgraph: RawSubgraph, source: str):
-        self.subgraph = subgraph
-        self.source = source
-        self.values: dict[int, Value] = {}
-        self.constants: dict[Value, Array] = {}
-        self.nodes: list[Node] = []
-        self.problems: list[Problem] = []
-        self.surveyed: list[Surveyed] = []
+    """Imports one subgraph: the main one, or one that CALL_ONCE initialises variables with."""
 
-    def run(self, name: str) -> Graph:
-        subgraph = self.subgraph
-        for tensor in subgraph.tensors:
+    def __init__(
+        self, subgraphs: Sequence[RawSubgraph], index: int, variables: Variables, problems: list[Problem]
+    ):
+        self.subgraphs = subgraphs
+        self.subgraph = subgraphs[index]
+        self.problems = problems
+        self.prefix = f"subgraph {index}, " if index else ""
+        self.scope = Scope(self.subgraph.tensors, variables, is_initializer=index > 0, initialize=self.initialize)
+        self.inputs: list[int] = []
+
+    def run(self) -> None:
+        """Import all operators; what cannot be imported is added to the problems."""
+        scope = self.scope
+        for tensor in self.subgraph.tensors:
             if tensor.data is not None and tensor.dtype is not None:
                 value = Value(tensor.name, TensorType(tensor.dtype, tensor.shape, tensor.quant))
-                self.values[tensor.index] = value
-                self.constants[value] = tensor.data
+                scope.values[tensor.index] = value
+                scope.constants[value] = tensor.data
         # A graph input that is backed by a constant cannot be set: it is a constant.
-        inputs = [i for i in dict.fromkeys(subgraph.inputs) if i not in self.values]
-        for index in inputs:
-            self.values[index] = self.placeholder(subgraph.tensors[index], "the model's input")
-        for operator in subgraph.operators:
+        self.inputs = [i for i in dict.fromkeys(self.subgraph.inputs) if i not in scope.values]
+        for index in self.inputs:
+            self.declare(self.subgraph.tensors[index], f"input {self.subgraph.tensors[index].name!r}")
+        for operator in self.subgraph.operators:
             self.operator(operator)
+
+    def finish(self, name: str, source: str) -> Graph:
+        """The graph.
+
+        Raises:
+            UnsupportedModelError: there are problems.
+        """
+        scope, subgraph = self.scope, self.subgraph
         for index in subgraph.outputs:
-            if index not in self.values:
-                self.problems.append(Problem(f"output {subgraph.tensors[index].name!r}", "no operator computes it"))
+            if index not in scope.values and index not in scope.unknown:
+                where = f"output {subgraph.tensors[index].name!r}"
+                self.problems.append(Problem(where, "no operator computes it"))
         if not subgraph.outputs:
             self.problems.append(Problem("the model", "it has no outputs"))
         if self.problems:
-            raise UnsupportedModelError(self.source, self.problems)
+            raise UnsupportedModelError(source, self.problems)
         graph = Graph(
-            name=re.sub(r"\s+", "_", name),
-            inputs=tuple(self.values[i] for i in inputs),
-            outputs=tuple(self.values[i] for i in subgraph.outputs),
-            nodes=tuple(self.nodes),
-            constants=self.constants,
+            name=name,
+            inputs=tuple(scope.values[i] for i in self.inputs),
+            outputs=tuple(scope.values[i] for i in subgraph.outputs),
+            nodes=tuple(scope.nodes),
+            constants=scope.constants,
+            state=scope.variables.states(),
         )
         return graph.with_nodes(graph.nodes)
 
-    def placeholder(self, tensor: RawTensor, where: str) -> Value:
-        """A value typed as the file declares it; an unknown (-1) dimension is taken as 1."""
-        if tensor.dtype is None:
-            self.problems.append(
-                Problem(f"{where} {tensor.name!r}", f"element type {tensor.type_name} is not supported")
-            )
-        dtype = tensor.dtype or next(t.dtype for t in self.subgraph.tensors if t.dtype is not None)
-        assert dtype is not None
-        shape = tuple(1 if extent == -1 else extent for extent in tensor.shape)
-        return Value(tensor.name, TensorType(dtype, shape, tensor.quant))
+    def declare(self, tensor: RawTensor, where: str) -> None:
+        """A value typed as the file says; if the type is no good, a problem."""
+        try:
+            self.scope.values[tensor.index] = Value(tensor.name, self.scope.declared_type(tensor.index))
+        except Unsupported as error:
+            self.problems.append(Problem(self.prefix + where, error.reason, error.hint))
+            self.scope.unknown.add(tensor.index)
 
     def operator(self, raw: RawOperator) -> None:
-        tensors = self.subgraph.tensors
-        nodes, problems = len(self.nodes), len(self.problems)
-        where = f"operator {raw.index} ({raw.name})"
+        scope, tensors = self.scope, self.subgraph.tensors
+        where = f"{self.prefix}operator {raw.index} ({raw.name})"
         if raw.outputs:
             where += f" {tensors[raw.outputs[0]].name!r}"
-        undefined = [tensors[i].name for i in raw.inputs if i >= 0 and i not in self.values]
-        if undefined:
-            self.problems.append(Problem(where, f"it reads {undefined}, which nothing has computed yet"))
-        elif raw.name not in IMPORTERS:
-            self.problems.append(Problem(where, "this operator is not supported"))
-        else:
-            context = OperatorContext(raw, tensors, self.values, self.constants, self.nodes)
-            try:
-                IMPORTERS[raw.name](context)
-            except Unsupported as error:
-                self.problems.append(Problem(where, error.reason, error.hint))
-            except TypeRuleError as error:
-                self.problems.append(Problem(where, str(error)))
+        if not scope.unknown.isdisjoint(raw.inputs):
+            scope.unknown.update(i for i in raw.outputs if i not in scope.values)
+            return  # it hangs on a problem that is reported already
+        try:
+            self.check_operands(raw)
+            context = OperatorContext(raw, scope)
+            IMPORTERS[raw.name](context)
+            context.check_complete()
+        except Unsupported as error:
+            self.problems.append(Problem(where, error.reason, error.hint))
+        except TypeRuleError as error:
+            self.problems.append(Problem(where, str(error)))
         # After a problem the declared types stand in, so that later problems are found as well.
         for index in raw.outputs:
-            if index not in self.values:
-                tensor = tensors[index]
-                dtype = tensor.dtype or self.values[min(self.values)].type.dtype
-                shape = tuple(max(extent, 1) for extent in tensor.shape)
-                self.values[index] = Value(tensor.name, TensorType(dtype, shape, tensor.quant))
-        self.surveyed.append(
-            Surveyed(
-                raw,
-                tensors[raw.outputs[0]].name if raw.outputs else "",
-                tuple(self.nodes[nodes:]),
-                tuple(self.values[i].type for i in raw.inputs if i in self.values),
-                tuple(self.values[i].type for i in raw.outputs),
-                self.problems[-1] if len(self.problems) > problems else None,
+            if index not in scope.values and index not in scope.variables.handles:
+                try:
+                    scope.values[index] = Value(tensors[index].name, scope.declared_type(index))
+                except Unsupported:
+                    scope.unknown.add(index)
+
+    def check_operands(self, raw: RawOperator) -> None:
+        scope, tensors = self.scope, self.subgraph.tensors
+        if raw.name not in IMPORTERS:
+            raise unsupported_operator(raw.name)
+        for index in raw.inputs:
+            if index < 0 or index in scope.values or index in scope.variables.handles:
+                continue
+            tensor = tensors[index]
+            if tensor.is_variable:
+                scope.declare_in_place(index)
+            elif tensor.dtype is None and tensor.type_name != "RESOURCE":
+                raise Unsupported(
+                    f"input {tensor.name!r} has element type {tensor.type_name}, which is not supported",
+                    "use int8, int16, int32 or float32",
+                )
+            else:
+                raise Unsupported(f"it reads {tensor.name!r}, which nothing has computed yet")
+        for index in raw.inputs:
+            if index >= 0 and tensors[index].quant_fault:
+                raise Unsupported(f"input {tensors[index].name!r}: {tensors[index].quant_fault}", "quantise again")
+        if not raw.outputs and raw.name not in _WITHOUT_OUTPUT:
+            raise Unsupported("it has no outputs")
+        for position, index in enumerate(raw.outputs):
+            if index in scope.values or index in raw.outputs[:position]:
+                raise Unsupported(f"it writes {tensors[index].name!r}, which has a value already")
+
+    def initialize(self, index: int) -> None:
+        """Run an initialiser subgraph: constants become initial values of variables."""
+        if self.scope.is_initializer or not 0 < index < len(self.subgraphs):
+            raise Unsupported(f"CALL_ONCE cannot run subgraph {index}")
+        outer = self.scope.variables
+        inner = Variables(by_key=outer.by_key)
+        initializer = _Importer(self.subgraphs, index, inner, self.problems)
+        initializer.run()
+        if initializer.scope.nodes:
+            raise Unsupported(
+                f"subgraph {index} computes the initial value of a variable; it may only assign constants"
             )
-        )

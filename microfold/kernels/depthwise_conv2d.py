@@ -49,14 +49,14 @@ def channel_records(site: Site) -> tuple[requantize.Requantization, Mapping[str,
     return accumulate.output_records(site, depthwise_matrix(site), multipliers)
 
 
-def plane_overlap(x: TensorType, out: TensorType) -> int | None:
-    """Overlap of a kernel that copies a channel of the input before it writes that channel of the output.
+def plane_in_place(x: TensorType, out: TensorType) -> bool:
+    """For a kernel that copies a channel of the input before it writes that channel of the output.
 
     With one output channel per input channel, and images that do not grow, output pixel p of channel c lies on
     input pixel p of channel c, which has been copied.
     """
     fits = out.shape[1] * out.shape[2] <= x.shape[1] * x.shape[2]
-    return 0 if fits and x.shape[3] == out.shape[3] else None
+    return fits and x.shape[3] == out.shape[3]
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,9 @@ class DepthwiseConv2DPortable(Kernel):
         x, weights, out, _ = depthwise_types(site)
         return 5 * x.size + out.size * (2.2 * weights.shape[1] * weights.shape[2] + 16)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def in_place(self, site: Site, index: int) -> bool:
         x, _, out, _ = depthwise_types(site)
-        return plane_overlap(x, out)
+        return plane_in_place(x, out)
 
     def lower(self, site: Site) -> Call:
         plane = _plan_plane(site)

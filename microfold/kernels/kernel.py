@@ -134,6 +134,15 @@ class Kernel:
         return None
 
 
+    def in_place(self, site: Site, index: int) -> bool:
+        """Whether the first output may start exactly where data input `index` does, though not elsewhere over it.
+
+        For kernels that finish one channel after the other: each output element lies on an input element of
+        the same channel. Only asked where `overlap` is None.
+        """
+        return False
+
+
 KERNELS: list[Kernel] = []
 
 

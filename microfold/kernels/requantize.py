@@ -61,6 +61,8 @@ def plan_requantization(
     shifts: Array,
     zero_point: int,
     low: int,
+    *,
+    multiple: int = 1,
 ) -> Requantization:
     """The shortest form that is provably exact.
 
@@ -70,6 +72,7 @@ def plan_requantization(
         mantissas, shifts: the reference's multipliers per channel.
         zero_point: of the output.
         low: the output's smallest value after clamping.
+        multiple: all accumulators are multiples of it.
     """
     m = mantissas.astype(np.int64)
     e = -shifts.astype(np.int64)
@@ -80,7 +83,7 @@ def plan_requantization(
     largest = ((magnitude * 4 * m) >> 32) + 1 + np.abs(addend) + 2
     exact = (m > 0) & (e >= 0) & (shift <= 30) & (magnitude < 1 << 29) & (largest < 1 << 31)
     relu = low >= zero_point
-    if bool(np.all(exact)) and (relu or not bool(np.any(m == 1 << 30))):
+    if bool(np.all(exact)) and (relu or multiple > 1 or not bool(np.any(m == 1 << 30))):
         form = Form.SHORT_RELU if relu else Form.SHORT
         return Requantization(form, _records(bias, m, addend, shift))
     return Requantization(

@@ -9,7 +9,6 @@ from microfold import numerics
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.numerics import Multiplier
-from microfold.ops.elementwise import require_per_tensor
 
 _DTYPES = {
     DType.INT8: (DType.INT8, DType.UINT8, DType.INT16, DType.INT32),
@@ -34,7 +33,8 @@ class Requantize(Op):
             self.out.dtype in _DTYPES.get(x.dtype, ()),
             f"requantize: {x.dtype.value} to {self.out.dtype.value} is not supported",
         )
-        require_per_tensor("requantize", input=x, output=self.out)
+        for what, quant in (("input", x.quant), ("output", self.out.quant)):
+            require(quant is not None and quant.axis is None, f"requantize: the {what} must have one scale; it has {quant}")
         return x.with_element(self.out)
 
     def multiplier(self, x: Quant) -> Multiplier:

@@ -16,11 +16,13 @@ class Overlap:
 
     Attributes:
         distance: smallest allowed ``source offset - target offset``, in bytes.
+        exact: only this very distance is allowed.
     """
 
     source: Storage
     target: Storage
     distance: int
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def align(offset: int) -> int:
 class _Placement:
     """Greedy placement: each storage goes to the lowest offset where nothing forbids it."""
 
-    def __init__(self, overlaps: Mapping[tuple[Storage, Storage], int]):
+    def __init__(self, overlaps: Mapping[tuple[Storage, Storage], Overlap]):
         self.overlaps = overlaps
         self.offsets: dict[Storage, int] = {}
 
@@ -57,12 +59,20 @@ class _Placement:
             if not block.lives_with(other):
                 continue
             low, high = offset - block.size + 1, offset + other.size
-            if (other, block) in self.overlaps:  # block is computed from other: offset - block >= distance
-                low = max(low, offset - self.overlaps[other, block] + 1)
-            if (block, other) in self.overlaps:  # other is computed from block: block - offset >= distance
-                high = min(high, offset + self.overlaps[block, other])
-            if low < high:
-                ranges.append((low, high))
+            allowed_from, allowed_to = low, low  # [from, to) is allowed although it overlaps
+            if (other, block) in self.overlaps:  # block is computed from other
+                overlap = self.overlaps[other, block]
+                allowed_to = offset - overlap.distance + 1
+                allowed_from = allowed_to - 1 if overlap.exact else low
+            elif (block, other) in self.overlaps:  # other is computed from block
+                overlap = self.overlaps[block, other]
+                allowed_from = offset + overlap.distance
+                allowed_to = allowed_from + 1 if overlap.exact else high
+            ranges += [
+                (begin, end)
+                for begin, end in ((low, min(allowed_from, high)), (max(allowed_to, low), high))
+                if begin < end
+            ]
         return sorted(ranges)
 
     def place(self, block: Storage) -> None:
@@ -98,7 +108,7 @@ def plan_arena(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaP
         blocks: storages with their lifetimes, in a deterministic order.
         overlaps: pairs that may share bytes though both live during one call.
     """
-    table = {(o.source, o.target): o.distance for o in overlaps}
+    table = {(o.source, o.target): o for o in overlaps}
     best: _Placement | None = None
     tried = [*_orders(blocks), *_promote_peak(blocks)]
     for order in tried:

@@ -18,7 +18,7 @@ def check_plan(blocks: Sequence[Storage], plan: ArenaPlan) -> None:
         GraphError: lists every conflict.
     """
     faults: list[str] = []
-    allowed = {(o.source, o.target): o.distance for o in plan.overlaps}
+    allowed = {(o.source, o.target): o for o in plan.overlaps}
     for block in blocks:
         if block not in plan.offsets:
             faults.append(f"{block.label!r} has no place")
@@ -36,7 +36,9 @@ def check_plan(blocks: Sequence[Storage], plan: ArenaPlan) -> None:
             # An input may be overwritten only in the one call that reads it last and writes the output.
             for source, target in ((one, other), (other, one)):
                 if (source, target) in allowed and source.last == target.first:
-                    fits = plan.offsets[source] - plan.offsets[target] >= allowed[source, target]
+                    distance = plan.offsets[source] - plan.offsets[target]
+                    leave = allowed[source, target]
+                    fits = distance == leave.distance if leave.exact else distance >= leave.distance
                     break
             else:
                 fits = False

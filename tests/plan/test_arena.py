@@ -24,7 +24,7 @@ def chains(draw: st.DrawFn) -> tuple[list[Storage], list[Overlap]]:
         last = draw(st.integers(max(first, 0), calls))
         blocks.append(Storage(f"b{index}", draw(st.integers(1, 5000)), first, last))
     overlaps = [
-        Overlap(source, target, draw(st.integers(-source.size, target.size)))
+        Overlap(source, target, draw(st.integers(-source.size, target.size)), exact=draw(st.booleans()))
         for source in blocks
         for target in blocks
         if source is not target and source.last == target.first and source.first < target.first
@@ -78,6 +78,15 @@ def test_convolution_runs_ahead_of_its_input() -> None:
     plan = plan_arena([x, y], [Overlap(x, y, 528)])
     assert plan.offsets[x] - plan.offsets[y] == 528
     assert plan.size == 16384 + 528
+
+
+def test_exact_overlap_takes_no_other_distance() -> None:
+    """A kernel that finishes channel by channel works in place, or not over its input at all."""
+    x, y = Storage("x", 104, -1, 0), Storage("y", 104, 0, 1)
+    overlap = Overlap(x, y, 0, exact=True)
+    assert plan_arena([x, y], [overlap]).size == 104
+    with pytest.raises(GraphError, match="share bytes"):
+        check_plan([x, y], ArenaPlan({x: 8, y: 0}, 112, 208, (overlap,)))
 
 
 def test_overlap_needs_the_input_to_die() -> None:

@@ -8,6 +8,7 @@ import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.graph import Value
+from microfold.ir.types import DType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
@@ -16,6 +17,21 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reshape import Reshape
 from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.ops.window import Padding, Pair, Window, same_padding
+
+
+def _check_weights(x: Value, weights: Value) -> None:
+    """Refuse activations and weights whose types do not go together, with a hint."""
+    given = f"activations are {x.type.dtype.value}, weights {weights.type.dtype.value}"
+    if x.type.dtype is DType.FLOAT32 and weights.type.dtype in (DType.INT8, DType.UINT8):
+        raise Unsupported(
+            f"{given}: dynamic-range quantisation is not supported",
+            "quantise activations too (give the converter a representative dataset), or keep weights in float",
+        )
+    if DType.UINT8 in (x.type.dtype, weights.type.dtype):
+        raise Unsupported(
+            f"{given}: the legacy uint8 quantisation is not supported",
+            "convert the model again, with int8 as the target type",
+        )
 
 
 def _padding(options: Any, x: Value, size: Pair, strides: Pair, dilations: Pair) -> Padding:
@@ -55,6 +71,7 @@ def depthwise_conv_2d(context: OperatorContext) -> None:
 
 def _convolution(context: OperatorContext, options: Any, op: type[Conv2D] | type[DepthwiseConv2D]) -> None:
     x, weights = _image(context), context.input(1)
+    _check_weights(x, weights)
     if weights.type.rank != 4:
         raise Unsupported(f"its filter must have rank 4; it is {weights.type}")
     strides = _strides(options)
@@ -72,6 +89,7 @@ def transpose_conv(context: OperatorContext) -> None:
     """Input 0 is the shape of the output, 1 the filter, 2 the image, 3 the bias."""
     options = context.required_options("TransposeConvOptions")
     shape, weights, x = context.shape(0, "output shape"), context.input(1), context.input(2)
+    _check_weights(x, weights)
     if len(shape) != 4 or weights.type.rank != 4 or x.type.rank != 4:
         raise Unsupported(f"output {list(shape)}, filter {weights.type} and input {x.type} must have rank 4")
     strides = _strides(options)
@@ -100,6 +118,7 @@ def batch_matmul(context: OperatorContext) -> None:
 def fully_connected(context: OperatorContext) -> None:
     options = context.required_options("FullyConnectedOptions")
     x, weights = context.input(0), context.input(1)
+    _check_weights(x, weights)
     if options.WeightsFormat() != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise Unsupported("only the default weights format is supported")
     if weights.type.rank != 2:

@@ -92,7 +92,7 @@ def transpose(context: OperatorContext) -> None:
 def pad(context: OperatorContext) -> None:
     x = context.input(0)
     context.require_same_quantization(x)
-    zero = x.type.quant.zero_point if x.type.quant is not None else 0
+    zero = context.zero_point(x)
     fill = float(zero)
     if context.optional(2) is not None:
         array = context.constant(2, "fill value")

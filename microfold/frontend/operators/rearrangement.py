@@ -38,7 +38,7 @@ def space_to_batch_nd(context: OperatorContext) -> None:
     rank = len(block)
     if not 1 <= rank < x.type.rank or min(block) < 1 or len(padding) != 2 * rank:
         raise Unsupported(f"block {list(block)} and padding {list(padding)} do not fit {x.type}")
-    zero = x.type.quant.zero_point if x.type.quant is not None else 0
+    zero = context.zero_point(x)
     pairs = ((0, 0), *zip(padding[::2], padding[1::2], strict=True)) + ((0, 0),) * (x.type.rank - 1 - rank)
     if any(padding):
         (x,) = context.emit(Pad(pairs, float(zero)), x, names=[f"{context.name()}_padded"])

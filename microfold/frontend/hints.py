@@ -1,0 +1,47 @@
+"""What to say about operators that are not supported."""
+
+from __future__ import annotations
+
+from microfold.frontend.context import IMPORTERS, Unsupported
+
+_CONTROL_FLOW = "export the model without control flow; Keras RNN layers have `unroll=True`"
+_RECURRENT = "unroll it into FULLY_CONNECTED, LOGISTIC, TANH, MUL and ADD; Keras RNN layers have `unroll=True`"
+
+_HINTS = {
+    "WHILE": _CONTROL_FLOW,
+    "IF": _CONTROL_FLOW,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _RECURRENT,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": _RECURRENT,
+    "UNIDIRECTIONAL_SEQUENCE_RNN": _RECURRENT,
+    "BIDIRECTIONAL_SEQUENCE_RNN": _RECURRENT,
+    "LSTM": _RECURRENT,
+    "RNN": _RECURRENT,
+    "NON_MAX_SUPPRESSION_V4": "end the model before it, and select boxes in the application",
+    "NON_MAX_SUPPRESSION_V5": "end the model before it, and select boxes in the application",
+    "CONV_3D": "only two-dimensional convolutions are supported",
+    "DENSIFY": "export the model with dense weights",
+}
+
+
+def unsupported_operator(name: str) -> Unsupported:
+    """The refusal of an operator that has no importer."""
+    if name.startswith("CUSTOM"):
+        custom = name.removeprefix("CUSTOM").strip()
+        if custom.startswith("Flex"):
+            return Unsupported(
+                "it is a TensorFlow operator inside the file (select TensorFlow ops)",
+                "convert the model with built-in operators only (TFLITE_BUILTINS)",
+            )
+        if custom == "ethos-u":
+            return Unsupported(
+                "the file was compiled by Vela for an Ethos-U; its operators are gone",
+                "give the file that Vela was given",
+            )
+        if custom == "TFLite_Detection_PostProcess":
+            return Unsupported(
+                "this custom operator is not supported",
+                "end the model before it, and decode the boxes in the application",
+            )
+        return Unsupported("custom operators are not supported", "replace it by built-in operators")
+    hint = _HINTS.get(name, f"replace it by supported ones; there are {len(IMPORTERS)}, see the documentation")
+    return Unsupported("this operator is not supported", hint)

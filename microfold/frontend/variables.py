@@ -1,0 +1,58 @@
+"""Values that live from one call to the next: resource variables, and tensors that operators write in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from microfold.ir.graph import State, Value
+from microfold.ir.types import Array, TensorType
+
+Key = tuple[str, str]  # container and shared name: the same variable in every subgraph
+
+
+@dataclass
+class Variable:
+    """One variable while the model is imported.
+
+    Attributes:
+        initial: content before the first call; None: the zero point.
+        value: content at the start of a call; None until the first read.
+        current: content at this point of the call; None before the first read or assignment.
+    """
+
+    name: str
+    initial: Array | None = None
+    initial_type: TensorType | None = None
+    value: Value | None = None
+    current: Value | None = None
+
+
+def zeros(value_type: TensorType) -> Array:
+    """What a variable holds before it is assigned: real zero."""
+    zero_point = value_type.quant.zero_points[0] if value_type.quant is not None else 0
+    return np.full(value_type.shape, zero_point, value_type.dtype.numpy)
+
+
+@dataclass
+class Variables:
+    """All variables of a model, in order of appearance."""
+
+    by_key: dict[Key, Variable] = field(default_factory=dict[Key, Variable])
+    handles: dict[int, Variable] = field(default_factory=dict[int, Variable])
+    in_place: dict[int, Variable] = field(default_factory=dict[int, Variable])
+
+    def handle(self, tensor: int, key: Key) -> None:
+        """Tensor `tensor` of the subgraph at hand stands for the variable."""
+        self.handles[tensor] = self.by_key.setdefault(key, Variable(key[1] or f"variable_{len(self.by_key)}"))
+
+    def states(self) -> tuple[State, ...]:
+        """State of the graph: variables that are read before they are assigned."""
+        states: list[State] = []
+        for variable in (*self.by_key.values(), *self.in_place.values()):
+            if variable.value is not None:
+                assert variable.current is not None
+                initial = variable.initial if variable.initial is not None else zeros(variable.value.type)
+                states.append(State(variable.value, initial, variable.current))
+        return tuple(states)

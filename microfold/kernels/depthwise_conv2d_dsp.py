@@ -1,0 +1,302 @@
+"""Depthwise convolution for cores with DSP instructions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from microfold.ir.graph import Graph
+from microfold.ir.types import Array, TensorType
+from microfold.kernels import accumulate, epilogue
+from microfold.kernels.depthwise_conv2d import (
+    channel_multiplier,
+    depthwise_matrix,
+    depthwise_types,
+    plane_in_place,
+    unsupported_integer_depthwise,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.plane_requantize import PLANE_LIMIT, plan_plane_requantization
+from microfold.ops.accumulate import output_multipliers
+from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+
+# Taps along the unrolled axis, and weight words on the stack.
+MAX_TAPS = 16
+MAX_WORDS = 128
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Geometry along one axis: of the image, the outputs and the window."""
+
+    inputs: int
+    outputs: int
+    taps: int
+    stride: int
+    dilation: int
+    padding: int
+
+    @property
+    def span(self) -> int:
+        return (self.taps - 1) * self.dilation + 1
+
+    def reads(self, outputs: int) -> int:
+        """Inputs under the windows of neighbouring outputs."""
+        return (outputs - 1) * self.stride + self.span
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How a layer is cut: which axis is the inner one, and how many output rows of the image make a band."""
+
+    x: TensorType
+    out: TensorType
+    rows: Axis
+    columns: Axis
+    vertical: bool
+    band: int
+
+    @property
+    def inner(self) -> Axis:
+        return self.rows if self.vertical else self.columns
+
+    @property
+    def outer(self) -> Axis:
+        return self.columns if self.vertical else self.rows
+
+    @property
+    def lanes(self) -> int:
+        """Channels expanded together."""
+        return min(self.x.shape[3], 4)
+
+    @property
+    def band_outputs(self) -> tuple[int, int]:
+        """Outputs of a full band along the outer and the inner axis."""
+        return (self.columns.outputs, self.band) if self.vertical else (self.band, self.columns.outputs)
+
+    @property
+    def pitch(self) -> int:
+        """Words of one plane row of all lanes."""
+        return -(-self.inner.reads(self.band_outputs[1]) // 2) * self.lanes
+
+    @property
+    def scratch(self) -> int:
+        return 4 * self.pitch * self.outer.reads(self.band_outputs[0])
+
+    @property
+    def row_words(self) -> int:
+        """Weight words of one row of taps; see the template."""
+        taps = self.inner.taps
+        odd = (taps - 1) // 2 if self.inner.dilation == 1 and self.inner.stride % 2 else 0
+        return taps // 2 + odd + (taps % 2 if not odd else 0)
+
+    @property
+    def in_place(self) -> bool:
+        """One band is the whole image, so that channels are finished one after the other."""
+        return self.band == self.rows.outputs and plane_in_place(self.x, self.out)
+
+    @cached_property
+    def overlap(self) -> int:
+        """Smallest input address less output address; bytes.
+
+        A band reads its input rows again for every four channels, and writes in between. When the band is the
+        whole image, each channel is copied before it is written.
+        """
+        batch, height, _, _ = self.x.shape
+        row_in = self.x.nbytes // (batch * height)
+        row_out = self.out.nbytes // (batch * self.rows.outputs)
+        if self.in_place:
+            return 0
+        begins = np.arange(0, self.rows.outputs, self.band)
+        ends = np.minimum(begins + self.band, self.rows.outputs)
+        first = np.clip(begins * self.rows.stride - self.rows.padding, 0, height)
+        image = np.arange(batch)[:, None]
+        behind = (image * self.rows.outputs + ends) * row_out
+        lowest = (image * height + first) * row_in
+        return int((behind - lowest).max())
+
+    @cached_property
+    def instructions(self) -> float:
+        """Estimate for the whole layer."""
+        full, rest = divmod(self.rows.outputs, self.band)
+        total = full * self._band_instructions(self.band) + (self._band_instructions(rest) if rest else 0.0)
+        return total * self.x.shape[0]
+
+    def _band_instructions(self, band: int) -> float:
+        outers, inners = (self.columns.outputs, band) if self.vertical else (band, self.columns.outputs)
+        blocks = -(-self.x.shape[3] // self.lanes)
+        pairs = self.inner.reads(inners) / 2
+        expand = self.outer.reads(outers) * (18 + pairs * (8 + 2.5 * self.lanes)) + 30
+        row = 12 + inners // 4 * self._block(4)
+        row += (self._block(2) if inners & 2 else 0) + (self._block(1) if inners & 1 else 0)
+        filters = 45 + self.outer.taps * (4 + 3 * self.inner.taps) + outers * row
+        return blocks * expand + self.out.shape[3] * filters
+
+    def _block(self, count: int) -> float:
+        """Instructions for neighbouring outputs of one row."""
+        axis = self.inner
+        loads = ((count - 1) * axis.stride + axis.span) / 2 + 1
+        products = count * (axis.taps if axis.dilation > 1 else (axis.taps + 1.5) / 2)
+        return self.outer.taps * (loads + self.row_words * 0.7 + products + 1) + 4.5 * count + 6
+
+
+def _axes(site: Site) -> tuple[Axis, Axis]:
+    x, _, out, window = depthwise_types(site)
+    rows, columns = (
+        Axis(
+            x.shape[1 + i],
+            out.shape[1 + i],
+            window.size[i],
+            window.strides[i],
+            window.dilations[i],
+            window.padding[i][0],
+        )
+        for i in range(2)
+    )
+    return rows, columns
+
+
+def _largest_step(graph: Graph) -> int:
+    """Bytes of the most that one node reads and writes."""
+    values = [{v for v in (*n.operands, *n.outputs) if v not in graph.constants} for n in graph.nodes]
+    return max(sum(v.type.nbytes for v in step) for step in values)
+
+
+def plan_tiling(site: Site) -> Tiling | None:
+    """The best cut: time, and memory where this layer may decide how large the arena gets.
+
+    None if no axis can be the inner one.
+    """
+    x, _, out, _ = depthwise_types(site)
+    rows, columns = _axes(site)
+    size = x.nbytes + out.nbytes
+    weight = {"size": 2.0, "balanced": 1.0, "speed": 0.25}[site.options.optimize]
+    if 2 * size <= _largest_step(site.graph):
+        weight *= 0.25
+
+    def score(t: Tiling) -> float:
+        copies = min(max(t.overlap, 0), x.nbytes) + t.scratch
+        # Not in place: the output lies apart from the input.
+        return t.instructions * (1 + weight * copies / size)
+
+    bands = sorted({-(-rows.outputs // n) for n in range(1, rows.outputs + 1)})
+    found = [
+        Tiling(x, out, rows, columns, vertical, band)
+        for vertical in (False, True)
+        for band in bands
+        if _fits(rows, columns, vertical)
+    ]
+    return min(found, key=score, default=None)
+
+
+def _fits(rows: Axis, columns: Axis, vertical: bool) -> bool:
+    inner, outer = (rows, columns) if vertical else (columns, rows)
+    return inner.taps <= MAX_TAPS and outer.taps * inner.taps <= MAX_WORDS
+
+
+@register
+class DepthwiseConv2DDsp(Kernel):
+    """Expands four channels at a time to planes of 16-bit pairs, then multiplies pairs of taps."""
+
+    name = "s8_depthwise_conv2d__dsp_plane"
+    op = DepthwiseConv2D
+    features = frozenset({"dsp"})
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_integer_depthwise(site)
+        if reason is not None:
+            return reason
+        if plan_tiling(site) is None:
+            return f"the window may have {MAX_TAPS} taps along one axis and {MAX_WORDS} in all"
+        _, (low, high) = accumulate.bias_and_bounds(site, depthwise_matrix(site))
+        largest = max(int(high.max()), -int(low.min()))
+        if _requantization(site) is None:
+            return f"accumulators must stay below {PLANE_LIMIT}; they reach {largest}"
+        return None
+
+    def cost(self, site: Site) -> float:
+        tiling = plan_tiling(site)
+        assert tiling is not None
+        return tiling.instructions
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        tiling = plan_tiling(site)
+        assert tiling is not None
+        return None if tiling.in_place else tiling.overlap
+
+    def in_place(self, site: Site, index: int) -> bool:
+        tiling = plan_tiling(site)
+        assert tiling is not None
+        return tiling.in_place
+
+    def lower(self, site: Site) -> Call:
+        tiling = plan_tiling(site)
+        plan = _requantization(site)
+        assert tiling is not None and plan is not None
+        x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
+        assert x.quant is not None
+        low, high = epilogue.integer_bounds(site.node)
+        clamp = plan.general or (low, high) != out.dtype.range
+        spec: tuple[tuple[str, SpecValue], ...] = (
+            ("outer_taps", outer.taps),
+            ("taps", inner.taps),
+            ("stride", inner.stride),
+            ("dilation", inner.dilation),
+            ("lanes", tiling.lanes),
+            ("requantize", plan.form),
+            ("shift", plan.shift),
+            ("clamp", clamp),
+        )
+        steps_in = (x.shape[2] * x.shape[3], x.shape[3])
+        steps_out = (out.shape[2] * out.shape[3], out.shape[3])
+        if tiling.vertical:
+            steps_in, steps_out = steps_in[::-1], steps_out[::-1]
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", _packed(site, tiling)),
+            "channels": Constant("channels", plan.records, record="mf_channel"),
+            "images": x.shape[0],
+            "input_size": x.nbytes // x.shape[0],
+            "output_size": out.nbytes // x.shape[0],
+            "input_channels": x.shape[3],
+            "channel_multiplier": channel_multiplier(site),
+            "outer_inputs": outer.inputs,
+            "inner_inputs": inner.inputs,
+            "outer_input_step": steps_in[0],
+            "inner_input_step": steps_in[1],
+            "outer_outputs": outer.outputs,
+            "inner_outputs": inner.outputs,
+            "outer_output_step": steps_out[0],
+            "inner_output_step": steps_out[1],
+            "outer_band": tiling.band_outputs[0],
+            "inner_band": tiling.band_outputs[1],
+            "outer_padding": outer.padding,
+            "inner_padding": inner.padding,
+            "outer_stride": outer.stride,
+            "outer_span": outer.span,
+            "inner_span": inner.span,
+            "pitch": tiling.pitch,
+            "tap_step": tiling.pitch * outer.dilation,
+            "padding": int(np.frombuffer(np.full(4, x.quant.zero_point, np.int8), np.int32)[0]),
+        }
+        if clamp:
+            parameters |= {"output_minimum": low, "output_maximum": high}
+        return Call(Function("depthwise_conv2d/dsp.c.j2", self.name, spec), parameters, tiling.scratch)
+
+
+def _packed(site: Site, tiling: Tiling) -> Array:
+    """Filters as int8 [output channels, outer taps, inner taps]."""
+    filters = site.array(1)
+    assert filters is not None
+    order = (2, 1, 0) if tiling.vertical else (2, 0, 1)
+    return np.ascontiguousarray(filters[0].transpose(order))
+
+
+def _requantization(site: Site):
+    x, weights, out, _ = depthwise_types(site)
+    assert x.quant is not None and weights.quant is not None and out.quant is not None
+    multipliers = output_multipliers(x.quant, weights.quant, out.quant, weights.shape[3])
+    bias, bounds = accumulate.bias_and_bounds(site, depthwise_matrix(site))
+    limits = epilogue.integer_bounds(site.node)
+    return plan_plane_requantization(bias, bounds, *multipliers, out.quant.zero_point, limits)

@@ -1,0 +1,115 @@
+"""Weight layouts of the SMLAD kernels, and their inverses.
+
+SMLAD multiplies two pairs of int16. SXTB16 widens every other byte of a word of int8 inputs, so that the natural
+pairs of four inputs are (0, 2) and (1, 3): the weights are put in that order, and the inputs need no shuffling.
+
+*Dual lane* packing keeps two channels in the bytes of one int16, ``v = a + 256 * b``. ``sum(v * x) = A + 256 * B``
+modulo 2^32 and ``sum(a * x) = A`` (SXTB16 extracts ``a``), so that ``B = (sum(v * x) - A) >> 8`` as long as
+``|B| < 2^23``: two products for one unpacking instruction, with weights of int8 size.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array
+
+DUAL_LANE_LIMIT = 1 << 23
+
+
+def pair_order(segment: int) -> Array:
+    """Order in which the inputs of a contiguous segment are multiplied, int [pairs, 2]; -1: no input.
+
+    Four at a time as (0, 2), (1, 3); of a rest first two, then the last one alone.
+    """
+    whole = segment // 4 * 4
+    order = [pair for k in range(0, whole, 4) for pair in ((k, k + 2), (k + 1, k + 3))]
+    rest = list(range(whole, segment))
+    order += [(k, k + 1 if k + 1 < segment else -1) for k in rest[::2]]
+    return np.array(order, np.int64)
+
+
+def pair_lanes(matrix: Array, segment: int) -> Array:
+    """Weights [channels, K] as [channels, pairs, 2], K being segments that are widened one by one.
+
+    Lanes without an input hold zeros.
+    """
+    channels, depth = matrix.shape
+    order = pair_order(segment)
+    segments = matrix.reshape(channels, depth // segment, segment)
+    lanes = np.where(order < 0, 0, segments[:, :, order])
+    return lanes.reshape(channels, -1, 2)
+
+
+def unpair_lanes(lanes: Array, segment: int) -> Array:
+    """Inverse of `pair_lanes`."""
+    channels = lanes.shape[0]
+    order = pair_order(segment)
+    segments = lanes.reshape(channels, -1, order.size)
+    used = order.reshape(-1) >= 0
+    matrix = np.zeros((channels, segments.shape[1], segment), lanes.dtype)
+    matrix[:, :, order.reshape(-1)[used]] = segments[:, :, used]
+    return matrix.reshape(channels, -1)
+
+
+def fits_dual_lane(matrix: Array, bounds: tuple[Array, Array]) -> bool:
+    """Whether channels (2i, 2i + 1) can be packed in dual lanes.
+
+    Args:
+        matrix: int8 weights [channels, K].
+        bounds: smallest and largest accumulator of each channel.
+    """
+    second = np.maximum(-bounds[0][1::2], bounds[1][1::2])
+    if bool(np.any(second >= DUAL_LANE_LIMIT)):
+        return False
+    count = matrix.shape[0] // 2 * 2
+    lanes = matrix[:count:2].astype(np.int64) + 256 * matrix[1:count:2].astype(np.int64)
+    return not bool(np.any((lanes < -(1 << 15)) | (lanes >= 1 << 15)))
+
+
+def pack_dual_lane(lanes: Array) -> Array:
+    """[channels, pairs, 2] int8 to int32 [channels / 2, pairs]; a missing last channel is zero."""
+    wide = _even_channels(lanes).astype(np.int64)
+    return _words(wide[0::2] + 256 * wide[1::2])
+
+
+def unpack_dual_lane(words: Array) -> Array:
+    """Inverse of `pack_dual_lane`: int8 [channels, pairs, 2], channels even."""
+    lanes = words[..., None].view(np.int16).astype(np.int64)
+    first = lanes.astype(np.int8).astype(np.int64)
+    both = np.stack([first, (lanes - first) >> 8], axis=1)
+    return both.reshape(-1, *lanes.shape[1:]).astype(np.int8)
+
+
+def pack_int16(lanes: Array, factor: int) -> Array:
+    """[channels, pairs, 2] to int32 [channels / 2, pairs, 2 channels], each a pair of ``factor * weight``."""
+    wide = factor * _even_channels(lanes).astype(np.int64)
+    channels, pairs, _ = wide.shape
+    return np.ascontiguousarray(_words(wide).reshape(channels // 2, 2, pairs).swapaxes(1, 2))
+
+
+def unpack_int16(words: Array, factor: int) -> Array:
+    """Inverse of `pack_int16`: [channels, pairs, 2], channels even."""
+    lanes = np.ascontiguousarray(words.swapaxes(1, 2))[..., None].view(np.int16)
+    return lanes.reshape(-1, *lanes.shape[2:]).astype(np.int64) // factor
+
+
+def dual_lane_biases(bias: Array) -> Array:
+    """What the sums of dual lanes start from: ``a`` for first channels, ``a + 256 * b`` for second ones.
+
+    Args:
+        bias: int32 [channels], channels even.
+    """
+    combined = bias.astype(np.int64)
+    combined[1::2] = combined[0::2] + 256 * combined[1::2]
+    return combined.astype(np.int32)
+
+
+def _even_channels(lanes: Array) -> Array:
+    """With a zero channel behind an odd number of channels."""
+    return np.pad(lanes, ((0, lanes.shape[0] % 2), (0, 0), (0, 0)))
+
+
+def _words(lanes: Array) -> Array:
+    """[..., 2] integers that fit int16 to int32 [...], the first one in the lower half (little endian)."""
+    return np.ascontiguousarray(lanes.astype("<i2")).view("<i4")[..., 0]

@@ -1,0 +1,97 @@
+"""Softmax kernels in portable C."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels import epilogue
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.ops.softmax import Softmax, exp_table
+
+
+def _operator(site: Site) -> Softmax:
+    assert isinstance(site.node.op, Softmax)
+    return site.node.op
+
+
+class _Softmax(Kernel):
+    dtypes: ClassVar[tuple[DType, DType]]
+
+    def supports(self, site: Site) -> str | None:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        if (x.dtype, out.dtype) != self.dtypes:
+            return f"it computes {self.dtypes[1].value} from {self.dtypes[0].value}"
+        return epilogue.unsupported_epilogue(site.node)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        # All of a row is read before its first element is written; then element by element.
+        return 0 if self.dtypes[0].itemsize == self.dtypes[1].itemsize else None
+
+    def shape(self, site: Site) -> dict[str, Parameter]:
+        x = site.node.operands[0].type
+        return {"rows": x.size // x.shape[-1], "depth": x.shape[-1]}
+
+
+class _SoftmaxInt8(_Softmax):
+    # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
+    MAXIMUM_DEPTH = 8191
+
+    def supports(self, site: Site) -> str | None:
+        depth = site.node.operands[0].type.shape[-1]
+        if depth > self.MAXIMUM_DEPTH:
+            return f"it needs at most {self.MAXIMUM_DEPTH} elements in a row; there are {depth}"
+        return super().supports(site)
+
+    def cost(self, site: Site) -> float:
+        shape = self.shape(site)
+        return float(site.node.operands[0].type.size * 40 + 250 * shape["rows"])  # type: ignore[operator]
+
+    def lower(self, site: Site) -> Call:
+        quant = site.node.operands[0].type.quant
+        assert quant is not None
+        low, high = epilogue.integer_bounds(site.node)
+        spec = (("type", f"{self.dtypes[1].value}_t"), ("bits", 8 * self.dtypes[1].itemsize))
+        parameters = self.shape(site) | {
+            "exponentials": Constant("exponentials", exp_table(_operator(site).beta, quant)),
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        return Call(Function("softmax/c.c.j2", self.name, spec), parameters)
+
+
+@register
+class SoftmaxInt8(_SoftmaxInt8):
+    """Exponentials from a table of 256, then the reference's reciprocal."""
+
+    name = "s8_softmax__c"
+    op = Softmax
+    dtypes = (DType.INT8, DType.INT8)
+
+
+@register
+class SoftmaxInt8ToInt16(_SoftmaxInt8):
+    """The same with an int16 result."""
+
+    name = "s8_s16_softmax__c"
+    op = Softmax
+    dtypes = (DType.INT8, DType.INT16)
+
+
+@register
+class SoftmaxFloat(_Softmax):
+    name = "f32_softmax__c"
+    op = Softmax
+    dtypes = (DType.FLOAT32, DType.FLOAT32)
+
+    def cost(self, site: Site) -> float:
+        return site.node.operands[0].type.size * 200.0
+
+    def lower(self, site: Site) -> Call:
+        low, high = epilogue.float_bounds(site.node)
+        parameters = self.shape(site) | {
+            "beta": float(_operator(site).beta),
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        return Call(Function("softmax/f32.c.j2", self.name), parameters)
