@@ -1,10 +1,10 @@
 """One way to write each thing.
 
     %a: int8[1,8] = reshape(%x) {shape=(1, 8)}
-    %y: int8[2,4] = reshape(%a) {shape=(2, 4)}            ->  %y: int8[2,4] = reshape(%x) {shape=(2, 4)}
+    %y: int8[2,4] = reshape(%a) {shape=(2, 4)}          ->  %y: int8[2,4] = reshape(%x) {shape=(2, 4)}
 
     %a: int8[8] = clip(%x) {minimum=0.0, maximum=inf}
-    %y: int8[8] = clip(%a) {minimum=-inf, maximum=6.0}    ->  %y: int8[8] = clip(%x) {minimum=0.0, maximum=6.0}
+    %y: int8[8] = clip(%a) {minimum=-inf, maximum=6.0}  ->  %y: int8[8] = clip(%x) {minimum=0.0, maximum=6.0}
 
 Reshapes, clips, transposes and pads in a row become one; those that change nothing go; a grouped convolution
 with one input channel per group is a depthwise one. Each rule keeps the bits.

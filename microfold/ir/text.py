@@ -1,0 +1,224 @@
+"""The text form of graphs: readable, diffable, and exact.
+
+    graph @net(%x: int8[1,4,4,2] q(0.1, 3)) -> (%y) {
+      %w = constant int8[2,1,1,2] q(axis=0, scales=[0.5, 0.25], zero_points=0) [1, -2, 3, 4]
+      %y: int8[1,4,4,2] q(0.2, -5) = conv2d(%x, %w, none) {strides=(1, 1), ...} | clip() {minimum=0.0, maximum=6.0}
+    }
+
+- `to_text(parse(text)) == text` for text that `to_text` has made; constants stand before their first reader.
+- Attributes are the operator's dataclass fields. An element type `out` is that of the declared result, and is
+  written only where it differs. The declared type of a node is that after its epilogue.
+- ``q(scale, zero_point)`` is one scale per tensor. Scales are the shortest decimals that give the same float32; a
+  ``d`` behind one says that it is no float32. A single `zero_points` stands for all channels.
+- ``%name`` is quoted as a JSON string where it has unusual characters; ``#n`` tells values of one name apart.
+- Data is a list of elements, ``dense<base64 of the little-endian bytes>``, or, elided, ``dense<sha256:digest>``.
+- ``none`` is an absent operand, ``//`` starts a comment.
+
+Beside nodes and constants a graph has states, ``state %s: TYPE initial DATA next %value``, and subgraphs,
+``subgraph @key = graph …``.
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, cast
+
+import numpy as np
+
+from microfold.ir.attributes import attribute_types, is_result_field
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.op import Op
+from microfold.ir.parse import BARE_NAME, parse, read_element, read_scale
+from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
+
+__all__ = ["digest", "digests", "parse", "to_text"]
+
+INLINE_ELEMENTS = 16
+
+
+def to_text(graph: Graph, *, elide: bool = False) -> str:
+    """A graph as text; `parse` is the way back.
+
+    Args:
+        elide: leave the data of large constants out, keeping its digest. Such text parses only with the data
+            at hand, see `digests`.
+    """
+    return "\n".join(_Printer(graph, elide).lines("")) + "\n"
+
+
+def digest(array: Array) -> str:
+    """What stands for an array in elided text: a hash of its bytes."""
+    return hashlib.sha256(_bytes(array)).hexdigest()[:16]
+
+
+def digests(graph: Graph) -> dict[str, Array]:
+    """All constant and initial data of a graph by digest: what `parse` needs for its elided text."""
+    arrays = [*graph.constants.values(), *(state.initial for state in graph.state)]
+    found = {digest(array): array for array in arrays}
+    for body in graph.subgraphs.values():
+        found |= digests(body)
+    return found
+
+
+class _Printer:
+    def __init__(self, graph: Graph, elide: bool):
+        self.graph = graph
+        self.elide = elide
+        self.names: dict[Value, str] = {}
+        self.placed = self._place_constants()
+        seen: Counter[str] = Counter()
+        for value in self._in_order():
+            if value not in self.names:
+                ordinal = f"#{seen[value.name]}" if seen[value.name] else ""
+                self.names[value] = f"%{_name(value.name)}{ordinal}"
+                seen[value.name] += 1
+
+    def _place_constants(self) -> list[list[Value]]:
+        """The constants to print before each node, and, last, those that no node reads."""
+        pending = dict.fromkeys(self.graph.constants)
+        placed: list[list[Value]] = []
+        for node in self.graph.nodes:
+            here = [v for v in dict.fromkeys(node.operands) if v in pending]
+            for value in here:
+                del pending[value]
+            placed.append(here)
+        return [*placed, list(pending)]
+
+    def _in_order(self) -> Iterator[Value]:
+        """All values, each where it is defined."""
+        yield from self.graph.inputs
+        yield from (state.value for state in self.graph.state)
+        for node, constants in zip(self.graph.nodes, self.placed, strict=False):
+            yield from constants
+            yield from node.outputs
+        yield from self.placed[-1]
+
+    def lines(self, indent: str) -> Iterator[str]:
+        graph, inner = self.graph, indent + "  "
+        inputs = ", ".join(f"{self.names[v]}: {_type(v.type)}" for v in graph.inputs)
+        outputs = ", ".join(self.names[v] for v in graph.outputs)
+        yield f"graph @{_name(graph.name)}({inputs}) -> ({outputs}) {{"
+        for state in graph.state:
+            initial = self.data(state.value.type, state.initial)
+            declared = f"{self.names[state.value]}: {_type(state.value.type)}"
+            yield f"{inner}state {declared} initial {initial} next {self.names[state.next]}"
+        for node, constants in zip(graph.nodes, self.placed, strict=False):
+            yield from (inner + self.constant(value) for value in constants)
+            yield inner + self.node(node)
+        yield from (inner + self.constant(value) for value in self.placed[-1])
+        for key, body in graph.subgraphs.items():
+            first, *rest = _Printer(body, self.elide).lines(inner)
+            yield f"{inner}subgraph @{_name(key)} = {first}"
+            yield from rest
+        yield indent + "}"
+
+    def constant(self, value: Value) -> str:
+        data = self.data(value.type, self.graph.constants[value])
+        return f"{self.names[value]} = constant {_type(value.type)} {data}"
+
+    def data(self, type: TensorType, array: Array) -> str:
+        if array.size <= INLINE_ELEMENTS:
+            words = [_element(x) for x in array.reshape(-1)]
+            back = np.array([read_element(word, type.dtype) for word in words], array.dtype)
+            # Only an unusual NaN does not come back.
+            if back.tobytes() == array.tobytes():
+                return f"[{', '.join(words)}]"
+        elif self.elide:
+            return f"dense<sha256:{digest(array)}>"
+        return f"dense<{base64.b64encode(_bytes(array)).decode('ascii')}>"
+
+    def node(self, node: Node) -> str:
+        element = node.outputs[0].type.element if node.outputs else None
+        results = ", ".join(f"{self.names[v]}: {_type(v.type)}" for v in node.outputs)
+        operands = [self.names[v] if v is not None else "none" for v in node.inputs]
+        calls = [_call(node.op, operands, element)]
+        calls += [_call(s.op, [self.names[v] for v in s.operands], element) for s in node.epilogue]
+        return f"{results}{' = ' if results else ''}{' | '.join(calls)}"
+
+
+def _call(op: Op, operands: list[str], result: ElementType | None) -> str:
+    attributes: list[str] = []
+    for name, declared in attribute_types(type(op)).items():
+        value = getattr(op, name)
+        if not is_result_field(name, declared) or value != result:
+            # A float field may hold an int; it comes back as a float.
+            attributes.append(f"{name}={_literal(float(value) if declared is float else value)}")
+    text = f"{op.name}({', '.join(operands)})"
+    return f"{text} {{{', '.join(attributes)}}}" if attributes else text
+
+
+def _literal(value: Any) -> str:
+    """An attribute's value; `microfold.ir.parse` reads it back by the field's declared type."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    if isinstance(value, int | np.integer):
+        return str(int(value))
+    if isinstance(value, float | np.floating):
+        return repr(float(value))
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    if isinstance(value, ElementType):
+        return _element_type(value.dtype, value.quant)
+    if isinstance(value, Quant):
+        return _quant(value)
+    if isinstance(value, tuple):
+        items = cast("tuple[Any, ...]", value)
+        return f"({', '.join(map(_literal, items))}{',' if len(items) == 1 else ''})"
+    raise TypeError(f"an attribute of type {type(value).__name__} has no text form")
+
+
+def _name(name: str) -> str:
+    return name if re.fullmatch(BARE_NAME, name) else json.dumps(name)
+
+
+def _type(type: TensorType) -> str:
+    return _element_type(type.dtype, type.quant, f"[{','.join(map(str, type.shape))}]")
+
+
+def _element_type(dtype: DType, quant: Quant | None, shape: str = "") -> str:
+    return f"{dtype.value}{shape}" + (f" {_quant(quant)}" if quant is not None else "")
+
+
+def _quant(quant: Quant) -> str:
+    scales = [_scale(scale) for scale in quant.scales]
+    points = [str(point) for point in quant.zero_points]
+    if quant.axis is None and len(scales) == len(points) == 1:
+        return f"q({scales[0]}, {points[0]})"
+    axis = "none" if quant.axis is None else quant.axis
+    same = len(points) == len(scales) and len(set(points)) == 1
+    shown = points[0] if same else f"[{', '.join(points)}]"
+    return f"q(axis={axis}, scales=[{', '.join(scales)}], zero_points={shown})"
+
+
+def _scale(scale: float) -> str:
+    text = _decimal(np.float32(scale))
+    return text if read_scale(text) == scale else f"{scale!r}d"
+
+
+def _element(x: Any) -> str:
+    if isinstance(x, np.bool_):
+        return "true" if x else "false"
+    return _decimal(x) if isinstance(x, np.floating) else str(int(x))
+
+
+def _decimal(x: Any) -> str:
+    """The shortest decimal that rounds to this float of numpy's."""
+    if not np.isfinite(x):
+        return str(float(x))
+    if x == 0 or 1e-4 <= abs(x) < 1e16:
+        return np.format_float_positional(x, unique=True, trim="0")
+    return np.format_float_scientific(x, unique=True, trim="0")
+
+
+def _bytes(array: Array) -> bytes:
+    return array.astype(array.dtype.newbyteorder("<")).tobytes()
