@@ -277,17 +277,41 @@ def kernels(
 def ir(
     model: Model,
     after: Annotated[
-        str, typer.Option("--after", help="Stop after this pass; default: print the graph as imported.")
+        str, typer.Option("--after", help="As this pass leaves it; 'all': after the whole pipeline.")
+    ] = "",
+    explain: Annotated[
+        str, typer.Option("--explain", help="Instead, list each place this pass looked at, and why it fired or not.")
     ] = "",
     constants: Annotated[bool, typer.Option("--constants", help="Print large constants in full.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Print the graph in its text form, as imported or after a pass of the default pipeline."""
+    """Print the graph in its text form: as imported, or after a pass of the default pipeline."""
     from microfold.frontend import tflite
-    from microfold.ir.text import print_graph
-    from microfold.pipeline import run_until
+    from microfold.instruments import Snapshot
+    from microfold.ir.text import to_text
+    from microfold.passes import Decision, PassContext
+    from microfold.pipeline import default_pipeline, optimize
 
     graph = tflite.load(model)
-    print(print_graph(run_until(graph, after) if after else graph, elide=not constants))
+    names = default_pipeline().names()
+    for name in {after, explain} - {"", "all"} - names:
+        raise InputError(f"there is no pass {name!r} in the pipeline; its passes are {', '.join(sorted(names))}")
+    decisions: list[Decision] = []
+    snapshot = Snapshot(after)
+    final = optimize(graph, PassContext(instruments=[snapshot], sink=decisions.append))
+    if explain:
+        found = [decision for decision in decisions if decision.pass_name == explain]
+        if as_json:
+            _print_json([{"where": d.where, "fired": d.fired, "reason": d.reason} for d in found])
+        else:
+            print("\n".join(map(str, found)) or f"{explain}: nothing to look at")
+        return
+    shown = {"": graph, "all": final}.get(after) or snapshot.graph or graph
+    text = to_text(shown, elide=not constants)
+    if as_json:
+        _print_json({"model": graph.name, "after": after, "text": text})
+    else:
+        print(text, end="")
 
 
 @app.command("targets")

@@ -84,6 +84,23 @@ class DumpIR(Instrument):
 
 
 @dataclass
+class Snapshot(Instrument):
+    """Keeps the graph as a pass left it.
+
+    Attributes:
+        name: of the pass; if it runs several times, the last one counts.
+        graph: None until the pass has run.
+    """
+
+    name: str
+    graph: Graph | None = None
+
+    def after(self, step: Pass, before: Graph, after: Graph) -> None:  # noqa: ARG002
+        if step.name == self.name:
+            self.graph = after
+
+
+@dataclass
 class Timing(Instrument):
     """Measures passes.
 

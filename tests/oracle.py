@@ -1,18 +1,21 @@
 """The named references, run call by call with every tensor kept.
 
-`tflm` is TensorFlow Lite for Microcontrollers, `litert` LiteRT's reference kernels. Which of them decides is
-written in the documentation of the reference; `decide` applies it.
+`tflm` is TensorFlow Lite for Microcontrollers, which decides wherever it can run a model; `litert` LiteRT's
+reference kernels, which decide for the rest. Comparisons are operator by operator: after each one the oracle's
+tensor takes the place of ours, so that a difference is charged to the operator that made it.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import tflite
 from numpy.typing import NDArray
+
+from microfold.frontend.tflite import Traced
+from microfold.ir.graph import Value
+from microfold.ir.types import Quant, Tensor
 
 Array = NDArray[np.generic]
 Tensors = dict[int, Array]  # tensor index in the file to its content after a call
@@ -22,38 +25,6 @@ ARENA_BYTES = 64 << 20
 
 class OracleError(Exception):
     """The oracle cannot run the model."""
-
-
-@dataclass(frozen=True)
-class Signature:
-    """A graph input or output as the file declares it."""
-
-    index: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-
-_NUMPY = {
-    tflite.TensorType.FLOAT32: "float32",
-    tflite.TensorType.FLOAT16: "float16",
-    tflite.TensorType.INT32: "int32",
-    tflite.TensorType.UINT8: "uint8",
-    tflite.TensorType.INT64: "int64",
-    tflite.TensorType.BOOL: "bool",
-    tflite.TensorType.INT16: "int16",
-    tflite.TensorType.INT8: "int8",
-}
-
-
-def available(package: str) -> bool:
-    """Whether a wheel can be imported; on CI it must be."""
-    try:
-        __import__(package)
-    except ImportError:
-        if os.environ.get("CI") == "true":
-            raise
-        return False
-    return True
 
 
 def operator_outputs(data: bytes) -> list[int]:
@@ -133,3 +104,133 @@ def litert(
     except (RuntimeError, ValueError) as error:
         raise OracleError(f"LiteRT: {error}") from None
     return results
+
+
+def compared_tensors(data: bytes, traced: Traced) -> list[int]:
+    """Tensors that an operator of the main subgraph writes and that a node of the graph computes."""
+    computed = traced.graph.producers()
+    return [i for i in operator_outputs(data) if i in traced.values and traced.values[i] in computed]
+
+
+def inputs_of(traced: Traced, seed: int) -> list[Array]:
+    """Random inputs for a call of the imported model."""
+    return random_inputs([(v.type.shape, v.type.dtype.numpy) for v in traced.graph.inputs], seed)
+
+
+# Operators whose result may differ from LiteRT's by a unit: TensorFlow Lite for Microcontrollers rounds otherwise.
+_TFLM_ROUNDS_OTHERWISE = ("fully_connected", "mul", "leaky_relu", "sub", "softmax", "batch_matmul")
+
+
+def differences(
+    traced: Traced,
+    calls: Sequence[Sequence[Array]],
+    expected: Sequence[Tensors],
+    lenient: Sequence[str] | None = (),
+) -> list[str]:
+    """Tensors in which the imported model differs from an oracle, call by call, operator by operator.
+
+    Integer results of `lenient` operators (None: of all) may differ by one unit.
+    """
+    graph = traced.graph
+    indices = {value: index for index, value in traced.values.items()}
+    state = {item: item.initial for item in graph.state}
+    faults: list[str] = []
+    for call, (inputs, oracle) in enumerate(zip(calls, expected, strict=True)):
+        tensors = {value: Tensor(value.type, array) for value, array in graph.constants.items()}
+        tensors |= {item.value: Tensor(item.value.type, array) for item, array in state.items()}
+        tensors |= {
+            value: Tensor(value.type, array) for value, array in zip(graph.inputs, inputs, strict=True)
+        }
+        inexact: set[object] = set()  # values that carry a known difference to LiteRT
+        for node in graph.nodes:
+            results = node.evaluate(tensors)
+            if lenient is None or node.op.name in lenient or not inexact.isdisjoint(node.operands):
+                inexact.update(node.outputs)
+            for value, result in zip(node.outputs, results, strict=True):
+                index = indices.get(value)
+                if index is None or index not in oracle:
+                    tensors[value] = result
+                    continue
+                fault = difference(result.data, oracle[index], units=int(value in inexact))
+                if fault:
+                    faults.append(f"call {call}, tensor {index} {value!r} of {node.op}: {fault}")
+                inexact.discard(value)
+                same_size = oracle[index].size == value.type.size
+                tensors[value] = (
+                    Tensor(value.type, oracle[index].reshape(value.type.shape)) if same_size else result
+                )
+        state = {item: tensors[item.next].data for item in graph.state}
+    return faults
+
+
+def difference(ours: Array, theirs: Array, units: int = 0) -> str:
+    """How two tensors differ; empty if they do not. Floats: by 1e-5 of the largest magnitude."""
+    if ours.size != theirs.size:
+        return f"shape {ours.shape} against {theirs.shape}"
+    theirs = theirs.reshape(ours.shape)
+    if ours.dtype.kind == "f":
+        finite = np.abs(theirs[np.isfinite(theirs)])
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+        with np.errstate(invalid="ignore"):
+            same |= np.abs(ours - theirs) <= 1e-5 * finite.max(initial=0)
+    else:
+        same = np.abs(ours.astype(np.int64) - theirs.astype(np.int64)) <= units
+    if same.all():
+        return ""
+    with np.errstate(invalid="ignore"):
+        largest = np.abs(ours.astype(np.float64) - theirs.astype(np.float64)).max()
+    return f"{int((~same).sum())} of {same.size} elements differ, by up to {largest:g}"
+
+
+def judge(data: bytes, traced: Traced, calls: Sequence[Sequence[Array]]) -> tuple[str, list[str]]:
+    """Compare with the oracle that decides.
+
+    Returns:
+        Its name (empty if none can run the model), and the differences.
+    """
+    wanted = compared_tensors(data, traced)
+    faults: list[str] | None = None
+    try:
+        faults = differences(traced, calls, tflm(data, calls, wanted))
+    except OracleError:
+        pass
+    if faults == [] or (faults and not litert_decides(data, traced)):
+        return "tflm", faults
+    for reference in (True, False):
+        try:
+            expected = litert(data, calls, wanted, reference)
+        except OracleError:
+            continue
+        lenient = _TFLM_ROUNDS_OTHERWISE if reference else None
+        return "litert", differences(traced, calls, expected, lenient)
+    return "", faults or []
+
+
+def litert_decides(data: bytes, traced: Traced) -> bool:
+    """Whether the model has what TensorFlow Lite for Microcontrollers is known to get wrong.
+
+    Constants dequantised per channel, stand-alone RELU6 that also requantises, and stale shapes beside a -1 in a
+    shape signature.
+    """
+    per_channel = any(
+        node.op.name == "dequantize"
+        and node.operands[0].type.quant not in (None, per_tensor(node.operands[0]))
+        for node in traced.graph.nodes
+    )
+    return per_channel or "relu" in {n.op.name for n in traced.graph.nodes} or -1 in declared_signatures(data)
+
+
+def per_tensor(value: Value) -> Quant | None:
+    """The value's quantisation if it has one scale."""
+    quant = value.type.quant
+    return quant if quant is not None and quant.axis is None else None
+
+
+def declared_signatures(data: bytes) -> set[int]:
+    """All extents of shape signatures in the main subgraph; -1 stands for an unknown one."""
+    graph = tflite.Model.GetRootAsModel(data, 0).Subgraphs(0)
+    extents: set[int] = set()
+    for i in range(graph.TensorsLength()):
+        tensor = graph.Tensors(i)
+        extents.update(int(tensor.ShapeSignature(j)) for j in range(tensor.ShapeSignatureLength()))
+    return extents

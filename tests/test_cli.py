@@ -119,8 +119,11 @@ def test_targets_and_kernels() -> None:
 
 
 def test_ir_prints_text() -> None:
-    assert "conv2d(" in succeed("ir", CNN)
-    assert "clip(" in succeed("ir", CNN, "--after", "fuse_ops")
+    assert "clip(" in succeed("ir", CNN)
+    # Its RELU clamps at the type's own lowest value.
+    assert "clip(" not in succeed("ir", CNN, "--after", "fuse_ops")
+    assert "clip" in succeed("ir", CNN, "--explain", "canonicalize_ops")
+    assert "there is no pass 'nope'" in refuse("ir", CNN, "--after", "nope")
 
 
 def test_help_is_fast() -> None:

@@ -287,7 +287,7 @@ def _helpers(functions: Iterable[str]) -> list[str]:
 def _headers(code: str) -> list[str]:
     """Standard headers that the code needs."""
     marks = {
-        "arm_acle.h": r"\b__(smlad|ssat|sxtb16|smlabb|sadd16|qadd|usat|clz|ror|smlabt|smlatb|smlatt|smuad)\b|int16x2_t",
+        "arm_acle.h": r"\b__(smlad|ssat|sxtb16|smlabb|sadd16|qadd|usat|clz|ror|smlabt|smlatb|smlatt|smuad|ssub8|sel)\b|int16x2_t",
         "arm_mve.h": r"\bint(8x16|16x8|32x4)_t\b|\bfloat32x4_t\b|\bmve_pred16_t\b",
         "math.h": r"\b(INFINITY|NAN|expf|tanhf|sqrtf|fabsf|floorf|roundf|logf|powf|sinf|cosf|rintf)\b",
         "stddef.h": r"\bNULL\b",

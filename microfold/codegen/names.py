@@ -1,58 +1,135 @@
-"""C names made from the model's."""
+"""C names made from the model's.
+
+A generated file has names of four kinds, told apart by their form, so that no model can make them collide:
+
+- ``mf_clamp``: helpers. No model's prefix is ``mf``.
+- ``s8_conv2d__c_2x2``: kernels, with two underscores in a row. No name made from the model's has them.
+- ``kws_run``, ``kws_conv1_weights``: what the linker sees begins with the model's name.
+- ``conv1_layer``, ``conv1_offset``: a layer's, declared behind all functions whose variables they might shadow.
+
+Within the last two kinds a `Namer` numbers what is taken.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int long "
-    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while".split()
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
+    "alignas alignof asm bool catch class constexpr delete explicit export false friend mutable namespace new "
+    "nullptr operator private protected public template this throw true try typeid typename using virtual".split()
 )
+# A model's name is also that of its header, which must not hide one of these, and of a .c file.
+_HEADERS = frozenset(
+    "arm_acle arm_mve assert complex ctype errno fenv float inttypes iso646 limits locale main math setjmp signal "
+    "stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar "
+    "unistd wchar wctype".split()
+)
+# Prefixes that the helpers and the simulation harness use.
+_PREFIXES = ("mf", "simulate")
 MAX_LENGTH = 40
 
 
 def c_identifier(text: str) -> str:
-    """A lower-case C identifier that resembles the text."""
+    """A lower-case C identifier that resembles the text; never a keyword of C or C++, never ``a__b``."""
     name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "model"
     if name[0].isdigit() or name in _KEYWORDS:
         name = f"m_{name}"
     return name
 
 
-# Last components of TensorFlow's tensor names that only repeat what the operator is.
+def model_identifier(text: str) -> str:
+    """An identifier that can also be the stem of a header, and the prefix of everything a model defines."""
+    name = c_identifier(text)
+    if name in _HEADERS or name.split("_")[0] in _PREFIXES:
+        name = f"m_{name}"
+    return name
+
+
+# Last components of TensorFlow's tensor names that only repeat what the layer before them is.
 _LEAVES = re.compile(
     r"(conv2d|depthwise|matmul|biasadd|relu6?|squeeze|convolution|fusedbatchnormv3|readvariableop|resource|add|"
-    r"avgpool|maxpool|reshape|softmax)?\d*",
+    r"(avg|max)_?pool([123]d)?|reshape|softmax)?\d*",
+    re.IGNORECASE,
+)
+# Components that name a step of something: the component before them says of what.
+_STEPS = re.compile(
+    r"(abs|addv?2?|avgpool|batchnorm|cast|concat|dequantize|einsum|erfc?|exp|expanddims|gather|gelu|leakyrelu|"
+    r"logistic|matmul|maximum|mean|minimum|moments|mul|neg|pack|pad(v2)?|pow|quantize|realdiv|relu|reshape|rsqrt|"
+    r"shape|sigmoid|slice|softmax|split|sqrt|squareddifference|squeeze|stack|strided_slice|strided|sub|sum|tanh|"
+    r"tensordot|tile|transpose|truediv|unstack|variance|while)(_?\d+)*",
+    re.IGNORECASE,
+)
+# Names that say nothing: of converted functions, and of a PyTorch program's outermost module.
+_GENERIC = re.compile(
+    r"((stateful_?)?partitioned_?call|identity(_[a-z0-9]+)?|serving_default.*|tensor|output|const|constant|__main__\..*|"
+    r"arith\.constant|tfl\..*)?[_\d]*",
     re.IGNORECASE,
 )
 
 
-def short_name(text: str) -> str:
+def short_name(text: str, operator: str = "") -> str:
     """The telling part of a tensor name.
 
     TensorFlow joins the names of everything that was fused into an operator by ``;``. The one with the bias is
     named after the layer; without it, the first is the operator's own.
+
+    Args:
+        operator: the name where the tensor's says nothing; default: what it says.
     """
-    joined = text.split(";")
+    joined = [part for part in text.split(";") if part and not part.isdigit()] or [""]
     chosen = next((part for part in joined if part.endswith("/BiasAdd")), joined[0])
     parts = [part for part in chosen.split(":")[0].split("/") if part]
-    while len(parts) > 1 and _LEAVES.fullmatch(parts[-1]):
+    # The first of many is the model's own name.
+    parts = parts[1:] if len(parts) > 2 else parts
+    step = parts[-1] if len(parts) > 1 and _STEPS.fullmatch(parts[-1]) else ""
+    while len(parts) > 1 and (_LEAVES.fullmatch(parts[-1]) or _STEPS.fullmatch(parts[-1])):
         parts.pop()
-    return c_identifier(parts[-1] if parts else "")[-MAX_LENGTH:].strip("_")
+    last = parts[-1] if parts else ""
+    if operator and _GENERIC.fullmatch(last):
+        return c_identifier(operator)
+    # PyTorch's components are paths of modules: torch.nn.modules.conv.Conv2d_c1.
+    name = last.rsplit(".", 1)[-1]
+    if step and not _LEAVES.fullmatch(step) and not _says_the_same(name, step):
+        name = f"{name}_{step}"
+    return _shorten(c_identifier(name))
+
+
+def _says_the_same(name: str, step: str) -> bool:
+    """``leaky_relu`` and ``LeakyRelu``, ``concatenate_1`` and ``concat``."""
+    one, other = (re.sub(r"[^a-z]", "", text.lower()) for text in (name, step))
+    return one.startswith(other) or other.startswith(one)
+
+
+def _shorten(name: str) -> str:
+    """The last words of a long name, which tell more than the first."""
+    words = name.split("_")
+    while len(words) > 1 and len("_".join(words)) > MAX_LENGTH:
+        words.pop(0)
+    return c_identifier("_".join(words)[-MAX_LENGTH:])
 
 
 class Namer:
-    """Hands out unique identifiers."""
+    """Hands out unique identifiers.
 
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
+    Args:
+        taken: identifiers never to hand out.
+    """
 
-    def unique(self, text: str) -> str:
-        """An identifier made from the text; a number is appended if it is taken."""
-        base = short_name(text)
-        name, number = base, 2
-        while name in self._taken:
-            name = f"{base}_{number}"
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken: set[str] = set(taken)
+
+    def unique(self, text: str, operator: str = "") -> str:
+        """An identifier made from a tensor's name; see `short_name`."""
+        return self.claim(short_name(text, operator))
+
+    def claim(self, name: str, suffix: str = "") -> str:
+        """``name + suffix``; a number is put between them if that is taken."""
+        found, number = name + suffix, 2
+        while found in self._taken:
+            found = f"{name}_{number}{suffix}"
             number += 1
-        self._taken.add(name)
-        return name
+        self._taken.add(found)
+        return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
 import tflite
 
 from microfold.frontend.reader import MAX_ELEMENTS, MAX_RANK, Options, RawOperator, RawTensor
@@ -155,7 +156,9 @@ class OperatorContext:
         self._read.add(index)
         tensor = self.raw.inputs[index]
         if tensor not in self.scope.values:
-            raise Unsupported(f"input {index} ({self.scope.tensors[tensor].name!r}) is a variable, not a value")
+            raise Unsupported(
+                f"input {index} ({self.scope.tensors[tensor].name!r}) is a variable, not a value"
+            )
         return self.scope.values[tensor]
 
     def resource(self, index: int) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from microfold.frontend.context import IMPORTERS, Unsupported
 
 _CONTROL_FLOW = "export the model without control flow; Keras RNN layers have `unroll=True`"
-_RECURRENT = "unroll it into FULLY_CONNECTED, LOGISTIC, TANH, MUL and ADD; Keras RNN layers have `unroll=True`"
+_RECURRENT = (
+    "unroll it into FULLY_CONNECTED, LOGISTIC, TANH, MUL and ADD; Keras RNN layers have `unroll=True`"
+)
 
 _HINTS = {
     "WHILE": _CONTROL_FLOW,
@@ -43,5 +45,7 @@ def unsupported_operator(name: str) -> Unsupported:
                 "end the model before it, and decode the boxes in the application",
             )
         return Unsupported("custom operators are not supported", "replace it by built-in operators")
-    hint = _HINTS.get(name, f"replace it by supported ones; there are {len(IMPORTERS)}, see the documentation")
+    hint = _HINTS.get(
+        name, f"replace it by supported ones; there are {len(IMPORTERS)}, see the documentation"
+    )
     return Unsupported("this operator is not supported", hint)

@@ -271,7 +271,9 @@ class _Reader:
         elements = math.prod(shape)
         expected = (elements + 1) // 2 if dtype is DType.INT4 else elements * dtype.itemsize
         if raw.size != expected:
-            raise ValueError(f"{what}: {dtype.value}{list(shape)} needs {expected} bytes; its buffer has {raw.size}")
+            raise ValueError(
+                f"{what}: {dtype.value}{list(shape)} needs {expected} bytes; its buffer has {raw.size}"
+            )
         if dtype is DType.INT4:
             return _unpack_int4(raw, elements).reshape(shape)
         if dtype is DType.BOOL:
@@ -316,7 +318,9 @@ class _Reader:
         if count > 1 and not fault:
             axis = _scale_axis(int(table.QuantizedDimension()), shape, count)
             if axis is None:
-                fault = f"{count} scales along axis {int(table.QuantizedDimension())} do not fit {list(shape)}"
+                fault = (
+                    f"{count} scales along axis {int(table.QuantizedDimension())} do not fit {list(shape)}"
+                )
         if dtype not in _QUANTIZED:
             # Biases and indices: their integers are taken as they are, except int32 values with one scale.
             return (Quant(scales, zero_points, axis) if dtype is DType.INT32 and not fault else None), ""

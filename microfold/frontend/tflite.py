@@ -73,7 +73,9 @@ class _Importer:
         self.subgraph = subgraphs[index]
         self.problems = problems
         self.prefix = f"subgraph {index}, " if index else ""
-        self.scope = Scope(self.subgraph.tensors, variables, is_initializer=index > 0, initialize=self.initialize)
+        self.scope = Scope(
+            self.subgraph.tensors, variables, is_initializer=index > 0, initialize=self.initialize
+        )
         self.inputs: list[int] = []
 
     def run(self) -> None:
@@ -168,7 +170,9 @@ class _Importer:
                 raise Unsupported(f"it reads {tensor.name!r}, which nothing has computed yet")
         for index in raw.inputs:
             if index >= 0 and tensors[index].quant_fault:
-                raise Unsupported(f"input {tensors[index].name!r}: {tensors[index].quant_fault}", "quantise again")
+                raise Unsupported(
+                    f"input {tensors[index].name!r}: {tensors[index].quant_fault}", "quantise again"
+                )
         if not raw.outputs and raw.name not in _WITHOUT_OUTPUT:
             raise Unsupported("it has no outputs")
         for position, index in enumerate(raw.outputs):

@@ -9,46 +9,18 @@ import base64
 import binascii
 import dataclasses
 import enum
-import json
-import re
 import types
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, NoReturn, TypeVar, Union, cast, get_args, get_origin
+from collections.abc import Mapping
+from typing import Any, Union, cast, get_args, get_origin
 
 import numpy as np
 
-from microfold.errors import TextFormError, TypeRuleError
+from microfold.errors import TypeRuleError
 from microfold.ir.attributes import attribute_types, is_result_field
 from microfold.ir.graph import Graph, Node, State, Step, Value
 from microfold.ir.op import REGISTRY, Op
-from microfold.ir.types import Array, DType, ElementType, Quant, Shape, TensorType
-
-BARE_NAME = r"(?:[A-Za-z0-9_./;$]|-(?!>))+(?::[0-9]+)?"
-_STRING = r'"(?:[^"\\\n]|\\.)*"'
-_TOKENS = re.compile(
-    "|".join(
-        f"(?P<{kind}>{pattern})"
-        for kind, pattern in {
-            "space": r"[ \t\r\n]+|//[^\n]*",
-            "value": rf"%(?:{_STRING}|{BARE_NAME})(?:#[0-9]+)?",
-            "graph": rf"@(?:{_STRING}|{BARE_NAME})",
-            "dense": r"dense<[^>\n]*>",
-            "number": r"-?(?:(?:inf|nan)\b|[0-9]+(?:\.[0-9]+)?(?:e[-+]?[0-9]+)?d?)",
-            "string": _STRING,
-            "word": r"[A-Za-z_][A-Za-z0-9_]*",
-            "sign": r"->|[()\[\]{},:=|]",
-        }.items()
-    )
-)
-_DESCRIPTIONS = {
-    "value": "a value (%name)",
-    "graph": "a graph's name (@name)",
-    "number": "a number",
-    "string": "a string",
-    "word": "a word",
-}
-
-T = TypeVar("T")
+from microfold.ir.tokens import Cursor, Token
+from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 
 
 def parse(text: str, *, constants: Mapping[str, Array] | None = None, source: str = "<text>") -> Graph:
@@ -91,12 +63,6 @@ def read_element(text: str, dtype: DType) -> Any:
     return number
 
 
-class _Token(NamedTuple):
-    kind: str
-    text: str
-    position: int
-
-
 class _Scope:
     """The values of one graph by the text that refers to them."""
 
@@ -104,101 +70,14 @@ class _Scope:
         self.values: dict[str, Value] = {}
         self.constants: dict[Value, Array] = {}
         self.nodes: list[Node] = []
-        self.states: list[tuple[Value, Array, _Token]] = []
+        self.states: list[tuple[Value, Array, Token]] = []
         self.subgraphs: dict[str, Graph] = {}
 
 
-class _Parser:
+class _Parser(Cursor):
     def __init__(self, text: str, constants: Mapping[str, Array], source: str):
-        self.text = text
+        super().__init__(text, source)
         self.constants = constants
-        self.source = source
-        self.tokens = list(self._tokenize())
-        self.index = 0
-
-    def _tokenize(self) -> Iterator[_Token]:
-        position = 0
-        while position < len(self.text):
-            match = _TOKENS.match(self.text, position)
-            if match is None:
-                self.fail(position, f"unexpected character {self.text[position]!r}")
-            if match.lastgroup != "space":
-                yield _Token(str(match.lastgroup), match.group(), position)
-            position = match.end()
-        yield _Token("end", "the end of the text", position)
-
-    def fail(self, where: _Token | int, message: str) -> NoReturn:
-        position = where if isinstance(where, int) else where.position
-        line = self.text.count("\n", 0, position) + 1
-        column = position - (self.text.rfind("\n", 0, position) + 1) + 1
-        raise TextFormError(f"{self.source}:{line}:{column}: {message}")
-
-    # Tokens
-
-    @property
-    def next(self) -> _Token:
-        return self.tokens[self.index]
-
-    def take(self) -> _Token:
-        token = self.next
-        self.index += token.kind != "end"
-        return token
-
-    def expected(self, what: str) -> NoReturn:
-        token = self.next
-        self.fail(token, f"expected {what}; found {token.text if token.kind == 'end' else repr(token.text)}")
-
-    def sees(self, text: str) -> bool:
-        return self.next.text == text and self.next.kind in ("sign", "word")
-
-    def accept(self, text: str) -> bool:
-        if not self.sees(text):
-            return False
-        self.index += 1
-        return True
-
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            self.expected(repr(text))
-
-    def expect_kind(self, kind: str) -> _Token:
-        if self.next.kind != kind:
-            self.expected(_DESCRIPTIONS[kind])
-        return self.take()
-
-    def expect_end(self) -> None:
-        if self.next.kind != "end":
-            self.expected("the end of the text")
-
-    def separated(self, item: Callable[[], T], opening: str, closing: str) -> list[T]:
-        """Items between two signs, with commas; one may follow the last."""
-        self.expect(opening)
-        items: list[T] = []
-        while not self.accept(closing):
-            items.append(item())
-            if not self.accept(","):
-                self.expect(closing)
-                break
-        return items
-
-    def integer(self) -> int:
-        token = self.expect_kind("number")
-        if not re.fullmatch(r"-?[0-9]+", token.text):
-            self.fail(token, f"expected an integer; found {token.text!r}")
-        return int(token.text)
-
-    def name(self, token: _Token) -> str:
-        """The name in a value or graph token."""
-        body = token.text[1:]
-        if not body.startswith('"'):
-            return body.partition("#")[0]
-        return self.string(token, body.rpartition('"')[0] + '"')
-
-    def string(self, token: _Token, text: str) -> str:
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            self.fail(token, f"not a JSON string: {error}")
 
     # Graphs
 
@@ -252,21 +131,21 @@ class _Parser:
         self.expect(":")
         return self.define(scope, token, self.type())
 
-    def define(self, scope: _Scope, token: _Token, type: TensorType) -> Value:
+    def define(self, scope: _Scope, token: Token, type: TensorType) -> Value:
         if token.text in scope.values:
             self.fail(token, f"{token.text} is defined twice")
         scope.values[token.text] = Value(self.name(token), type)
         return scope.values[token.text]
 
-    def lookup(self, scope: _Scope, token: _Token) -> Value:
+    def lookup(self, scope: _Scope, token: Token) -> Value:
         if token.text not in scope.values:
-            self.fail(token, f"{token.text} is not defined" + ("" if self.next.kind == "end" else " here"))
+            self.fail(token, f"{token.text} is not defined")
         return scope.values[token.text]
 
     # Nodes
 
     def node(self, scope: _Scope) -> None:
-        results: list[tuple[_Token, TensorType]] = []
+        results: list[tuple[Token, TensorType]] = []
         start = self.next
         while self.next.kind == "value":
             token = self.take()
@@ -288,15 +167,15 @@ class _Parser:
         draft = Node(op, tuple(inputs), (), tuple(steps))
         try:
             inferred = draft.infer()
-        except TypeRuleError as error:
+        except (TypeRuleError, ValueError, IndexError) as error:
+            # The latter two: attributes so far off that the type rule cannot even be stated.
             self.fail(start, str(error))
         if len(inferred) != len(results):
             self.fail(start, f"{op.name} has {len(inferred)} results; {len(results)} are declared")
         for (token, declared), actual in zip(results, inferred, strict=True):
             if declared != actual:
-                self.fail(
-                    token, f"{token.text} is declared {_show(declared)}; {op.name} gives {_show(actual)}"
-                )
+                rule = f"{op.name} gives {_show(actual)}"
+                self.fail(token, f"{token.text} is declared {_show(declared)}; {rule}")
         outputs = tuple(self.define(scope, token, type) for token, type in results)
         scope.nodes.append(Node(op, tuple(inputs), outputs, tuple(steps)))
 
@@ -315,7 +194,7 @@ class _Parser:
             self.expected("a value (%name) or none")
         return self.lookup(scope, self.take())
 
-    def attributes(self, token: _Token, op_type: type[Op], result: ElementType | None) -> Op:
+    def attributes(self, token: Token, op_type: type[Op], result: ElementType | None) -> Op:
         declared = attribute_types(op_type)
         given: dict[str, Any] = {}
 
@@ -356,8 +235,7 @@ class _Parser:
         if hint is int:
             return self.integer()
         if hint is float:
-            number = self.expect_kind("number").text
-            return float(number) if not number.endswith("d") else self.fail(token, "expected a number")
+            return float(self.expect_kind("number").text.rstrip("d"))
         if hint is str:
             return self.string(self.next, self.expect_kind("string").text)
         if hint is ElementType:
@@ -372,7 +250,7 @@ class _Parser:
             return names[word.text]
         if get_origin(hint) is tuple:
             return self.tuple(get_args(hint), what)
-        self.fail(token, f"attribute {what} of type {hint} has no text form")
+        return self.fail(token, f"attribute {what} of type {hint} has no text form")
 
     def tuple(self, hints: tuple[Any, ...], what: str) -> tuple[Any, ...]:
         start = self.next
@@ -400,7 +278,10 @@ class _Parser:
 
     def type(self) -> TensorType:
         dtype = self.dtype()
-        shape: Shape = tuple(self.separated(self.integer, "[", "]"))
+        start = self.next
+        shape = tuple(self.separated(self.integer, "[", "]"))
+        if min(shape, default=0) < 0:
+            self.fail(start, f"extents must not be negative; they are {list(shape)}")
         return TensorType(dtype, shape, self.quant())
 
     def quant(self) -> Quant | None:
@@ -446,7 +327,7 @@ class _Parser:
         except ValueError as error:
             self.fail(token, f"{token.text!r} is no {dtype.value}: {error}")
 
-    def dense(self, token: _Token, type: TensorType) -> Array:
+    def dense(self, token: Token, type: TensorType) -> Array:
         body = token.text[len("dense<") : -1]
         algorithm, colon, key = body.partition(":")
         if colon:

@@ -2,16 +2,17 @@
 
     graph @net(%x: int8[1,4,4,2] q(0.1, 3)) -> (%y) {
       %w = constant int8[2,1,1,2] q(axis=0, scales=[0.5, 0.25], zero_points=0) [1, -2, 3, 4]
-      %y: int8[1,4,4,2] q(0.2, -5) = conv2d(%x, %w, none) {strides=(1, 1), ...} | clip() {minimum=0.0, maximum=6.0}
+      %y: int8[1,4,4,2] q(0.2, -5) = conv2d(%x, %w, none) {strides=(1, 1), ...} | clip() {minimum=0.0, ...}
     }
 
 - `to_text(parse(text)) == text` for text that `to_text` has made; constants stand before their first reader.
 - Attributes are the operator's dataclass fields. An element type `out` is that of the declared result, and is
   written only where it differs. The declared type of a node is that after its epilogue.
-- ``q(scale, zero_point)`` is one scale per tensor. Scales are the shortest decimals that give the same float32; a
-  ``d`` behind one says that it is no float32. A single `zero_points` stands for all channels.
+- ``q(scale, zero_point)`` is one scale per tensor. Scales are the shortest decimals that give the same
+  float32; a ``d`` behind one says that it is no float32. A single `zero_points` stands for all channels.
 - ``%name`` is quoted as a JSON string where it has unusual characters; ``#n`` tells values of one name apart.
-- Data is a list of elements, ``dense<base64 of the little-endian bytes>``, or, elided, ``dense<sha256:digest>``.
+- Data is a list of elements, ``dense<base64 of the little-endian bytes>``, or, elided,
+  ``dense<sha256:digest>``.
 - ``none`` is an absent operand, ``//`` starts a comment.
 
 Beside nodes and constants a graph has states, ``state %s: TYPE initial DATA next %value``, and subgraphs,
@@ -34,7 +35,8 @@ import numpy as np
 from microfold.ir.attributes import attribute_types, is_result_field
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.parse import BARE_NAME, parse, read_element, read_scale
+from microfold.ir.parse import parse, read_element, read_scale
+from microfold.ir.tokens import BARE_NAME
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 
 __all__ = ["digest", "digests", "parse", "to_text"]
@@ -215,7 +217,7 @@ def _decimal(x: Any) -> str:
     """The shortest decimal that rounds to this float of numpy's."""
     if not np.isfinite(x):
         return str(float(x))
-    if x == 0 or 1e-4 <= abs(x) < 1e16:
+    if x == 0 or 1e-4 <= abs(float(x)) < 1e16:
         return np.format_float_positional(x, unique=True, trim="0")
     return np.format_float_scientific(x, unique=True, trim="0")
 

@@ -117,7 +117,7 @@ class Cursor:
 
     def integer(self) -> int:
         token = self.expect_kind("number")
-        if not re.fullmatch(r"-?[0-9]+", token.text):
+        if not re.fullmatch(r"-?[0-9]{1,20}", token.text):
             self.fail(token, f"expected an integer; found {token.text!r}")
         return int(token.text)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from microfold.ir.types import Array, TensorType
-from microfold.kernels import accumulate, requantize
+from microfold.kernels import accumulate, epilogue, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
 from microfold.ops.accumulate import output_multipliers
@@ -103,11 +103,15 @@ class Conv2DPortable(Kernel):
         x, _, out, window = conv_types(site)
         assert x.quant is not None
         matrix = filter_matrix(site)
-        plan, bounds = channel_records(site, matrix)
+        plan, _ = channel_records(site, matrix)
+        clamped, limits = epilogue.clamping(site.node)
         depth = matrix.shape[1]
+        pointwise = is_pointwise(window)
         spec = (
             ("requantize", plan.form.value),
-            ("pointwise", is_pointwise(window)),
+            ("clamped", clamped),
+            ("pointwise", pointwise),
+            ("dilated", window.dilations[1] > 1),
             ("unroll", accumulate.unroll_factor(depth)),
         )
         weights = accumulate.interleave_channels(matrix, self.CHANNELS)
@@ -117,10 +121,10 @@ class Conv2DPortable(Kernel):
             "patch": depth,
             "output_channels": out.shape[3],
         }
-        if is_pointwise(window):
+        if pointwise:
             parameters |= {"pixels": out.size // out.shape[3]}
             scratch = 0
         else:
             parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point}
             scratch = self.PIXELS * depth
-        return Call(Function("conv2d/c.c.j2", self.name, spec), parameters | bounds, scratch)
+        return Call(Function("conv2d/c.c.j2", self.name, spec), parameters | limits, scratch)

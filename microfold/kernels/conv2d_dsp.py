@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from microfold.ir.types import Array
-from microfold.kernels import accumulate, packing
+from microfold.kernels import packing
 from microfold.kernels.conv2d import (
     channel_records,
     conv_types,
@@ -14,34 +13,9 @@ from microfold.kernels.conv2d import (
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.requantize import Form, Requantization
 from microfold.ops.conv2d import Conv2D
 
 SCRATCH_LIMIT = 8192
-
-
-def smlad_constants(
-    site: Site, matrix: Array, segment: int, plan: Requantization
-) -> tuple[str, Array, Array]:
-    """Packing, weights and channel records for kernels that compute pairs of channels with SMLAD.
-
-    Args:
-        matrix: int8 weights [channels, K].
-        segment: contiguous inputs, see `packing.pair_lanes`.
-
-    Returns:
-        ``dual`` or ``int16``, the weights as int32 [channel pairs, pairs] or [channel pairs, pairs, 2], records.
-    """
-    lanes = packing.pair_lanes(matrix, segment)
-    records = accumulate.pad_channels(plan.records, 2)
-    _, bounds = accumulate.bias_and_bounds(site, matrix)
-    if site.options.optimize != "speed" and packing.fits_dual_lane(matrix, bounds):
-        records[:, 0] = packing.dual_lane_biases(records[:, 0])
-        return "dual", packing.pack_dual_lane(lanes), records
-    # The short forms need four times the sum: it comes with the weights.
-    factor = 1 if plan.form is Form.GENERAL else 4
-    records[:, 0] *= factor
-    return "int16", packing.pack_int16(lanes, factor), records
 
 
 @register
@@ -78,7 +52,7 @@ class Conv2DDsp(Kernel):
         matrix = filter_matrix(site)
         plan, bounds = channel_records(site, matrix)
         _, segment = _segments(site)
-        packed, weights, records = smlad_constants(site, matrix, segment, plan)
+        packed, weights, records = packing.smlad_constants(site, matrix, segment, plan)
         group = _group(site)
         spec = (
             ("requantize", plan.form.value),

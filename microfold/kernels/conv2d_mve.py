@@ -105,6 +105,7 @@ class Conv2DMve(Kernel):
             *mve.finish_spec(form, clamp, out.shape[3]),
             ("pointwise", pointwise),
             ("ragged", ragged),
+            ("dilated", window.dilations != (1, 1)),
             ("resident", vectors if vectors <= _RESIDENT_VECTORS else 0),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded

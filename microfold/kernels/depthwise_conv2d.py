@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import Array, TensorType
-from microfold.kernels import accumulate, requantize
+from microfold.kernels import accumulate, epilogue, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
@@ -135,11 +135,13 @@ class DepthwiseConv2DPortable(Kernel):
         plane = _plan_plane(site)
         x, out, window = plane.x, plane.out, plane.window
         assert x.quant is not None
-        plan, bounds = channel_records(site)
+        plan, _ = channel_records(site)
+        clamped, limits = epilogue.clamping(site.node)
         # A narrow kernel without dilation is unrolled along its width.
         unrolled = window.size[1] <= 5
         spec = (
             ("requantize", plan.form.value),
+            ("clamped", clamped),
             ("block", plane.block),
             ("kernel_width", window.size[1] if unrolled else 0),
             ("stride_width", window.strides[1]),
@@ -167,4 +169,4 @@ class DepthwiseConv2DPortable(Kernel):
             "tap_step": window.dilations[0] * plane.size[1],
         }
         scratch = plane.size[0] * plane.size[1]
-        return Call(Function("depthwise_conv2d/c.c.j2", self.name, spec), parameters | bounds, scratch)
+        return Call(Function("depthwise_conv2d/c.c.j2", self.name, spec), parameters | limits, scratch)

@@ -27,6 +27,18 @@ def integer_bounds(node: Node) -> tuple[int, int]:
     return low, high
 
 
+def clamping(node: Node) -> tuple[bool, dict[str, int | float]]:
+    """Whether the output is clamped within its type's range, and the layer fields that it needs then."""
+    element = node.outputs[0].type.element
+    if element.dtype.is_float:
+        low, high = float_bounds(node)
+        clamped = (low, high) != (-math.inf, math.inf)
+    else:
+        low, high = integer_bounds(node)
+        clamped = (low, high) != element.dtype.range
+    return clamped, {"output_minimum": low, "output_maximum": high} if clamped else {}
+
+
 def float_bounds(node: Node) -> tuple[float, float]:
     """The same for a float output; infinite where open."""
     low, high = -math.inf, math.inf

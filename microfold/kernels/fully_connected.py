@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from microfold.ir.types import Array, TensorType
-from microfold.kernels import accumulate, requantize
+from microfold.kernels import accumulate, epilogue, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.ops.fully_connected import FullyConnected
 
@@ -72,9 +72,11 @@ class FullyConnectedPortable(Kernel):
         weights = site.array(1)
         assert weights is not None
         zero_point = weights_zero_point(site)
-        plan, bounds = unit_records(site)
+        plan, _ = unit_records(site)
+        clamped, limits = epilogue.clamping(site.node)
         spec = (
             ("requantize", plan.form.value),
+            ("clamped", clamped),
             ("units", group),
             ("unroll", accumulate.unroll_factor(depth)),
             ("weights_zero_point", zero_point != 0),
@@ -88,4 +90,4 @@ class FullyConnectedPortable(Kernel):
         }
         if zero_point:
             parameters["weights_zero_point"] = zero_point
-        return Call(Function("fully_connected/c.c.j2", self.name, spec), parameters | bounds)
+        return Call(Function("fully_connected/c.c.j2", self.name, spec), parameters | limits)

@@ -13,6 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels import accumulate
+from microfold.kernels.kernel import Site
+from microfold.kernels.requantize import Form, Requantization
 
 DUAL_LANE_LIMIT = 1 << 23
 
@@ -103,6 +106,30 @@ def dual_lane_biases(bias: Array) -> Array:
     combined = bias.astype(np.int64)
     combined[1::2] = combined[0::2] + 256 * combined[1::2]
     return combined.astype(np.int32)
+
+
+def smlad_constants(
+    site: Site, matrix: Array, segment: int, plan: Requantization
+) -> tuple[str, Array, Array]:
+    """Packing, weights and channel records for kernels that compute pairs of channels with SMLAD.
+
+    Args:
+        matrix: int8 weights [channels, K].
+        segment: contiguous inputs, see `pair_lanes`.
+
+    Returns:
+        ``dual`` or ``int16``, the weights as int32 [channel pairs, pairs] or [channel pairs, pairs, 2], records.
+    """
+    lanes = pair_lanes(matrix, segment)
+    records = accumulate.pad_channels(plan.records, 2)
+    _, bounds = accumulate.bias_and_bounds(site, matrix)
+    if site.options.optimize != "speed" and fits_dual_lane(matrix, bounds):
+        records[:, 0] = dual_lane_biases(records[:, 0])
+        return "dual", pack_dual_lane(lanes), records
+    # The short forms need four times the sum: it comes with the weights.
+    factor = 1 if plan.form is Form.GENERAL else 4
+    records[:, 0] *= factor
+    return "int16", pack_int16(lanes, factor), records
 
 
 def _even_channels(lanes: Array) -> Array:

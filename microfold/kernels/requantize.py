@@ -8,7 +8,7 @@ nested floors merge. For E = e + 1,
 
 gives the output including its zero point: one multiply-high with addend, one shift. ``[t < 0]`` equals
 ``[x < 0]`` except for ``m = 2^30, x = -1``. It can only change results at or below the zero point, so it is not
-needed where the output is clamped there (ReLU).
+needed where the output is clamped there (ReLU); with e = 0 there is no second rounding, and it must be left out.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from microfold import numerics
 from microfold.ir.types import Array
 
 
 class Form(str, enum.Enum):
-    """Instruction sequence that requantises; the value ends the helper's C name."""
+    """Instruction sequence that requantises; the value ends the helper's C name.
+
+    SHORT corrects negative accumulators, SHORT_RELU does not.
+    """
 
     SHORT_RELU = "short_relu"
     SHORT = "short"
@@ -77,15 +81,26 @@ def plan_requantization(
     m = mantissas.astype(np.int64)
     e = -shifts.astype(np.int64)
     magnitude = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
+    # Requantisation is monotonic: equal at both bounds means equal everywhere, whatever the multiplier.
+    lowest, highest = (
+        numerics.multiply_by_quantized_multiplier(bound, mantissas, shifts).astype(np.int64) for bound in bounds
+    )
+    constant = (lowest == highest) & (magnitude < 1 << 29)
     shift = e + 1
     addend = 1 + np.where(e > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
     addend = addend + zero_point * (np.int64(1) << np.maximum(shift, 0))
     largest = ((magnitude * 4 * m) >> 32) + 1 + np.abs(addend) + 2
     exact = (m > 0) & (e >= 0) & (shift <= 30) & (magnitude < 1 << 29) & (largest < 1 << 31)
-    relu = low >= zero_point
-    if bool(np.all(exact)) and (relu or multiple > 1 or not bool(np.any(m == 1 << 30))):
-        form = Form.SHORT_RELU if relu else Form.SHORT
-        return Requantization(form, _records(bias, m, addend, shift))
+    # (c - 2) >> 2 and c >> 2 are both the constant: it does not matter whether the form corrects.
+    m_short, addend, shift = (
+        np.where(constant, fixed, free)
+        for fixed, free in ((0, m), (4 * (lowest + zero_point) + 2, addend), (2, shift))
+    )
+    uncorrected = constant | (exact & ((low >= zero_point) | (e == 0)))
+    corrected = constant | (exact & (e > 0) & ((m != 1 << 30) | (multiple > 1)))
+    for form, fits in ((Form.SHORT_RELU, uncorrected), (Form.SHORT, corrected)):
+        if bool(np.all(fits)):
+            return Requantization(form, _records(bias, m_short, addend, shift))
     return Requantization(
         Form.GENERAL, _records(bias, m, np.full_like(m, zero_point), shifts.astype(np.int64))
     )

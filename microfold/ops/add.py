@@ -60,7 +60,9 @@ class Add(Op):
         total = scaled(first, parameters.left_shift, parameters.first).astype(np.int64)
         total = (total + scaled(second, parameters.left_shift, parameters.second)).astype(np.int32)
         result = numerics.multiply_by_quantized_multiplier(total, *parameters.output)
-        return numerics.clamp(result.astype(np.int64) + self.out.quant.zero_point, *self.out.dtype.range, self.out.dtype)
+        return numerics.clamp(
+            result.astype(np.int64) + self.out.quant.zero_point, *self.out.dtype.range, self.out.dtype
+        )
 
 
 def scaled(x: Tensor, left_shift: int, multiplier: Multiplier) -> Array:

@@ -52,7 +52,9 @@ class BatchMatmul(Op):
         try:
             batch = np.broadcast_shapes(tuple(first_batch), tuple(second_batch))
         except ValueError:
-            require(False, f"batch_matmul: leading axes must broadcast; they are {first_batch} and {second_batch}")
+            require(
+                False, f"batch_matmul: leading axes must broadcast; they are {first_batch} and {second_batch}"
+            )
             raise
         return TensorType(self.out.dtype, (*batch, rows, columns), self.out.quant)
 

@@ -34,7 +34,9 @@ def check_binary(op: str, first: TensorType, second: TensorType, out: ElementTyp
     require(first.dtype in supported, f"{op}: {first.dtype.value} is not supported")
     if first.dtype in (DType.INT8, DType.INT16):
         for quant in (first.quant, second.quant, out.quant):
-            require(quant is not None and quant.axis is None, f"{op}: all values must have one scale per tensor")
+            require(
+                quant is not None and quant.axis is None, f"{op}: all values must have one scale per tensor"
+            )
     return TensorType(out.dtype, shape, out.quant)
 
 

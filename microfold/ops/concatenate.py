@@ -31,7 +31,7 @@ class Concatenate(Op):
                 f"concatenate: all operands must have one element type; they have {first.element} and {value.element}",
             )
             require(
-                self._others(value) == self._others(first),
+                value.rank == first.rank and self._others(value) == self._others(first),
                 f"concatenate: shapes must agree except along axis {self.axis}; they are {first} and {value}",
             )
         total = sum(value.shape[self.axis] for value in values)

@@ -60,8 +60,14 @@ class Conv2D(Op):
         batch, rows, columns = patches.shape[:3]
         size = depth * kernel_height * kernel_width
         matrix = patches.reshape(batch * rows * columns, groups, size)
-        kernel = weights.data.transpose(0, 3, 1, 2).reshape(groups, filters // groups, size).astype(image.dtype)
-        acc = np.einsum("pgk,gok->pgo", matrix, kernel, optimize=True) if groups > 1 else matrix[:, 0] @ kernel[0].T
+        kernel = (
+            weights.data.transpose(0, 3, 1, 2).reshape(groups, filters // groups, size).astype(image.dtype)
+        )
+        acc = (
+            np.einsum("pgk,gok->pgo", matrix, kernel, optimize=True)
+            if groups > 1
+            else matrix[:, 0] @ kernel[0].T
+        )
         acc = acc.reshape(batch, rows, columns, filters)
         if floating:
             return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)

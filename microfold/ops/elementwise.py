@@ -29,7 +29,10 @@ def check_unary(
     op: str, x: TensorType, out: ElementType, dtypes: Sequence[DType] = (*QUANTIZED, DType.FLOAT32)
 ) -> TensorType:
     """Equal element types, one of `dtypes`; int8 and int16 quantised per tensor."""
-    require(x.dtype is out.dtype, f"{op}: input and result must have one type; they are {x.dtype.value} and {out.dtype.value}")
+    require(
+        x.dtype is out.dtype,
+        f"{op}: input and result must have one type; they are {x.dtype.value} and {out.dtype.value}",
+    )
     require(
         x.dtype in dtypes,
         f"{op}: {x.dtype.value} is not supported; {', '.join(dtype.value for dtype in dtypes)} are",

@@ -10,7 +10,6 @@ from microfold.ir.op import Op
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.numerics import round_half_away_array
 
-
 FloatRange = tuple[np.float32, np.float32]
 
 
@@ -70,5 +69,3 @@ def int16_lookup(x: Array, table: Array) -> Array:
     # The difference of neighbours is kept in 16 bits.
     slope = (table[index + 1].astype(np.int32) - base).astype(np.int16).astype(np.int32)
     return (base + ((slope * (wide & 0x7F) + 64) >> 7)).astype(np.int16)
-
-

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.op import Op, Pattern, register, require
-from microfold.ir.types import Array, Tensor, TensorType
+from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.window import Pair
 
 
@@ -33,6 +33,8 @@ class Pad(Op):
             len(self.padding) == x.rank and all(min(pair) >= 0 for pair in self.padding),
             f"pad: needs two non-negative numbers for each of {x.rank} axes; they are {self.padding}",
         )
+        require(x.dtype is not DType.BOOL, "pad: bool is not supported")
+        require(x.quant is None or x.quant.axis is None, "pad: per-channel values are not supported")
         if not x.dtype.is_float:
             low, high = x.dtype.range
             require(

@@ -36,4 +36,6 @@ class Quantize(Op):
         scaled = round_half_away_array(x.data / np.float32(self.out.quant.scale)).astype(np.float64)
         # Beyond int32, C's conversion is undefined; here it saturates.
         limited = np.clip(np.nan_to_num(scaled, nan=0.0), -(2.0**31), 2.0**31 - 1)
-        return np.clip(limited + self.out.quant.zero_point, *self.out.dtype.range).astype(self.out.dtype.numpy)
+        return np.clip(limited + self.out.quant.zero_point, *self.out.dtype.range).astype(
+            self.out.dtype.numpy
+        )

@@ -6,8 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from microfold import numerics
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType

@@ -34,7 +34,10 @@ class Requantize(Op):
             f"requantize: {x.dtype.value} to {self.out.dtype.value} is not supported",
         )
         for what, quant in (("input", x.quant), ("output", self.out.quant)):
-            require(quant is not None and quant.axis is None, f"requantize: the {what} must have one scale; it has {quant}")
+            require(
+                quant is not None and quant.axis is None,
+                f"requantize: the {what} must have one scale; it has {quant}",
+            )
         return x.with_element(self.out)
 
     def multiplier(self, x: Quant) -> Multiplier:

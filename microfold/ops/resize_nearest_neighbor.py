@@ -13,7 +13,9 @@ from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.window import Pair
 
 
-def check_resize(op: str, x: TensorType, size: Pair, align_corners: bool, half_pixel_centers: bool) -> TensorType:
+def check_resize(
+    op: str, x: TensorType, size: Pair, align_corners: bool, half_pixel_centers: bool
+) -> TensorType:
     """The type rule that resizing operators share."""
     require(x.rank == 4, f"{op}: the input must be NHWC (rank 4); it is {x}")
     require(min(*size, *x.shape) >= 1, f"{op}: sizes must be positive; they are {x} and {size}")

@@ -35,7 +35,9 @@ class StridedSlice(Op):
                 size >= 1 and stride != 0 and 0 <= begin < extent and 0 <= last < extent,
                 f"strided_slice: {size} elements from {begin} in steps of {stride} must lie in [0, {extent})",
             )
-        require(x.quant is None or x.quant.axis is None, "strided_slice: per-channel values are not supported")
+        require(
+            x.quant is None or x.quant.axis is None, "strided_slice: per-channel values are not supported"
+        )
         return x.with_shape(self.size)
 
     def reference(self, x: Tensor) -> Array:

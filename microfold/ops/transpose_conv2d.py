@@ -58,9 +58,10 @@ class TransposeConv2D(Op):
         kernel = weights.data.astype(image.dtype)
         filters, kernel_height, kernel_width, _ = weights.type.shape
         batch, rows, columns, _ = x.type.shape
-        height, width = ((n - 1) * s + k for n, s, k in zip(
-            (rows, columns), self.strides, (kernel_height, kernel_width), strict=True
-        ))
+        height, width = (
+            (n - 1) * s + k
+            for n, s, k in zip((rows, columns), self.strides, (kernel_height, kernel_width), strict=True)
+        )
         # Large enough for the untrimmed result and for the wanted part of it.
         top, left = self.offset
         canvas = np.zeros(

@@ -5,7 +5,7 @@
     %y: int8[4] = add(%a, %b)
 
 Two nodes are equal if operator, attributes, operands and epilogue are. Constants of equal type and bytes are
-one constant. Nodes with effects are never merged.
+one constant. Nodes with effects are never merged, nor are copies: they are there for their storage.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from microfold.ir.graph import Graph, Step, Value, rewire
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, Site, forward_rewrite
 from microfold.ir.types import TensorType
+from microfold.ops.copy import Copy
 from microfold.passes import PassContext, function_pass
 
 Key = tuple[Op, str, tuple[Operand | None, ...], tuple[Step, ...]]
@@ -27,7 +28,7 @@ def eliminate_common_subexpr(graph: Graph, context: PassContext) -> Graph:
 
     def merge(site: Site[None]) -> tuple[Value, ...] | None:
         node = site.node
-        if node.op.has_effect:
+        if node.op.has_effect or isinstance(node.op, Copy):
             return None
         # The representation tells 0.0 from -0.0, which compare equal.
         key = (node.op, repr(node.op), site.inputs, site.epilogue)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from microfold.ir.graph import Graph, Value
 from microfold.ir.rewrite import Site, forward_rewrite
 from microfold.ir.types import Tensor
+from microfold.ops.copy import Copy
 from microfold.passes import PassContext, function_pass
 
 TINY = 1024  # bytes that a result may always have
@@ -26,7 +27,7 @@ def fold_constant(graph: Graph, context: PassContext) -> Graph:
 
     def fold(site: Site[None]) -> list[Value] | None:
         node = site.node
-        if node.op.has_effect:
+        if node.op.has_effect or isinstance(node.op, Copy):  # a copy is there for its storage
             return None
         tensors: dict[Value, Tensor] = {}
         for value in node.operands:

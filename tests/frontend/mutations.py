@@ -47,7 +47,9 @@ def semantic_positions(data: bytes) -> list[int]:
         for i in range(graph.TensorsLength()):
             tensor = graph.Tensors(i)
             positions += _vector(tensor, 4)
-            positions += [tensor._tab.Pos + tensor._tab.Offset(slot) for slot in (6, 8) if tensor._tab.Offset(slot)]
+            positions += [
+                tensor._tab.Pos + tensor._tab.Offset(slot) for slot in (6, 8) if tensor._tab.Offset(slot)
+            ]
             if tensor.Quantization() is not None:
                 positions += _vector(tensor.Quantization(), 8)[:2] + _vector(tensor.Quantization(), 10, 8)[:2]
             buffer = model.Buffers(tensor.Buffer())

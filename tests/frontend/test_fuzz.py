@@ -6,15 +6,13 @@ import multiprocessing
 import os
 import resource
 import signal
-import sys
 import traceback
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from mutations import mutate
+from tests.frontend.mutations import mutate
 
 MODELS = Path(__file__).parents[1] / "models" / "made"
 MEMORY_BYTES = 2 << 30

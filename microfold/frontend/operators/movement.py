@@ -97,7 +97,9 @@ def pad(context: OperatorContext) -> None:
     if context.optional(2) is not None:
         array = context.constant(2, "fill value")
         if array.size != 1 or context.input(2).type.dtype is not x.type.dtype:
-            raise Unsupported(f"its fill value must be one {x.type.dtype.value}; it is {context.input(2).type}")
+            raise Unsupported(
+                f"its fill value must be one {x.type.dtype.value}; it is {context.input(2).type}"
+            )
         fill = float(array.reshape(-1)[0])
     context.finish(*context.emit(Pad(padding_pairs(context, x), fill), x))
 
@@ -106,7 +108,9 @@ def padding_pairs(context: OperatorContext, x: Value) -> tuple[Pair, ...]:
     """Input 1, [rank, 2]: elements before and after along each axis."""
     numbers = context.integers(1, "padding")
     if len(numbers) != 2 * x.type.rank:
-        raise Unsupported(f"its padding must have two numbers for each axis of {x.type}; it has {len(numbers)}")
+        raise Unsupported(
+            f"its padding must have two numbers for each axis of {x.type}; it has {len(numbers)}"
+        )
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
@@ -128,7 +132,9 @@ def pack(context: OperatorContext) -> None:
     shape = values[0].type.shape
     axis = context.axis(int(options.Axis()), len(shape) + 1)
     if any(value.type.shape != shape for value in values):
-        raise Unsupported(f"its inputs must have one shape; they are {', '.join(str(v.type) for v in values)}")
+        raise Unsupported(
+            f"its inputs must have one shape; they are {', '.join(str(v.type) for v in values)}"
+        )
     expanded = [
         context.emit(Reshape((*shape[:axis], 1, *shape[axis:])), value, names=[f"{value.name}_expanded"])[0]
         for value in values

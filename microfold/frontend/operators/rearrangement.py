@@ -20,7 +20,9 @@ from microfold.ops.transpose import Transpose
 MAX_REPEATS = 256
 
 
-def _moved(context: OperatorContext, x: Value, split: Shape, permutation: Sequence[int], merged: Shape) -> Value:
+def _moved(
+    context: OperatorContext, x: Value, split: Shape, permutation: Sequence[int], merged: Shape
+) -> Value:
     """Reshape, transpose, reshape."""
     name = context.name()
     (x,) = context.emit(Reshape(split), x, names=[f"{name}_split"])
@@ -133,7 +135,9 @@ def mirror_pad(context: OperatorContext) -> None:
     """Along each padded axis: the mirrored beginning, the value, the mirrored end."""
     x = context.input(0)
     context.require_same_quantization(x)
-    edge = 1 if int(context.required_options("MirrorPadOptions").Mode()) == 0 else 0  # REFLECT leaves out the edge
+    edge = (
+        1 if int(context.required_options("MirrorPadOptions").Mode()) == 0 else 0
+    )  # REFLECT leaves out the edge
     pairs = padding_pairs(context, x)
     axes = [axis for axis, pair in enumerate(pairs) if any(pair)]
     for axis in axes:

@@ -17,7 +17,9 @@ def slice_(context: OperatorContext) -> None:
     x = context.input(0)
     begin, size = context.integers(1, "begin"), context.integers(2, "size")
     if not len(begin) == len(size) == x.type.rank:
-        raise Unsupported(f"begin and size must name each axis of {x.type}; they are {list(begin)}, {list(size)}")
+        raise Unsupported(
+            f"begin and size must name each axis of {x.type}; they are {list(begin)}, {list(size)}"
+        )
     size = tuple(
         n - start if length == -1 else length
         for n, start, length in zip(x.type.shape, begin, size, strict=True)
@@ -36,7 +38,9 @@ def strided_slice(context: OperatorContext) -> None:
         context.integers(i, what) for i, what in enumerate(("begin", "end", "strides"), start=1)
     )
     if not len(begin) == len(end) == len(strides):
-        raise Unsupported(f"begin, end and strides must be as many; they are {len(begin)}, {len(end)}, {len(strides)}")
+        raise Unsupported(
+            f"begin, end and strides must be as many; they are {len(begin)}, {len(end)}, {len(strides)}"
+        )
     begin_mask, end_mask = int(options.BeginMask()), int(options.EndMask())
     ellipsis_mask, new_axis_mask = int(options.EllipsisMask()), int(options.NewAxisMask())
     shrink_mask, offset = int(options.ShrinkAxisMask()), bool(options.Offset())
@@ -153,7 +157,9 @@ def unpack(context: OperatorContext) -> None:
     x = context.input(0)
     axis = context.axis(int(options.Axis()), x.type.rank)
     if x.type.shape[axis] != len(context.raw.outputs):
-        raise Unsupported(f"axis {axis} of {x.type} must be as long as its {len(context.raw.outputs)} outputs")
+        raise Unsupported(
+            f"axis {axis} of {x.type} must be as long as its {len(context.raw.outputs)} outputs"
+        )
     context.require_same_quantization(x)
     shape = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
     finish_slices(context, x, [(*_part(x, axis, i, 1), shape) for i in range(x.type.shape[axis])])

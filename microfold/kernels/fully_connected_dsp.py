@@ -1,0 +1,76 @@
+"""Fully connected layers for cores with DSP instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels import packing
+from microfold.kernels.fully_connected import (
+    centred_weights,
+    fully_connected_types,
+    unit_records,
+    unsupported_integer_fully_connected,
+    weights_zero_point,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.ops.fully_connected import FullyConnected
+
+
+@register
+class FullyConnectedDsp(Kernel):
+    """Eight units at a time, then two; inputs are widened to int16 on the fly."""
+
+    name = "s8_fully_connected__dsp_8"
+    op = FullyConnected
+    features = frozenset({"dsp"})
+    UNITS = 8
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_integer_fully_connected(site)
+        if reason is None and weights_zero_point(site):
+            return f"its weights must have zero point 0; it is {weights_zero_point(site)}"
+        return reason
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        whole = out.shape[1] // self.UNITS
+        pairs = -(-(out.shape[1] % self.UNITS) // 2)
+        quads = -(-x.shape[1] // 4)
+        return x.shape[0] * (whole * (37 * quads + 90) + pairs * (13 * quads + 40) + 40)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out = fully_connected_types(site)
+        depth, units = x.shape[1], out.shape[1]
+        plan, bounds = unit_records(site)
+        matrix = np.pad(centred_weights(site), ((0, 0), (0, -depth % 4)))
+        packed, weights, records = packing.smlad_constants(site, matrix, matrix.shape[1], plan)
+        spec = (
+            ("requantize", plan.form.value),
+            ("packing", packed),
+            ("rest", depth % 4 != 0),
+            ("full_range", bounds["output_minimum"] == -128 and bounds["output_maximum"] == 127),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", block_units(weights, units // self.UNITS)),
+            "channels": Constant("channels", records, record="mf_channel"),
+            "batch": x.shape[0],
+            "inputs": depth,
+            "outputs": units,
+        }
+        return Call(Function("fully_connected/dsp.c.j2", self.name, spec), parameters | bounds)
+
+
+def block_units(words: Array, blocks: int) -> Array:
+    """Packed weights in reading order: blocks of four unit pairs, then unit pairs.
+
+    Args:
+        words: int32 [unit pairs, pairs of inputs, ...], an even number of pairs of inputs.
+
+    Returns:
+        int32: of each block, of each two pairs of inputs, the words of its unit pairs.
+    """
+    unit_pairs, pairs = words.shape[:2]
+    quads = words.reshape(unit_pairs, pairs // 2, -1)
+    front = quads[: 4 * blocks].reshape(blocks, 4, pairs // 2, -1).swapaxes(1, 2)
+    return np.concatenate([front.reshape(-1), quads[4 * blocks :].reshape(-1)])

@@ -1,0 +1,167 @@
+"""Reductions in portable C: mean, sum, maximum, minimum, product over any axes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.op import Op
+from microfold.ir.types import DType
+from microfold.kernels import epilogue
+from microfold.kernels.add import plan_one
+from microfold.kernels.broadcast import contiguous_strides, loop_records, merge_axes
+from microfold.kernels.elementwise import C_TYPES
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.ops.mean import Mean, Sum
+from microfold.ops.reduce import ReduceMax, ReduceMin, ReduceProd
+
+LOOPS = 3
+
+
+class _Reduction(Kernel):
+    """Loops over the axes that are kept; within, over the others.
+
+    Class attributes:
+        dtypes: element types.
+        combine: C statement that takes `element` into `value`.
+        start: C expression of the initial value; empty: the first element.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]]
+    combine: ClassVar[str]
+    start: ClassVar[str] = ""
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype not in self.dtypes:
+            return f"it does not compute {x.dtype.value}"
+        if max(len(loops) for loops in self._loops(site)) > LOOPS:
+            return "the axes alternate too often between kept and reduced ones"
+        return epilogue.unsupported_epilogue(site.node)
+
+    def cost(self, site: Site) -> float:
+        return site.node.operands[0].type.size * 6.0 + site.node.outputs[0].type.size * 40
+
+    def _loops(self, site: Site) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Loops (size, step) over kept and over reduced axes."""
+        x = site.node.operands[0].type
+        op = site.node.op
+        assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin | ReduceProd)
+        strides = contiguous_strides(x.shape)
+        kept = [axis for axis in range(x.rank) if axis not in op.axes]
+        return tuple(  # type: ignore[return-value]
+            merge_axes([x.shape[a] for a in axes], [strides[a] for a in axes]) for axes in (kept, op.axes)
+        )
+
+    def lower(self, site: Site) -> Call:
+        x = site.node.operands[0].type
+        kept, reduced = (
+            loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self._loops(site)
+        )
+        parameters: dict[str, Parameter] = {
+            "kept": Constant("kept", kept, record="mf_loop"),
+            "reduced": Constant("reduced", reduced, record="mf_loop"),
+        }
+        clamped, limits = epilogue.clamping(site.node)
+        finish, fields = self.finish(site)
+        spec = (
+            ("type", C_TYPES[x.dtype]),
+            ("accumulator", self.accumulator(x.dtype)),
+            ("combine", self.combine),
+            ("start", self.start),
+            ("finish", finish),
+            ("clamped", clamped),
+        )
+        return Call(Function("reduce/c.c.j2", self.name, spec), parameters | fields | limits)
+
+    def accumulator(self, dtype: DType) -> str:
+        return C_TYPES[dtype]
+
+    def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
+        """What becomes of the combined value: ``""``, ``divide``, or a requantisation; with its layer fields."""
+        return "", {}
+
+
+class _FloatOrPlain(_Reduction):
+    dtypes = (DType.FLOAT32, DType.INT32, DType.INT64)
+    start = "0"
+    combine = "value += element"
+
+
+class _QuantizedSum(_Reduction):
+    dtypes = (DType.INT8, DType.INT16)
+    start = "layer->scale->bias"
+    combine = "value += element"
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        reason = super().supports(site)
+        if reason is None and self._count(site) * x.dtype.range[1] >= 1 << 30:
+            return f"the sum of {self._count(site)} elements might overflow"
+        return reason
+
+    def accumulator(self, dtype: DType) -> str:
+        return "int32_t"
+
+    def _count(self, site: Site) -> int:
+        assert isinstance(site.node.op, Mean | Sum)
+        return site.node.op.count(site.node.operands[0].type)
+
+    def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
+        x, out, count = site.node.operands[0].type, site.node.outputs[0].type, self._count(site)
+        op = site.node.op
+        assert isinstance(op, Mean | Sum) and x.quant is not None and out.quant is not None
+        bounds = ((x.dtype.range[0] - x.quant.zero_point) * count, (x.dtype.range[1] - x.quant.zero_point) * count)
+        low, _ = epilogue.integer_bounds(site.node)
+        multiplier = op.multiplier(x.quant, count)
+        plan = plan_one(-x.quant.zero_point * count, bounds, multiplier, out.quant.zero_point, low)
+        return plan.form.value, {"scale": Constant("scale", plan.records, record="mf_channel")}
+
+
+@register
+class MeanQuantized(_QuantizedSum):
+    name = "mean__c"
+    op = Mean
+
+
+@register
+class SumQuantized(_QuantizedSum):
+    name = "sum__c"
+    op = Sum
+
+
+@register
+class MeanFloat(_FloatOrPlain):
+    name = "f32_mean__c"
+    op = Mean
+    dtypes = (DType.FLOAT32,)
+    start = "0.0f"
+
+    def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
+        assert isinstance(site.node.op, Mean)
+        return "divide", {"count": float(site.node.op.count(site.node.operands[0].type))}
+
+
+def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: str, combine: str) -> None:
+    register(
+        type(
+            f"{operator.__name__}{prefix.upper()}",
+            (_Reduction,),
+            {
+                "name": f"{prefix}{operator.name}__c",
+                "op": operator,
+                "dtypes": dtypes,
+                "start": start,
+                "combine": combine,
+            },
+        )
+    )
+
+
+_ANY = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
+_define(Sum, (DType.FLOAT32,), "f32_", "0.0f", "value += element")
+# Plain integers wrap around.
+_define(Sum, (DType.INT32,), "s32_", "0", "value = (int32_t)((uint32_t)value + (uint32_t)element)")
+_define(ReduceProd, (DType.FLOAT32,), "f32_", "1.0f", "value *= element")
+_define(ReduceProd, (DType.INT32,), "s32_", "1", "value = (int32_t)((uint32_t)value * (uint32_t)element)")
+_define(ReduceMax, _ANY, "", "", "value = element > value ? element : value")
+_define(ReduceMin, _ANY, "", "", "value = element < value ? element : value")

@@ -1,0 +1,29 @@
+"""Options and fixtures that all tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.golden import Golden
+
+MADE = Path(__file__).resolve().parent / "models" / "made"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files anew; review them as a diff"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compares texts with the files in `golden/` beside the test."""
+    return Golden(request.path.parent / "golden", bool(request.config.getoption("--update-golden")))
+
+
+@pytest.fixture(scope="session")
+def made_models() -> Path:
+    """The folder of bundled models."""
+    return MADE

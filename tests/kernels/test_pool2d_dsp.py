@@ -1,0 +1,43 @@
+"""Pooling for cores with DSP instructions, on the simulated core, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from microfold import target, verify
+from microfold.compiler import compile_graph
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.simulate import toolchain
+from tests.kernels import graphs
+
+pytestmark = pytest.mark.skipif(
+    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "-"
+)
+
+SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "global": ((1, 25, 5, 12), {"size": (25, 5), "strides": (1, 1), "padding": graphs.NO_PADDING}),
+    "256 elements": ((1, 16, 16, 4), {"size": (16, 16), "strides": (16, 16), "padding": graphs.NO_PADDING}),
+    "2x2": ((2, 8, 7, 7), {"size": (2, 2), "strides": (2, 2), "padding": graphs.NO_PADDING}),
+    "3x3 padded": ((1, 7, 6, 5), {"size": (3, 3), "strides": (2, 1), "padding": ((1, 1), (1, 2))}),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+@pytest.mark.parametrize("op", [AveragePool2D, MaxPool2D])
+@pytest.mark.parametrize("activation", [None, graphs.RELU6])
+def test_equals_the_reference(op: type[AveragePool2D | MaxPool2D], case: str, activation: Any) -> None:
+    shape, options = SHAPES[case]
+    graph = graphs.one_node_graph(op(**options), [graphs.int8_input("x", shape)], {}, activation)
+    program = compile_graph(graph, target.load("cortex-m4"))
+    assert program.layers[0].kernel.name.endswith("_pool2d__dsp")
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
+    assert result.exact, result.first_difference
+
+
+@pytest.mark.parametrize("shape, size", [((1, 20, 20, 4), (20, 20)), ((1, 4, 4, 3), (2, 2))])
+def test_leaves_the_rest_to_other_kernels(shape: tuple[int, ...], size: tuple[int, int]) -> None:
+    op = AveragePool2D(size, (1, 1), graphs.NO_PADDING)
+    program = compile_graph(graphs.one_node_graph(op, [graphs.int8_input("x", shape)], {}), target.load("cortex-m4"))
+    assert program.layers[0].kernel.name == "s8_average_pool2d__c"

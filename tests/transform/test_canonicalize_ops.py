@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import pytest
+
+from microfold.transform.canonicalize_ops import canonicalize_ops
+from tests.transform.check import check_declined, check_rewrite
+
+
+def check(before: str, after: str, type: str = "float32[2,4]", tolerance: float = 0.0) -> None:
+    """Graphs of one input %x of a type, given by their nodes; the output is %y, or %x."""
+    texts: list[str] = []
+    for nodes in (before, after):
+        lines = "".join(f"  {line.strip()}\n" for line in nodes.strip().splitlines())
+        texts.append(f"graph @g(%x: {type}) -> ({'%y' if lines else '%x'}) {{\n{lines}}}\n")
+    check_rewrite(canonicalize_ops, *texts, tolerance=tolerance)
+
+
+def test_reshapes() -> None:
+    check(
+        """
+        %a: float32[8] = reshape(%x) {shape=(8,)}
+        %b: float32[1,8] = reshape(%a) {shape=(1, 8)}
+        %y: float32[4,2] = reshape(%b) {shape=(4, 2)}
+        """,
+        "%y: float32[4,2] = reshape(%x) {shape=(4, 2)}",
+    )
+    check("%a: float32[8] = reshape(%x) {shape=(8,)}\n%y: float32[2,4] = reshape(%a) {shape=(2, 4)}", "")
+    check("%y: float32[2,4] = reshape(%x) {shape=(2, 4)}", "")
+
+
+def test_transposes() -> None:
+    check(
+        """
+        %a: float32[4,1,2] = transpose(%x) {permutation=(2, 0, 1)}
+        %y: float32[2,1,4] = transpose(%a) {permutation=(2, 1, 0)}
+        """,
+        "%y: float32[2,1,4] = transpose(%x) {permutation=(1, 0, 2)}",
+        type="float32[1,2,4]",
+    )
+    check(
+        """
+        %a: float32[4,2] = transpose(%x) {permutation=(1, 0)}
+        %y: float32[2,4] = transpose(%a) {permutation=(1, 0)}
+        """,
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "merged"),
+    [
+        ((0.0, "inf"), ("-inf", 6.0), (0.0, 6.0)),
+        ((-1.0, 4.0), (0.0, 6.0), (0.0, 4.0)),
+        ((-1.0, 1.0), (2.0, 3.0), (2.0, 2.0)),  # disjoint: a constant
+        ((2.0, 3.0), (-1.0, 1.0), (1.0, 1.0)),
+    ],
+)
+@pytest.mark.parametrize("type", ["float32[2,4]", "int8[2,4] q(0.05, -7)"])
+def test_clips(
+    first: tuple[object, object], second: tuple[object, object], merged: tuple[object, object], type: str
+) -> None:
+    check(
+        f"""
+        %a: {type} = clip(%x) {{minimum={first[0]}, maximum={first[1]}}}
+        %y: {type} = clip(%a) {{minimum={second[0]}, maximum={second[1]}}}
+        """,
+        f"%y: {type} = clip(%x) {{minimum={merged[0]}, maximum={merged[1]}}}",
+        type=type,
+    )
+
+
+def test_clips_that_clip_nothing() -> None:
+    check("%y: float32[2,4] = clip(%x) {minimum=-inf, maximum=inf}", "")
+    # -128 stands for 0, 127 for 4.98.
+    type = "int8[2,4] q(0.01953125, -128)"
+    check(f"%y: {type} = clip(%x) {{minimum=0.0, maximum=6.0}}", "", type=type)
+
+
+def test_pads() -> None:
+    check(
+        """
+        %a: float32[4,6] = pad(%x) {padding=((1, 1), (0, 2)), fill=0.0}
+        %b: float32[4,6] = pad(%a) {padding=((0, 0), (0, 0)), fill=9.0}
+        %y: float32[5,7] = pad(%b) {padding=((1, 0), (1, 0)), fill=0.0}
+        """,
+        "%y: float32[5,7] = pad(%x) {padding=((2, 1), (1, 2)), fill=0.0}",
+    )
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "float32"])
+def test_grouped_convolution_is_depthwise(kind: str) -> None:
+    window = "{strides=(1, 1), dilations=(1, 1), padding=((0, 1), (1, 0))}"
+    clip = "| clip() {minimum=-1.0, maximum=9.0}"
+    zero_point = 3 if kind == "int8" else 0
+    bias = {"int8": "int32", "int16": "int64", "float32": "float32"}[kind]
+    filters = "float32" if kind == "float32" else "int8"
+    in_quant, out_quant, scales, last = (
+        ("", "", "", "")
+        if kind == "float32"
+        else (
+            f" q(0.1, {zero_point})",
+            f" q(0.4, {zero_point})",
+            " q(axis=0, scales=[0.1, 0.2, 0.3, 0.4], zero_points=0)",
+            " q(axis=3, scales=[0.1, 0.2, 0.3, 0.4], zero_points=0)",
+        )
+    )
+    first, turned = (
+        ("[1, 2, 3, -4, 5, 6, -7, 8]", "[1, 3, 5, -7, 2, -4, 6, 8]")
+        if kind != "float32"
+        else ("[1.0, 2.0, 3.0, -4.0, 5.0, 6.0, -7.0, 8.0]", "[1.0, 3.0, 5.0, -7.0, 2.0, -4.0, 6.0, 8.0]")
+    )
+    data = "[1.0, 2.0, 3.0, 4.0]" if kind == "float32" else "[1, 2, 3, 4]"
+    check(
+        f"""
+        %w = constant {filters}[4,1,2,1]{scales} {first}
+        %b = constant {bias}[4] {data}
+        %y: {kind}[1,4,3,4]{out_quant} = conv2d(%x, %w, %b) {window} {clip}
+        """,
+        f"""
+        %w = constant {filters}[1,1,2,4]{last} {turned}
+        %b = constant {bias}[4] {data}
+        %y: {kind}[1,4,3,4]{out_quant} = depthwise_conv2d(%x, %w, %b) {window} {clip}
+        """,
+        type=f"{kind}[1,3,3,2]{in_quant}",
+        tolerance=1e-6,
+    )
+
+
+def test_what_stays() -> None:
+    graph = """
+        graph @g(%x: float32[2,4], %i: float32[1,3,3,1], %w: float32[4,1,1,1], %j: float32[1,2,2,2]) -> (
+          %a, %b, %c, %d, %e, %t, %u
+        ) {
+          // A clip whose first one has another reader: merging would cost the fusion of the first.
+          %a: float32[2,4] = clip(%x) {minimum=0.0, maximum=6.0}
+          %b: float32[2,4] = clip(%a) {minimum=-1.0, maximum=1.0}
+          // Pads of different fills.
+          %p: float32[3,4] = pad(%x) {padding=((1, 0), (0, 0)), fill=0.0}
+          %c: float32[4,4] = pad(%p) {padding=((1, 0), (0, 0)), fill=1.0}
+          // A single input channel is an ordinary convolution; filters of unknown value stay where they are.
+          %d: float32[1,3,3,4] = conv2d(%i, %w) {strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0))}
+          %e: float32[1,2,2,4] = conv2d(%j, %w) {strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0))}
+          %t: float32[4,2] = transpose(%x) {permutation=(1, 0)}
+          %u: float32[8] = reshape(%x) {shape=(8,)}
+        }
+        """
+    check_declined(canonicalize_ops, graph, "filter is not constant")
+    check_declined(canonicalize_ops, graph, "it fills with 1, its operand with 0")

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from microfold.transform.fold_constant import fold_constant
+from tests.transform.check import check_declined, check_rewrite
+
+
+def test_chain_of_constants() -> None:
+    check_rewrite(
+        fold_constant,
+        """
+        graph @g(%x: int32[2]) -> (%y) {
+          %a = constant int32[2] [1, 2]
+          %b = constant int32[2] [10, 20]
+          %c: int32[2] = add(%a, %b)
+          %d: int32[2] = add(%c, %b)
+          %y: int32[2] = add(%x, %d)
+        }
+        """,
+        """
+        graph @g(%x: int32[2]) -> (%y) {
+          %d = constant int32[2] [21, 42]
+          %y: int32[2] = add(%x, %d)
+        }
+        """,
+    )
+
+
+def test_epilogue_and_output() -> None:
+    check_rewrite(
+        fold_constant,
+        """
+        graph @g(%x: float32[2]) -> (%c) {
+          %a = constant float32[2] [1.0, 2.5]
+          %c: float32[2] = add(%a, %a) | clip() {minimum=0.0, maximum=4.0}
+        }
+        """,
+        """
+        graph @g(%x: float32[2]) -> (%c) {
+          %c = constant float32[2] [2.0, 4.0]
+        }
+        """,
+    )
+
+
+def test_subgraphs_are_folded_too() -> None:
+    check_rewrite(
+        fold_constant,
+        """
+        graph @g(%x: int32[1]) -> (%x) {
+          subgraph @body = graph @body() -> (%c) {
+            %a = constant int32[1] [3]
+            %c: int32[1] = add(%a, %a)
+          }
+        }
+        """,
+        """
+        graph @g(%x: int32[1]) -> (%x) {
+          subgraph @body = graph @body() -> (%c) {
+            %c = constant int32[1] [6]
+          }
+        }
+        """,
+    )
+
+
+def test_result_must_not_outgrow_its_operands() -> None:
+    check_declined(
+        fold_constant,
+        """
+        graph @g() -> (%p) {
+          %a = constant float32[1,2] [1.0, 2.0]
+          %p: float32[20,20] = pad(%a) {padding=((19, 0), (18, 0)), fill=0.0}
+        }
+        """,
+        "1600 bytes of flash",
+    )
+
+
+def test_variable_operand() -> None:
+    check_declined(
+        fold_constant,
+        """
+        graph @g(%x: int32[1]) -> (%y) {
+          %a = constant int32[1] [3]
+          %y: int32[1] = add(%x, %a)
+        }
+        """,
+        "%x is not constant",
+    )
+
+
+def test_state_is_not_constant() -> None:
+    check_declined(
+        fold_constant,
+        """
+        graph @g() -> (%y) {
+          state %s: int32[1] initial [5] next %s
+          %a = constant int32[1] [3]
+          %y: int32[1] = add(%s, %a)
+        }
+        """,
+        "%s is not constant",
+    )
