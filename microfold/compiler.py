@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from microfold.codegen.names import Namer, c_identifier
+from microfold.codegen.names import Namer, model_identifier
 from microfold.errors import Problem, UnsupportedModelError
 from microfold.frontend import tflite
 from microfold.ir.graph import Graph, Node, Value
@@ -47,7 +47,7 @@ def compile_graph(
     options = options or Options()
     optimized = optimize(graph, context or PassContext())
     kernels = _select_kernels(optimized, target, options)
-    return _plan(graph, optimized, kernels, target, options, c_identifier(name or graph.name))
+    return _plan(graph, optimized, kernels, target, options, model_identifier(name or graph.name))
 
 
 def explain_kernels(
@@ -145,7 +145,7 @@ def _layer(
     inputs = [node.inputs[i] for i in kernel.data_inputs(site)]
     return Layer(
         index=index,
-        name=namer.unique(node.outputs[0].name),
+        name=namer.unique(node.outputs[0].name, node.op.name),
         node=node,
         kernel=kernel,
         call=call,

@@ -1,4 +1,4 @@
-"""Exponential, reciprocal, logistic and hyperbolic tangent in 32-bit fixed point, as the reference computes them.
+"""Exponential, reciprocal, logistic and tanh in 32-bit fixed point, as the reference computes them.
 
 The polynomials and Newton steps are gemmlowp's (https://github.com/google/gemmlowp, fixedpoint/fixedpoint.h
 documents them). ``Qm`` is a signed 32-bit fixed-point number with m integer bits.
@@ -46,8 +46,8 @@ def _exp_small(x: Array) -> Array:
     y3 = mul(y2, y)
     y4_over_4 = rounding_divide_by_pot(mul(y2, y2), 2)
     high_terms = rounding_divide_by_pot(mul(y4_over_4 + y3, 715827883) + y2, 1)
-    exp_minus_one_eighth = np.int32(1895147668)
-    return exp_minus_one_eighth + mul(y + high_terms, exp_minus_one_eighth)
+    exp_minus_one_eighth = 1895147668
+    return np.int32(exp_minus_one_eighth) + mul(y + high_terms, exp_minus_one_eighth)
 
 
 def _half_sum_with_one(x: Array) -> Array:
@@ -114,16 +114,61 @@ def inverse_sqrt(x: Array) -> tuple[Array, Array]:
     scaled = (scaled << (2 * pairs)).astype(np.int32)
     value = scaled >> 1
     half = rounding_divide_by_pot(value, 1)
-    three_halves = np.int32((1 << 28) + (1 << 27))
+    three_halves = (1 << 28) + (1 << 27)
     estimate = np.full(scaled.shape, 1 << 28, np.int32)
     for _ in range(5):
         cube = saturating_shift_left(mul(mul(estimate, estimate), estimate), 6)
-        estimate = saturating_shift_left(mul(three_halves, estimate) - mul(half, cube), 3)
+        estimate = saturating_shift_left(mul(estimate, three_halves) - mul(half, cube), 3)
     mantissa = mul(estimate, 1518500250).astype(np.int64)
     mantissa = np.where(right < 0, mantissa << np.maximum(-right, 0), mantissa)
     shift = -np.maximum(right, 0)
     tiny = np.asarray(x) <= 1
     return np.where(tiny, INT32_MAX, mantissa).astype(np.int32), np.where(tiny, 0, shift)
+
+
+def log(x: Array, integer_bits: int, out_integer_bits: int) -> Array:
+    """``log(x)`` in Q`out_integer_bits` for x >= 1 in Q`integer_bits`, int32.
+
+    ``log(x) = k log(2) + log(r)`` with r near ``sqrt(sqrt(1/2))``, by a quotient of polynomials. Both ways to
+    split off a power of two are tried, half a power apart; the one with the smaller r wins.
+    """
+    mul = saturating_rounding_doubling_high_mul
+    bits = out_integer_bits + 1  # of the exponents and of the sum
+    sqrt_half, sqrt_sqrt_half, log_2 = 1518500250, 1805811301, 1488522236
+    numerator_factor, denominator_square, denominator_one, denominator_linear = (
+        117049297,  # 11/240 * 2^(1/4)
+        127690142,  # 1/20 * 2^(1/4)
+        1057819769,  # 2 / 2^(1/4) - 2^(1/4)
+        638450708,  # 1/4 * 2^(1/4)
+    )
+    quarter = rounding_divide_by_pot(np.asarray(1 << 29), bits).astype(np.int64)
+    x = np.asarray(x, np.int64)
+
+    zeros = 32 - bit_length(x)
+    first = saturating_shift_left(mul(_shift_left_by(x, zeros - 1), sqrt_half), 1)
+    first_power = _shift_left_by(integer_bits - zeros, 31 - bits).astype(np.int64) + quarter
+
+    zeros = 31 - bit_length(mul(x.astype(np.int32), sqrt_half))
+    second = _shift_left_by(x, zeros)
+    second_power = _shift_left_by(integer_bits - zeros, 31 - bits).astype(np.int64) - quarter
+
+    r = np.minimum(first, second)
+    power = np.clip(np.maximum(first_power, second_power), -(1 << 31), INT32_MAX).astype(np.int32)
+    total = r.astype(np.int64) + sqrt_sqrt_half
+    p = ((total + 1) >> 1).astype(np.int32)
+    q = (2 * (r.astype(np.int64) - sqrt_sqrt_half)).astype(np.int32)
+    square = mul(q, q)
+    numerator = mul(q, r) + mul(mul(q, square), numerator_factor)
+    denominator = mul(p, np.int32(denominator_one) + q + mul(square, denominator_square)) + mul(
+        q, denominator_linear
+    )
+    quotient = mul(rounding_divide_by_pot(numerator, bits), reciprocal_of_one_plus(denominator))
+    return saturating_shift_left(mul(power, log_2).astype(np.int64) + quotient, 1)
+
+
+def _shift_left_by(x: Array, bits: Array | int) -> Array:
+    """`saturating_shift_left` by a number of bits for each element."""
+    return np.clip(np.asarray(x, np.int64) << bits, -(1 << 31), INT32_MAX).astype(np.int32)
 
 
 def bit_length(x: Array) -> Array:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Node, Value
-from microfold.ir.types import TensorType
+from microfold.ir.types import Array, TensorType
 from microfold.kernels.kernel import Call, Kernel
 from microfold.options import Options
 from microfold.plan.arena import ArenaPlan
+from microfold.plan.liveness import view_roots
 from microfold.target import Target
 
 
@@ -109,6 +110,23 @@ class Program:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of constants in flash: packed weights, channel records, tables, initial states."""
-        constants = sum(c.array.nbytes for layer in self.layers for c in layer.call.constants.values())
-        return constants + sum(slot.buffer.type.nbytes for slot in self.state)
+        """Bytes of constants in flash: packed weights, channel records, tables, initial states.
+
+        Equal arrays are stored once; a state that begins as zeros needs none.
+        """
+        stored = [(c.array, c.record) for layer in self.layers for c in layer.call.constants.values()]
+        roots = view_roots(self.graph)
+        stored += [
+            (self.graph.constants[roots.get(buffer.value, buffer.value)], "")
+            for layer in self.layers
+            for buffer in layer.inputs
+            if buffer.region == "constant"
+        ]
+        stored += [(state.initial, "") for state in self.graph.state if state.initial.any()]
+        distinct = {constant_key(array, record): array.nbytes for array, record in stored}
+        return sum(distinct.values())
+
+
+def constant_key(array: Array, record: str = "") -> tuple[str, str, bytes]:
+    """Constants with equal keys are one array in flash."""
+    return record, array.dtype.str, array.tobytes()

@@ -1,7 +1,7 @@
 """Writes `tests/goldens`: what the pinned oracle gives for the repository's models.
 
-Run from the root of the repository, with the `oracle` extra installed: ``python -m tests.make_goldens``. Models that no
-oracle runs, or that the oracle that decides runs only in part, get no golden; the command lists them.
+Run from the root of the repository, with the `oracle` extra installed: ``python -m tests.make_goldens``.
+Models that no oracle runs, or that the one that decides runs only in part, get none; the command lists them.
 """
 
 from __future__ import annotations

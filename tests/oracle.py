@@ -1,12 +1,13 @@
 """The named references, run call by call with every tensor kept.
 
 `tflm` is TensorFlow Lite for Microcontrollers, which decides wherever it can run a model; `litert` LiteRT's
-reference kernels, which decide for the rest. Comparisons are operator by operator: after each one the oracle's
-tensor takes the place of ours, so that a difference is charged to the operator that made it.
+reference kernels, which decide for the rest. Comparisons are operator by operator: after each one the
+oracle's tensor takes the place of ours, so that a difference is charged to the operator that made it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -81,7 +82,7 @@ def tflm(data: bytes, calls: Sequence[Sequence[Array]], wanted: Sequence[int]) -
 def litert(
     data: bytes, calls: Sequence[Sequence[Array]], wanted: Sequence[int], reference: bool = True
 ) -> list[Tensors]:
-    """LiteRT's reference kernels (or its default ones, without delegates): the wanted tensors after each call."""
+    """LiteRT's reference (or default) kernels, without delegates: the wanted tensors after each call."""
     from ai_edge_litert import interpreter as module
 
     kinds = module.OpResolverType
@@ -117,7 +118,7 @@ def inputs_of(traced: Traced, seed: int) -> list[Array]:
     return random_inputs([(v.type.shape, v.type.dtype.numpy) for v in traced.graph.inputs], seed)
 
 
-# Operators whose result may differ from LiteRT's by a unit: TensorFlow Lite for Microcontrollers rounds otherwise.
+# Operators whose result may differ from LiteRT's by a unit: the other oracle rounds otherwise.
 _TFLM_ROUNDS_OTHERWISE = ("fully_connected", "mul", "leaky_relu", "sub", "softmax", "batch_matmul")
 
 
@@ -190,10 +191,8 @@ def judge(data: bytes, traced: Traced, calls: Sequence[Sequence[Array]]) -> tupl
     """
     wanted = compared_tensors(data, traced)
     faults: list[str] | None = None
-    try:
+    with contextlib.suppress(OracleError):
         faults = differences(traced, calls, tflm(data, calls, wanted))
-    except OracleError:
-        pass
     if faults == [] or (faults and not litert_decides(data, traced)):
         return "tflm", faults
     for reference in (True, False):
@@ -209,8 +208,8 @@ def judge(data: bytes, traced: Traced, calls: Sequence[Sequence[Array]]) -> tupl
 def litert_decides(data: bytes, traced: Traced) -> bool:
     """Whether the model has what TensorFlow Lite for Microcontrollers is known to get wrong.
 
-    Constants dequantised per channel, stand-alone RELU6 that also requantises, and stale shapes beside a -1 in a
-    shape signature.
+    Constants dequantised per channel, stand-alone RELU6 that also requantises, and stale shapes beside a -1
+    in a shape signature.
     """
     per_channel = any(
         node.op.name == "dequantize"

@@ -7,7 +7,8 @@ from functools import cache
 import jinja2
 
 from microfold import resources
-from microfold.codegen import literals
+from microfold.codegen.layout import comment_block
+from microfold.codegen.literals import literal
 
 
 @cache
@@ -21,14 +22,10 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    env.filters["literal"] = literals.literal
-    env.filters["array_lines"] = literals.array_lines
-    env.filters["c_comment"] = comment_text
+    env.filters |= {"literal": literal, "comment": comment_block}
     return env
 
 
-def comment_text(text: str) -> str:
-    """Text that is safe inside a C comment: printable ASCII, and no comment delimiters."""
-    plain = "".join(c if " " <= c <= "~" else "?" for c in text)
-    plain = plain.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?")
-    return plain if len(plain) <= 120 else plain[:57] + "..." + plain[-60:]
+def template_source(path: str) -> str:
+    """The text of a template."""
+    return (resources.template_dir() / path).read_text(encoding="utf-8")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from microfold.codegen.layout import LINE_WIDTH
 from microfold.ir.types import Array, DType
 
 C_TYPES = {
@@ -28,10 +30,10 @@ _NUMPY_C_TYPES = {
     np.dtype("int32"): "int32_t",
     np.dtype("uint32"): "uint32_t",
     np.dtype("int64"): "int64_t",
+    np.dtype("float16"): "uint16_t",
     np.dtype("float32"): "float",
     np.dtype("bool"): "uint8_t",
 }
-LINE_WIDTH = 110
 
 
 def c_type(array: Array) -> str:
@@ -62,13 +64,17 @@ def integer_literal(value: int) -> str:
     return f"{value}LL" if value < 0 else f"{value}{'U' if value < 1 << 32 else 'LL'}"
 
 
-def literal(value: float) -> str:
+def literal(value: float | np.floating[Any]) -> str:
     """A number as C has it."""
-    return float_literal(value) if isinstance(value, float) else integer_literal(int(value))
+    if isinstance(value, (float, np.floating)):
+        return float_literal(float(value))
+    return integer_literal(int(value))
 
 
 def array_lines(array: Array) -> Iterator[str]:
-    """The elements of an array, comma-separated, in lines of limited width."""
+    """The elements of an array, comma-separated, in lines of limited width; halves as their bits."""
+    if array.dtype == np.float16:
+        array = array.view(np.uint16)
     floating = array.dtype.kind == "f"
     line = ""
     for element in array.reshape(-1).tolist():

@@ -5,7 +5,7 @@ A generated file has names of four kinds, told apart by their form, so that no m
 - ``mf_clamp``: helpers. No model's prefix is ``mf``.
 - ``s8_conv2d__c_2x2``: kernels, with two underscores in a row. No name made from the model's has them.
 - ``kws_run``, ``kws_conv1_weights``: what the linker sees begins with the model's name.
-- ``conv1_layer``, ``conv1_offset``: a layer's, declared behind all functions whose variables they might shadow.
+- ``conv1_layer``, ``conv1_offset``: a layer's, declared behind all functions whose variables might hide them.
 
 Within the last two kinds a `Namer` numbers what is taken.
 """
@@ -15,18 +15,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long "
-    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
-    "alignas alignof asm bool catch class constexpr delete explicit export false friend mutable namespace new "
-    "nullptr operator private protected public template this throw true try typeid typename using virtual".split()
-)
-# A model's name is also that of its header, which must not hide one of these, and of a .c file.
-_HEADERS = frozenset(
-    "arm_acle arm_mve assert complex ctype errno fenv float inttypes iso646 limits locale main math setjmp signal "
-    "stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar "
-    "unistd wchar wctype".split()
-)
+_KEYWORDS = """
+    auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile
+    while alignas alignof asm bool catch class constexpr delete explicit export false friend mutable namespace
+    new nullptr operator private protected public template this throw true try typeid typename using virtual
+"""
+# A model's name is also that of its files: they must not hide one of these headers, nor be the user's main.c.
+_FILES = """
+    arm_acle arm_mve assert complex ctype errno fenv float inttypes iso646 limits locale main math setjmp
+    signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time
+    uchar unistd wchar wctype
+"""
 # Prefixes that the helpers and the simulation harness use.
 _PREFIXES = ("mf", "simulate")
 MAX_LENGTH = 40
@@ -35,7 +35,7 @@ MAX_LENGTH = 40
 def c_identifier(text: str) -> str:
     """A lower-case C identifier that resembles the text; never a keyword of C or C++, never ``a__b``."""
     name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "model"
-    if name[0].isdigit() or name in _KEYWORDS:
+    if name[0].isdigit() or name in _KEYWORDS.split():
         name = f"m_{name}"
     return name
 
@@ -43,7 +43,7 @@ def c_identifier(text: str) -> str:
 def model_identifier(text: str) -> str:
     """An identifier that can also be the stem of a header, and the prefix of everything a model defines."""
     name = c_identifier(text)
-    if name in _HEADERS or name.split("_")[0] in _PREFIXES:
+    if name in _FILES.split() or name.split("_")[0] in _PREFIXES:
         name = f"m_{name}"
     return name
 
@@ -73,8 +73,8 @@ _GENERIC = re.compile(
 def short_name(text: str, operator: str = "") -> str:
     """The telling part of a tensor name.
 
-    TensorFlow joins the names of everything that was fused into an operator by ``;``. The one with the bias is
-    named after the layer; without it, the first is the operator's own.
+    TensorFlow joins the names of everything that was fused into an operator by ``;``. The one with the bias
+    is named after the layer; without it, the first is the operator's own.
 
     Args:
         operator: the name where the tensor's says nothing; default: what it says.

@@ -248,7 +248,8 @@ class OperatorContext:
                 continue
             if (given.scales, given.zero_points) != (out.scales, out.zero_points):
                 raise Unsupported(
-                    f"input and output must be quantised alike; they are {describe(given)} and {describe(out)}",
+                    f"input and output must be quantised alike; "
+                    f"they are {describe(given)} and {describe(out)}",
                     "quantise the model with a converter that shares the scale across this operator",
                 )
 
@@ -296,6 +297,17 @@ class OperatorContext:
         if len(values) != len(self.raw.outputs):
             raise Unsupported(f"it must have {len(values)} outputs; it has {len(self.raw.outputs)}")
         self.scope.values.update(zip(self.raw.outputs, values, strict=True))
+
+    def update_in_place(self, index: int, value: Value) -> None:
+        """Input `index`, a variable tensor, holds `value` from here on, and at the start of the next call.
+
+        Raises:
+            Unsupported: the input is no variable tensor.
+        """
+        variable = self.scope.variables.in_place.get(self.raw.inputs[index])
+        if variable is None:
+            raise Unsupported(f"input {index} must be a variable tensor: it is updated in place")
+        variable.current = self.scope.values[self.raw.inputs[index]] = value
 
     def zero_point(self, value: Value) -> int:
         """What stands for real zero in a value: 0 unless it is quantised."""

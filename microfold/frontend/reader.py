@@ -1,14 +1,15 @@
 """Reads a `.tflite` file into plain data, trusting nothing in it.
 
-The `tflite` package gives raw flatbuffer access without bounds checks. Everything a later stage needs is copied
-here, with every length held against the size of the file; any inconsistency ends in one `ModelFormatError`.
+The `tflite` package gives raw flatbuffer access without bounds checks. Everything a later stage needs is
+copied here, with every length held against the size of the file; any inconsistency ends in one
+`ModelFormatError`.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -127,7 +128,7 @@ class RawSubgraph:
 
 
 @contextmanager
-def malformed_as_error(source: str) -> Iterator[None]:
+def malformed_as_error(source: str) -> Generator[None]:
     """Turn what flatbuffer access raises on broken bytes into one `ModelFormatError`."""
     try:
         yield
@@ -158,8 +159,8 @@ def read_model(data: bytes, source: str) -> tuple[RawSubgraph, ...]:
 class _Reader:
     """Copies tables out of the file.
 
-    A hostile file can be small and yet long to read: vectors may overlap. All that is read is therefore counted
-    against a budget of a few times the file's size.
+    A hostile file can be small and yet long to read: vectors may overlap. All that is read is therefore
+    counted against a budget of a few times the file's size.
     """
 
     def __init__(self, data: bytes, source: str):
@@ -197,9 +198,9 @@ class _Reader:
         return tuple(self.subgraph(i) for i in range(count))
 
     def operator_name(self, index: int) -> str:
-        code = self.model.OperatorCodes(index)
-        # Files by some quantisers fill only one of the two fields; the larger one is right in either case. The
-        # package's own BuiltinCode() does not return the second field if the first is missing.
+        code: Any = self.model.OperatorCodes(index)
+        # Files by some quantisers fill only one of the two fields; the larger one is right in either case.
+        # The package's own BuiltinCode() does not return the second field if the first is missing.
         value = max(code.DeprecatedBuiltinCode(), _int32_field(code, _BUILTIN_CODE_SLOT))
         if value == tflite.BuiltinOperator.CUSTOM:
             custom = code.CustomCode()
@@ -207,7 +208,7 @@ class _Reader:
         return _OPERATOR_NAMES.get(value, f"operator code {value}")
 
     def subgraph(self, index: int) -> RawSubgraph:
-        table = self.model.Subgraphs(index)
+        table: Any = self.model.Subgraphs(index)
         what = f"subgraph {index}"
         tensors = self.many(table.TensorsLength(), lambda i: self.tensor(table.Tensors(i), i), what)
         inputs = self.many(table.InputsLength(), lambda i: int(table.Inputs(i)), what)
@@ -282,7 +283,7 @@ class _Reader:
 
     def bytes_of(self, index: int, what: str) -> Array | None:
         """A buffer's bytes: in the flatbuffer, or behind it in large files; None if it is empty."""
-        table = self.model.Buffers(index)
+        table: Any = self.model.Buffers(index)
         if table.Offset() > 1:
             begin, length = int(table.Offset()), self.length(int(table.Size()), what, element_size=1)
             if begin + length > self.size:

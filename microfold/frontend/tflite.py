@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from microfold.errors import ModelFormatError, Problem, TypeRuleError, UnsupportedModelError
-from microfold.frontend import operators as _operators  # noqa: F401  (registers the importers)
-from microfold.frontend.context import IMPORTERS, OperatorContext, Scope, Unsupported
+from microfold.frontend.context import OperatorContext, Scope, Unsupported
 from microfold.frontend.hints import unsupported_operator
+from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
 from microfold.frontend.variables import Variables
 from microfold.ir.graph import Graph, Value

@@ -1,4 +1,4 @@
-"""Values that live from one call to the next: resource variables, and tensors that operators write in place."""
+"""Values that live from one call to the next: resource variables and tensors that operators update."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Site(Generic[C]):
         context: what the rewrite's `context` gave for this node.
         builder: the new graph so far.
         replaced: what stands for values of the old graph in the new one, where it is not themselves.
-        uses: how often each value of the old graph is read.
+        uses: how often each value, old or new, is read; never less than will be true in the end.
     """
 
     node: Node
@@ -124,8 +124,8 @@ class Site(Generic[C]):
 
     def is_only_reader(self, index: int) -> bool:
         """Nothing else, graph outputs and next states included, reads operand `index`."""
-        value = self.node.inputs[index]
-        return value is not None and self.uses[value] == 1
+        operand = self.inputs[index]
+        return isinstance(operand, Value) and self.uses[operand] == 1
 
     def emit(self, op: Op, *inputs: Operand | None, epilogue: Sequence[Step] = ()) -> tuple[Value, ...]:
         """Append a node whose outputs are named as the old node's."""
@@ -156,7 +156,7 @@ def forward_rewrite(
     context: Callable[[Node], C] | None = None,
     on_multi_ref: MultiRefHook[C] | None = None,
 ) -> Graph:
-    """Rewrite a graph, node by node, each after the nodes that it reads.
+    """Rewrite a graph, node by node, each after the nodes that it reads; dead nodes are dropped first.
 
     Args:
         rules: one function for all nodes, or one per operator type (a base class stands for its subclasses).
@@ -165,8 +165,10 @@ def forward_rewrite(
             result instead (for example a pending value, realised).
 
     Returns:
-        The new graph; `graph` itself if no rule answered.
+        The new graph; `graph` itself, dead nodes and all, if no rule answered.
     """
+    source = graph
+    graph = remove_dead_nodes(graph)
     uses = graph.use_counts()
     builder = GraphBuilder(graph)
     replaced: dict[Value, Operand] = {}
@@ -181,10 +183,13 @@ def forward_rewrite(
                 new = on_multi_ref(new, site)
             if new is not old:
                 replaced[old] = new
+                if isinstance(new, Value):
+                    # Its readers are now also those of the old value; this node, if it was one, is none.
+                    uses[new] += uses[old] - site.inputs.count(new)
     ends = {*graph.outputs, *(state.next for state in graph.state)} & replaced.keys()
     final = {old: builder.value(replaced[old]) for old in ends}
     if not replaced and builder.nodes == list(graph.nodes):
-        return graph
+        return source
     return remove_dead_nodes(graph.with_nodes(builder.nodes, constants=builder.constants, replaced=final))
 
 

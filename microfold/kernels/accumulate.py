@@ -80,3 +80,42 @@ def interleave_channels(matrix: Array, group: int) -> Array:
 def unroll_factor(depth: int) -> int:
     """How many products of a sum of `depth` one iteration of the inner loop takes without a remainder."""
     return next(factor for factor in (4, 2, 1) if depth % factor == 0)
+
+
+def unsupported_constants(site: Site, activations: DType, weights: DType) -> str | None:
+    """The conditions of other product-sum kernels: these element types, constant weights and bias, clips only."""
+    x, w = site.node.inputs[0], site.node.inputs[1]
+    assert x is not None and w is not None
+    if (x.type.dtype, w.type.dtype) != (activations, weights):
+        kinds = f"{x.type.dtype.value} and {w.type.dtype.value}"
+        return f"it needs {activations.value} activations and {weights.value} weights; they are {kinds}"
+    if site.array(1) is None or (site.present(2) and site.array(2) is None):
+        return "weights and bias must be constant"
+    return epilogue.unsupported_epilogue(site.node)
+
+
+def float_biases(site: Site, channels: int) -> Array:
+    """float32 [channels]: the constant bias, or zeros."""
+    bias = site.array(2)
+    return np.zeros(channels, np.float32) if bias is None else bias
+
+
+def wide_records(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> tuple[Array, str] | None:
+    """For int16 activations: channel records (bias, reduced multiplier, 0, shift), and the accumulator's C type.
+
+    The reference reduces the multiplier to 16 bits and rounds once, see
+    `numerics.multiply_int64_by_quantized_multiplier`. None if a bias or a shift does not fit.
+
+    Args:
+        matrix: the weights as [channels, K].
+    """
+    bias = site.array(2)
+    biases = np.zeros(matrix.shape[0], np.int64) if bias is None else bias.astype(np.int64)
+    mantissas, shifts = (m.astype(np.int64) for m in multipliers)
+    reduced = np.where(mantissas < 0x7FFF0000, (mantissas + (1 << 15)) >> 16, 0x7FFF)
+    if np.abs(biases).max() >= 1 << 31 or shifts.max() > 14 or shifts.min() < -47:
+        return None
+    low, high = requantize.accumulator_bounds(matrix, biases, *DType.INT16.range)
+    narrow = low.min() >= -(1 << 31) and high.max() < 1 << 31
+    records = np.stack([biases, reduced, np.zeros_like(biases), 15 - shifts], axis=1)
+    return records.astype(np.int32), "int32_t" if narrow else "int64_t"

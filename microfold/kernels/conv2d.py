@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from microfold.ir.types import Array, TensorType
+from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels import accumulate, epilogue, requantize
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.kernels.overlap import window_overlap
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
@@ -32,12 +33,15 @@ def filter_matrix(site: Site) -> Array:
     return filters.reshape(filters.shape[0], -1)
 
 
+def unsupported_grouping(site: Site) -> str | None:
+    """The reason if each filter reads only some of the input channels."""
+    x, weights, _, _ = conv_types(site)
+    return "it does not compute grouped convolutions" if weights.shape[3] != x.shape[3] else None
+
+
 def unsupported_integer_conv(site: Site) -> str | None:
     """The conditions that all int8 convolution kernels share."""
-    x, weights, _, _ = conv_types(site)
-    if weights.shape[3] != x.shape[3]:
-        return "it does not compute grouped convolutions"
-    reason = accumulate.unsupported_int8_constants(site)
+    reason = unsupported_grouping(site) or accumulate.unsupported_int8_constants(site)
     return reason or accumulate.unsupported_bounds(site, filter_matrix(site))
 
 
@@ -75,17 +79,11 @@ def channel_records(site: Site, matrix: Array) -> tuple[requantize.Requantizatio
     return accumulate.output_records(site, matrix, multipliers)
 
 
-@register
-class Conv2DPortable(Kernel):
+class _PatchConv(Kernel):
     """Gathers the patches of two pixels, then computes blocks of 2 pixels by 2 channels."""
 
-    name = "s8_conv2d__c_2x2"
-    op = Conv2D
     PIXELS = 2
     CHANNELS = 2
-
-    def supports(self, site: Site) -> str | None:
-        return unsupported_integer_conv(site)
 
     def cost(self, site: Site) -> float:
         _, weights, out, _ = conv_types(site)
@@ -99,25 +97,25 @@ class Conv2DPortable(Kernel):
             x, out, window, self.PIXELS, reads_first=not is_pointwise(window), across_rows=True
         )
 
-    def lower(self, site: Site) -> Call:
+    def call(
+        self, site: Site, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+    ) -> Call:
+        """The call with everything but the records of the channels."""
         x, _, out, window = conv_types(site)
-        assert x.quant is not None
         matrix = filter_matrix(site)
-        plan, _ = channel_records(site, matrix)
         clamped, limits = epilogue.clamping(site.node)
         depth = matrix.shape[1]
         pointwise = is_pointwise(window)
         spec = (
-            ("requantize", plan.form.value),
+            *choice,
             ("clamped", clamped),
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
             ("unroll", accumulate.unroll_factor(depth)),
         )
-        weights = accumulate.interleave_channels(matrix, self.CHANNELS)
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", weights),
-            "channels": Constant("channels", accumulate.pad_channels(plan.records, 2), record="mf_channel"),
+            "weights": Constant("weights", accumulate.interleave_channels(matrix, self.CHANNELS)),
+            "channels": channels,
             "patch": depth,
             "output_channels": out.shape[3],
         }
@@ -125,6 +123,69 @@ class Conv2DPortable(Kernel):
             parameters |= {"pixels": out.size // out.shape[3]}
             scratch = 0
         else:
-            parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point}
-            scratch = self.PIXELS * depth
-        return Call(Function("conv2d/c.c.j2", self.name, spec), parameters | limits, scratch)
+            parameters |= shape_parameters(site)
+            scratch = self.PIXELS * depth * x.dtype.itemsize
+        return Call(Function(template, self.name, spec), parameters | limits, scratch)
+
+
+@register
+class Conv2DInt8(_PatchConv):
+    name = "s8_conv2d__c_2x2"
+    op = Conv2D
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_integer_conv(site)
+
+    def lower(self, site: Site) -> Call:
+        x, _, _, window = conv_types(site)
+        assert x.quant is not None
+        plan, _ = channel_records(site, filter_matrix(site))
+        records = Constant("channels", accumulate.pad_channels(plan.records, 2), record="mf_channel")
+        call = self.call(site, "conv2d/c.c.j2", records, (("requantize", plan.form.value),))
+        if is_pointwise(window):
+            return call
+        return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})
+
+
+@register
+class Conv2DFloat(_PatchConv):
+    """The reference's order of accumulation: all products, then the bias."""
+
+    name = "f32_conv2d__c_2x2"
+    op = Conv2D
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_grouping(site) or accumulate.unsupported_constants(
+            site, DType.FLOAT32, DType.FLOAT32
+        )
+
+    def lower(self, site: Site) -> Call:
+        biases = accumulate.float_biases(site, conv_types(site)[2].shape[3])
+        records = Constant("biases", accumulate.pad_channels(biases, 2))
+        return self.call(site, "conv2d/f32.c.j2", records, ())
+
+
+@register
+class Conv2DInt16(_PatchConv):
+    """int16 activations, int8 weights."""
+
+    name = "s16_conv2d__c_2x2"
+    op = Conv2D
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_grouping(site) or accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+        if reason is None and self._records(site) is None:
+            return "a bias or a multiplier is too large"
+        return reason
+
+    def _records(self, site: Site) -> tuple[Array, str] | None:
+        x, weights, out, _ = conv_types(site)
+        assert x.quant is not None and weights.quant is not None and out.quant is not None
+        multipliers = output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
+        return accumulate.wide_records(site, filter_matrix(site), multipliers)
+
+    def lower(self, site: Site) -> Call:
+        planned = self._records(site)
+        assert planned is not None
+        records = Constant("channels", accumulate.pad_channels(planned[0], 2), record="mf_channel")
+        return self.call(site, "conv2d/s16.c.j2", records, (("accumulator", planned[1]),))

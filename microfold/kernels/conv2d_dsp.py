@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from microfold.kernels import packing
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels import accumulate, epilogue, packing
 from microfold.kernels.conv2d import (
-    channel_records,
     conv_types,
     filter_matrix,
     is_pointwise,
@@ -13,6 +15,8 @@ from microfold.kernels.conv2d import (
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
+from microfold.kernels.smlad_requantize import SmladRequantization, plan_smlad_requantization
+from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
 SCRATCH_LIMIT = 8192
@@ -35,8 +39,8 @@ class Conv2DDsp(Kernel):
 
     def cost(self, site: Site) -> float:
         _, _, out, _ = conv_types(site)
-        segments, segment = _segments(site)
-        pairs = segments * packing.pair_order(segment).shape[0]
+        segments, _ = _segments(site)
+        pairs, _ = _loop(site)
         channels = out.shape[3] + out.shape[3] % 2
         per_pair = 1.7 if _group(site) == self.PIXELS else 2.5
         pixel = channels * (per_pair * pairs + 11) + 4 * pairs + 20 * segments + 20
@@ -49,25 +53,37 @@ class Conv2DDsp(Kernel):
     def lower(self, site: Site) -> Call:
         x, _, out, window = conv_types(site)
         assert x.quant is not None
-        matrix = filter_matrix(site)
-        plan, bounds = channel_records(site, matrix)
+        plan = _requantization(site)
+        packed = packing.choose_packing(site.options, plan.matrix, plan.bounds)
         _, segment = _segments(site)
-        packed, weights, records = packing.smlad_constants(site, matrix, segment, plan)
+        pairs, unroll = _loop(site)
+        lanes = packing.pair_lanes(plan.matrix, segment)
+        lanes = np.pad(lanes, ((0, 0), (0, pairs - lanes.shape[1]), (0, 0)))
+        weights, records = packing.smlad_constants(packed, lanes, plan.records, plan.left)
+        if plan.shift:
+            # Instead of the last shift comes the first: sums of second dual lanes are 8 bits up already.
+            records[: plan.left.size, 3] = plan.left
+            if packed == "dual":
+                records[1::2, 3] = 8 - records[1::2, 3]
+        low, high = epilogue.integer_bounds(site.node)
         group = _group(site)
         spec = (
             ("requantize", plan.form.value),
+            ("shift", plan.shift),
             ("packing", packed),
             ("pointwise", is_pointwise(window)),
             ("group", group),
-            ("full_range", bounds["output_minimum"] == -128 and bounds["output_maximum"] == 127),
+            ("unroll", unroll),
+            ("full_range", (low, high) == (-128, 127)),
         )
-        pairs = weights.shape[1]
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": Constant("channels", records, record="mf_channel"),
             "pairs": pairs,
             "segment": segment,
             "output_channels": out.shape[3],
+            "output_minimum": low,
+            "output_maximum": high,
         }
         scratch = 4 * group * pairs
         if is_pointwise(window):
@@ -75,7 +91,21 @@ class Conv2DDsp(Kernel):
         else:
             parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point, "border": scratch}
             scratch += segment
-        return Call(Function("conv2d/dsp.c.j2", self.name, spec), parameters | bounds, scratch)
+        return Call(Function("conv2d/dsp.c.j2", self.name, spec), parameters, scratch)
+
+
+def _requantization(site: Site) -> SmladRequantization:
+    x, weights, out, _ = conv_types(site)
+    assert x.quant is not None and weights.quant is not None and out.quant is not None
+    matrix = filter_matrix(site)
+    return plan_smlad_requantization(
+        matrix,
+        *accumulate.bias_and_bounds(site, matrix),
+        output_multipliers(x.quant, weights.quant, out.quant, weights.shape[0]),
+        out.quant.zero_point,
+        epilogue.integer_bounds(site.node),
+        common=True,
+    )
 
 
 def _segments(site: Site) -> tuple[int, int]:
@@ -84,10 +114,20 @@ def _segments(site: Site) -> tuple[int, int]:
     return window.size[0], window.size[1] * x.shape[3]
 
 
+def _loop(site: Site) -> tuple[int, int]:
+    """Pairs of inputs of a patch, and how many of them an iteration of the inner loop takes.
+
+    Pairs of zeros fill the last iteration as long as they are few.
+    """
+    segments, segment = _segments(site)
+    pairs = segments * packing.pair_order(segment).shape[0]
+    unroll = next(u for u in (4, 2, 1) if -pairs % u * 8 <= pairs)
+    return pairs + -pairs % unroll, unroll
+
+
 def _group(site: Site) -> int:
     """Pixels computed together: one where four do not exist, or where their patches would be too large."""
     x, _, out, _ = conv_types(site)
-    segments, segment = _segments(site)
-    scratch = 4 * Conv2DDsp.PIXELS * segments * packing.pair_order(segment).shape[0]
+    scratch = 4 * Conv2DDsp.PIXELS * _loop(site)[0]
     many = out.size // out.shape[3] >= Conv2DDsp.PIXELS
     return Conv2DDsp.PIXELS if many and scratch <= max(SCRATCH_LIMIT, x.nbytes + out.nbytes) else 1

@@ -11,7 +11,7 @@ from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
 # Patches of up to this many vectors are kept in registers while the weights stream by.
-_RESIDENT_VECTORS = 3
+_RESIDENT_VECTORS = 2
 
 
 def _requantization(site: Site, matrix: Array) -> tuple[mve.Form, Array]:
@@ -74,8 +74,7 @@ class Conv2DMve(Kernel):
         padded = vectors * mve.LANES
         pixels = out.size // out.shape[3]
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", mve.block_weights(matrix)),
-            "channels": Constant("channels", mve.block_records(records)),
+            "blocks": Constant("weights", mve.pack_blocks(matrix, records)),
             "vectors": vectors,
             "output_channels": out.shape[3],
             **fields,

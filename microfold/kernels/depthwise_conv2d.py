@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from microfold.ir.types import Array, TensorType
+from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels import accumulate, epilogue, requantize
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -113,54 +113,47 @@ def _plan_plane(site: Site) -> _Plane:
     return _Plane(x, out, window, block, (rows, width), copied)
 
 
-@register
-class DepthwiseConv2DPortable(Kernel):
+class _PlaneDepthwise(Kernel):
     """Copies one channel at a time to a padded plane, then computes up to 4 outputs of a row together."""
-
-    name = "s8_depthwise_conv2d__c_plane"
-    op = DepthwiseConv2D
-
-    def supports(self, site: Site) -> str | None:
-        return unsupported_integer_depthwise(site)
 
     def cost(self, site: Site) -> float:
         x, weights, out, _ = depthwise_types(site)
-        return 5 * x.size + out.size * (2.2 * weights.shape[1] * weights.shape[2] + 16)
+        return 7 * x.size + out.size * (2.3 * weights.shape[1] * weights.shape[2] + 20)
 
     def in_place(self, site: Site, index: int) -> bool:
         x, _, out, _ = depthwise_types(site)
         return plane_in_place(x, out)
 
-    def lower(self, site: Site) -> Call:
+    def call(
+        self, site: Site, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+    ) -> Call:
+        """The call with everything but the records of the channels."""
         plane = _plan_plane(site)
         x, out, window = plane.x, plane.out, plane.window
-        assert x.quant is not None
-        plan, _ = channel_records(site)
         clamped, limits = epilogue.clamping(site.node)
-        # A narrow kernel without dilation is unrolled along its width.
-        unrolled = window.size[1] <= 5
         spec = (
-            ("requantize", plan.form.value),
+            *choice,
             ("clamped", clamped),
             ("block", plane.block),
-            ("kernel_width", window.size[1] if unrolled else 0),
+            # A narrow kernel is unrolled along its width.
+            ("kernel_width", window.size[1] if window.size[1] <= 5 else 0),
             ("stride_width", window.strides[1]),
             ("dilation_width", window.dilations[1]),
         )
+        size = plane.size[0] * plane.size[1]
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", depthwise_matrix(site)),
-            "channels": Constant("channels", plan.records, record="mf_channel"),
+            "channels": channels,
             "batch": x.shape[0],
             "input_pixels": x.shape[1] * x.shape[2],
             "input_width": x.shape[2],
             "input_channels": x.shape[3],
-            "input_zero_point": x.quant.zero_point,
             "output_height": out.shape[1],
             "output_width": out.shape[2],
             "channel_multiplier": channel_multiplier(site),
             "kernel_height": window.size[0],
             "kernel_width": window.size[1],
-            "plane_size": plane.size[0] * plane.size[1],
+            "plane_size": size,
             "plane_width": plane.size[1],
             "plane_start": window.padding[0][0] * plane.size[1] + window.padding[1][0],
             "copied_rows": plane.copied[0],
@@ -168,5 +161,62 @@ class DepthwiseConv2DPortable(Kernel):
             "row_step": window.strides[0] * plane.size[1],
             "tap_step": window.dilations[0] * plane.size[1],
         }
-        scratch = plane.size[0] * plane.size[1]
-        return Call(Function("depthwise_conv2d/c.c.j2", self.name, spec), parameters | limits, scratch)
+        return Call(Function(template, self.name, spec), parameters | limits, size * x.dtype.itemsize)
+
+
+@register
+class DepthwiseConv2DInt8(_PlaneDepthwise):
+    name = "s8_depthwise_conv2d__c_plane"
+    op = DepthwiseConv2D
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_integer_depthwise(site)
+
+    def lower(self, site: Site) -> Call:
+        x, _, _, _ = depthwise_types(site)
+        assert x.quant is not None
+        plan, _ = channel_records(site)
+        records = Constant("channels", plan.records, record="mf_channel")
+        call = self.call(site, "depthwise_conv2d/c.c.j2", records, (("requantize", plan.form.value),))
+        return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})
+
+
+@register
+class DepthwiseConv2DFloat(_PlaneDepthwise):
+    """The reference's order of accumulation: all products, then the bias."""
+
+    name = "f32_depthwise_conv2d__c_plane"
+    op = DepthwiseConv2D
+
+    def supports(self, site: Site) -> str | None:
+        return accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+
+    def lower(self, site: Site) -> Call:
+        biases = Constant("biases", accumulate.float_biases(site, depthwise_types(site)[2].shape[3]))
+        return self.call(site, "depthwise_conv2d/f32.c.j2", biases, ())
+
+
+@register
+class DepthwiseConv2DInt16(_PlaneDepthwise):
+    """int16 activations, int8 weights."""
+
+    name = "s16_depthwise_conv2d__c_plane"
+    op = DepthwiseConv2D
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+        if reason is None and self._records(site) is None:
+            return "a bias or a multiplier is too large"
+        return reason
+
+    def _records(self, site: Site) -> tuple[Array, str] | None:
+        x, weights, out, _ = depthwise_types(site)
+        assert x.quant is not None and weights.quant is not None and out.quant is not None
+        multipliers = output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
+        return accumulate.wide_records(site, depthwise_matrix(site), multipliers)
+
+    def lower(self, site: Site) -> Call:
+        planned = self._records(site)
+        assert planned is not None
+        records = Constant("channels", planned[0], record="mf_channel")
+        return self.call(site, "depthwise_conv2d/s16.c.j2", records, (("accumulator", planned[1]),))

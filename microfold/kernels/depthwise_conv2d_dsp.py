@@ -276,7 +276,9 @@ class DepthwiseConv2DDsp(Kernel):
             "outer_stride": outer.stride,
             "outer_span": outer.span,
             "inner_span": inner.span,
+            "plane_words": tiling.scratch // 4,
             "pitch": tiling.pitch,
+            "row_step": tiling.pitch * outer.stride,
             "tap_step": tiling.pitch * outer.dilation,
             "padding": int(np.frombuffer(np.full(4, x.quant.zero_point, np.int8), np.int32)[0]),
         }

@@ -158,7 +158,7 @@ class ClipPortable(_Unary):
         else:
             low, high = site.node.op.bounds(x.element)
         parameters: dict[str, Parameter] = {"length": x.size, "output_minimum": low, "output_maximum": high}
-        return Call(Function("clip/c.c.j2", "clip", (("type", C_TYPES[x.dtype]),)), parameters)
+        return Call(Function("clip/c.c.j2", self.name, (("type", C_TYPES[x.dtype]),)), parameters)
 
 
 @register
@@ -179,7 +179,7 @@ class QuantizePortable(_Unary):
             "minimum": float(low - zero_point),
             "maximum": float(high - zero_point),
         }
-        return Call(Function("quantize/c.c.j2", "quantize", (("type", C_TYPES[out.dtype]),)), parameters)
+        return Call(Function("quantize/c.c.j2", self.name, (("type", C_TYPES[out.dtype]),)), parameters)
 
 
 @register
@@ -205,7 +205,7 @@ class DequantizePortable(_Unary):
             "scale": float(x.quant.scale),
         }
         spec = (("type", C_TYPES[x.dtype]), ("clamped", clamped))
-        return Call(Function("dequantize/c.c.j2", "dequantize", spec), parameters | limits)
+        return Call(Function("dequantize/c.c.j2", self.name, spec), parameters | limits)
 
 
 @register
@@ -228,4 +228,4 @@ class CastPortable(_Unary):
             ("lowest", low),
             ("highest", high),
         )
-        return Call(Function("cast/c.c.j2", "cast", spec), {"length": x.size})
+        return Call(Function("cast/c.c.j2", self.name, spec), {"length": x.size})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from microfold.ir.types import Array, TensorType
+from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels import accumulate, epilogue, requantize
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.ops.fully_connected import FullyConnected
 
 
@@ -50,44 +51,105 @@ def unit_records(site: Site) -> tuple[requantize.Requantization, Mapping[str, Pa
     return accumulate.output_records(site, centred_weights(site), multipliers)
 
 
-@register
-class FullyConnectedPortable(Kernel):
+class _UnitGroups(Kernel):
     """Up to 4 units at a time."""
 
-    name = "s8_fully_connected__c_4"
-    op = FullyConnected
     UNITS = 4
-
-    def supports(self, site: Site) -> str | None:
-        return unsupported_integer_fully_connected(site)
 
     def cost(self, site: Site) -> float:
         x, _, out = fully_connected_types(site)
         return out.size * (2.5 * x.shape[1] + 20)
 
-    def lower(self, site: Site) -> Call:
+    def group(self, site: Site) -> int:
+        """Units computed together."""
+        return min(fully_connected_types(site)[2].shape[1], self.UNITS)
+
+    def call(
+        self, site: Site, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+    ) -> Call:
+        """The call with everything but the records of the units."""
         x, _, out = fully_connected_types(site)
-        depth, units = x.shape[1], out.shape[1]
-        group = min(units, self.UNITS)
         weights = site.array(1)
         assert weights is not None
-        zero_point = weights_zero_point(site)
-        plan, _ = unit_records(site)
         clamped, limits = epilogue.clamping(site.node)
         spec = (
-            ("requantize", plan.form.value),
+            *choice,
             ("clamped", clamped),
-            ("units", group),
-            ("unroll", accumulate.unroll_factor(depth)),
-            ("weights_zero_point", zero_point != 0),
+            ("units", self.group(site)),
+            ("unroll", accumulate.unroll_factor(x.shape[1])),
         )
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", accumulate.interleave_channels(weights, group)),
-            "channels": Constant("channels", accumulate.pad_channels(plan.records, group), record="mf_channel"),
+            "weights": Constant("weights", accumulate.interleave_channels(weights, self.group(site))),
+            "channels": channels,
             "batch": x.shape[0],
-            "inputs": depth,
-            "outputs": units,
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
         }
-        if zero_point:
-            parameters["weights_zero_point"] = zero_point
-        return Call(Function("fully_connected/c.c.j2", self.name, spec), parameters | limits)
+        return Call(Function(template, self.name, spec), parameters | limits)
+
+
+@register
+class FullyConnectedInt8(_UnitGroups):
+    """Weights may have a zero point."""
+
+    name = "s8_fully_connected__c_4"
+    op = FullyConnected
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_integer_fully_connected(site)
+
+    def lower(self, site: Site) -> Call:
+        zero_point = weights_zero_point(site)
+        plan, _ = unit_records(site)
+        padded = accumulate.pad_channels(plan.records, self.group(site))
+        choice = (("requantize", plan.form.value), ("weights_zero_point", zero_point != 0))
+        records = Constant("channels", padded, record="mf_channel")
+        call = self.call(site, "fully_connected/c.c.j2", records, choice)
+        if not zero_point:
+            return call
+        return replace(call, parameters=dict(call.parameters) | {"weights_zero_point": zero_point})
+
+
+@register
+class FullyConnectedFloat(_UnitGroups):
+    """The reference's order of accumulation: all products, then the bias."""
+
+    name = "f32_fully_connected__c_4"
+    op = FullyConnected
+
+    def supports(self, site: Site) -> str | None:
+        return accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+
+    def lower(self, site: Site) -> Call:
+        biases = accumulate.float_biases(site, fully_connected_types(site)[2].shape[1])
+        records = Constant("biases", accumulate.pad_channels(biases, self.group(site)))
+        return self.call(site, "fully_connected/f32.c.j2", records, ())
+
+
+@register
+class FullyConnectedInt16(_UnitGroups):
+    """int16 activations, int8 weights."""
+
+    name = "s16_fully_connected__c_4"
+    op = FullyConnected
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+        if reason is None and weights_zero_point(site):
+            return "weights must have zero point 0"
+        if reason is None and self._records(site) is None:
+            return "a bias or a multiplier is too large"
+        return reason
+
+    def _records(self, site: Site) -> tuple[Array, str] | None:
+        x, weights, _ = fully_connected_types(site)
+        assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
+        multipliers = site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+        return accumulate.wide_records(site, centred_weights(site), multipliers)
+
+    def lower(self, site: Site) -> Call:
+        planned = self._records(site)
+        assert planned is not None
+        padded = accumulate.pad_channels(planned[0], self.group(site))
+        records = Constant("channels", padded, record="mf_channel")
+        return self.call(site, "fully_connected/s16.c.j2", records, (("accumulator", planned[1]),))

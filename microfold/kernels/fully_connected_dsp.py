@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels import packing
+from microfold.kernels import accumulate, epilogue, packing
 from microfold.kernels.fully_connected import (
     centred_weights,
     fully_connected_types,
-    unit_records,
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.smlad_requantize import plan_smlad_requantization
 from microfold.ops.fully_connected import FullyConnected
 
 
@@ -40,25 +40,39 @@ class FullyConnectedDsp(Kernel):
         return x.shape[0] * (whole * (37 * quads + 90) + pairs * (13 * quads + 40) + 40)
 
     def lower(self, site: Site) -> Call:
-        x, _, out = fully_connected_types(site)
+        x, weights, out = fully_connected_types(site)
         depth, units = x.shape[1], out.shape[1]
-        plan, bounds = unit_records(site)
-        matrix = np.pad(centred_weights(site), ((0, 0), (0, -depth % 4)))
-        packed, weights, records = packing.smlad_constants(site, matrix, matrix.shape[1], plan)
+        assert isinstance(site.node.op, FullyConnected)
+        assert x.quant is not None and weights.quant is not None and out.quant is not None
+        matrix = centred_weights(site)
+        plan = plan_smlad_requantization(
+            matrix,
+            *accumulate.bias_and_bounds(site, matrix),
+            site.node.op.multipliers(x.quant, weights.quant, units),
+            out.quant.zero_point,
+            limits := epilogue.integer_bounds(site.node),
+            common=False,
+        )
+        matrix = np.pad(plan.matrix, ((0, 0), (0, -depth % 4)))
+        packed = packing.choose_packing(site.options, plan.matrix, plan.bounds)
+        lanes = packing.pair_lanes(matrix, matrix.shape[1])
+        words, records = packing.smlad_constants(packed, lanes, plan.records, plan.left)
         spec = (
             ("requantize", plan.form.value),
             ("packing", packed),
             ("rest", depth % 4 != 0),
-            ("full_range", bounds["output_minimum"] == -128 and bounds["output_maximum"] == 127),
+            ("full_range", limits == (-128, 127)),
         )
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", block_units(weights, units // self.UNITS)),
+            "weights": Constant("weights", block_units(words, units // self.UNITS)),
             "channels": Constant("channels", records, record="mf_channel"),
             "batch": x.shape[0],
             "inputs": depth,
             "outputs": units,
+            "output_minimum": limits[0],
+            "output_maximum": limits[1],
         }
-        return Call(Function("fully_connected/dsp.c.j2", self.name, spec), parameters | bounds)
+        return Call(Function("fully_connected/dsp.c.j2", self.name, spec), parameters)
 
 
 def block_units(words: Array, blocks: int) -> Array:
@@ -71,6 +85,6 @@ def block_units(words: Array, blocks: int) -> Array:
         int32: of each block, of each two pairs of inputs, the words of its unit pairs.
     """
     unit_pairs, pairs = words.shape[:2]
-    quads = words.reshape(unit_pairs, pairs // 2, -1)
-    front = quads[: 4 * blocks].reshape(blocks, 4, pairs // 2, -1).swapaxes(1, 2)
+    quads = words.reshape(unit_pairs, pairs // 2, words[0, :2].size)
+    front = quads[: 4 * blocks].reshape(blocks, 4, *quads.shape[1:]).swapaxes(1, 2)
     return np.concatenate([front.reshape(-1), quads[4 * blocks :].reshape(-1)])

@@ -74,6 +74,19 @@ def block_weights(matrix: Array) -> Array:
     return np.ascontiguousarray(blocks.swapaxes(1, 2))
 
 
+def pack_blocks(matrix: Array, records: Array) -> Array:
+    """Weights [channels, K] and their records in the order that kernels read them.
+
+    Returns:
+        int32 [blocks, words]: for each block of 4 channels the biases, the weights ([vectors, 4, 16] bytes, little
+        endian), then the other rows of the records.
+    """
+    weights = block_weights(matrix)
+    words = weights.reshape(weights.shape[0], -1).view("<i4")
+    rows = block_records(records)
+    return np.concatenate([rows[:, 0], words, rows[:, 1:].reshape(rows.shape[0], -1)], axis=1)
+
+
 def output_parameters(site: Site) -> tuple[bool, Mapping[str, Parameter]]:
     """Whether outputs have bounds of their own besides int8's, and the layer fields that finish an output."""
     out = site.node.outputs[0].type

@@ -14,8 +14,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels import accumulate
-from microfold.kernels.kernel import Site
-from microfold.kernels.requantize import Form, Requantization
+from microfold.options import Options
 
 DUAL_LANE_LIMIT = 1 << 23
 
@@ -84,17 +83,17 @@ def unpack_dual_lane(words: Array) -> Array:
     return both.reshape(-1, *lanes.shape[1:]).astype(np.int8)
 
 
-def pack_int16(lanes: Array, factor: int) -> Array:
-    """[channels, pairs, 2] to int32 [channels / 2, pairs, 2 channels], each a pair of ``factor * weight``."""
-    wide = factor * _even_channels(lanes).astype(np.int64)
+def pack_int16(lanes: Array) -> Array:
+    """[channels, pairs, 2] integers to int32 [channels / 2, pairs, 2 channels]; a missing last channel is zero."""
+    wide = _even_channels(lanes)
     channels, pairs, _ = wide.shape
     return np.ascontiguousarray(_words(wide).reshape(channels // 2, 2, pairs).swapaxes(1, 2))
 
 
-def unpack_int16(words: Array, factor: int) -> Array:
-    """Inverse of `pack_int16`: [channels, pairs, 2], channels even."""
+def unpack_int16(words: Array) -> Array:
+    """Inverse of `pack_int16`: int16 [channels, pairs, 2], channels even."""
     lanes = np.ascontiguousarray(words.swapaxes(1, 2))[..., None].view(np.int16)
-    return lanes.reshape(-1, *lanes.shape[2:]).astype(np.int64) // factor
+    return lanes.reshape(-1, *lanes.shape[2:])
 
 
 def dual_lane_biases(bias: Array) -> Array:
@@ -108,28 +107,31 @@ def dual_lane_biases(bias: Array) -> Array:
     return combined.astype(np.int32)
 
 
-def smlad_constants(
-    site: Site, matrix: Array, segment: int, plan: Requantization
-) -> tuple[str, Array, Array]:
-    """Packing, weights and channel records for kernels that compute pairs of channels with SMLAD.
+def choose_packing(options: Options, matrix: Array, bounds: tuple[Array, Array]) -> str:
+    """``dual``, or ``int16`` where dual lanes do not fit or flash matters less than speed; see `fits_dual_lane`."""
+    return "dual" if options.optimize != "speed" and fits_dual_lane(matrix, bounds) else "int16"
+
+
+def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> tuple[Array, Array]:
+    """Weights and channel records for kernels that compute two channels at a time.
 
     Args:
-        matrix: int8 weights [channels, K].
-        segment: contiguous inputs, see `pair_lanes`.
+        packing: see `choose_packing`.
+        lanes: weights [channels, pairs, 2].
+        records: int32 [channels, 4], beginning with the bias.
+        left: int64 [channels]: how far the requantisation wants sums shifted to the left. Int16 weights and
+            their biases are shifted; dual lanes have no room for it.
 
     Returns:
-        ``dual`` or ``int16``, the weights as int32 [channel pairs, pairs] or [channel pairs, pairs, 2], records.
+        Weights, int32 [channels / 2, pairs] (dual) or [channels / 2, pairs, 2], and records, channels even.
     """
-    lanes = pair_lanes(matrix, segment)
-    records = accumulate.pad_channels(plan.records, 2)
-    _, bounds = accumulate.bias_and_bounds(site, matrix)
-    if site.options.optimize != "speed" and fits_dual_lane(matrix, bounds):
+    if packing == "dual":
+        records = accumulate.pad_channels(records, 2)
         records[:, 0] = dual_lane_biases(records[:, 0])
-        return "dual", pack_dual_lane(lanes), records
-    # The short forms need four times the sum: it comes with the weights.
-    factor = 1 if plan.form is Form.GENERAL else 4
-    records[:, 0] *= factor
-    return "int16", pack_int16(lanes, factor), records
+        return pack_dual_lane(lanes), records
+    shifted = records.copy()
+    shifted[:, 0] = (records[:, 0].astype(np.int64) << left).astype(np.int32)
+    return pack_int16(lanes.astype(np.int64) << left[:, None, None]), accumulate.pad_channels(shifted, 2)
 
 
 def _even_channels(lanes: Array) -> Array:

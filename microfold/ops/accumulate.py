@@ -8,6 +8,8 @@ from microfold import numerics
 from microfold.ir.op import require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 
+MAX_INT16_SHIFT = 7  # the reference's 64-bit multiplication takes no larger one
+
 # Activation and filter types that have a meaning, and the type of the bias that goes with them.
 BIAS_DTYPES: dict[tuple[DType, DType], tuple[DType, ...]] = {
     (DType.FLOAT32, DType.FLOAT32): (DType.FLOAT32,),
@@ -43,6 +45,12 @@ def check_accumulation(
     require(weights.quant is not None, f"{op}: the weights must be quantised")
     assert x.quant is not None
     require(x.dtype is not DType.INT16 or x.quant.zero_point == 0, f"{op}: int16 zero points must be 0")
+    if x.dtype is DType.INT16 and weights.quant is not None and out.quant is not None:
+        largest = numerics.quantize_multiplier(x.quant.scale * max(weights.quant.scales) / out.quant.scale)
+        require(
+            largest.shift <= MAX_INT16_SHIFT,
+            f"{op}: the product of input and weight scale must be below {1 << MAX_INT16_SHIFT} output scales",
+        )
 
 
 def output_multipliers(x: Quant, weights: Quant, out: Quant, channels: int) -> tuple[Array, Array]:

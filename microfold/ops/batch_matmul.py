@@ -39,7 +39,8 @@ class BatchMatmul(Op):
         )
         require(
             first.dtype is second.dtype is self.out.dtype and first.dtype in (*QUANTIZED, DType.FLOAT32),
-            f"batch_matmul: {first.dtype.value} times {second.dtype.value} to {self.out.dtype.value} is not supported",
+            f"batch_matmul: {first.dtype.value} times {second.dtype.value} to {self.out.dtype.value} is not "
+            f"supported",
         )
         if first.dtype in QUANTIZED:
             require_per_tensor("batch_matmul", first=first, second=second, output=self.out)
@@ -72,7 +73,8 @@ class BatchMatmul(Op):
         b = b.swapaxes(-1, -2) if self.transpose_second else b
         if floating:
             return np.matmul(a, b).astype(np.float32)
-        assert first.type.quant is not None and second.type.quant is not None
+        assert first.type.quant is not None
+        assert second.type.quant is not None
         mantissa, shift = self.multiplier(first.type.quant, second.type.quant)
         acc = accumulate.exact_int(np.matmul(a, b))
         return accumulate.requantize(acc, np.array(mantissa), np.array(shift), self.out)

@@ -45,6 +45,7 @@ def check_alike(op: str, first: TensorType, second: TensorType) -> TensorType:
     shape = broadcast_shape(op, first, second)
     require(
         first.element == second.element,
-        f"{op}: operands must have one element type and quantisation; they have {first.element} and {second.element}",
+        f"{op}: operands must have one element type and quantisation; they have {first.element} "
+        f"and {second.element}",
     )
     return first.with_shape(shape)

@@ -28,7 +28,8 @@ class Concatenate(Op):
         for value in values[1:]:
             require(
                 value.element == first.element,
-                f"concatenate: all operands must have one element type; they have {first.element} and {value.element}",
+                f"concatenate: all operands must have one element type; they have {first.element} "
+                f"and {value.element}",
             )
             require(
                 value.rank == first.rank and self._others(value) == self._others(first),

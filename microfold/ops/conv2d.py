@@ -72,7 +72,9 @@ class Conv2D(Op):
         if floating:
             return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
         acc = accumulate.exact_int(acc) + (bias.data if bias is not None else 0)
-        assert x.type.quant is not None and weights.type.quant is not None and self.out.quant is not None
+        assert x.type.quant is not None
+        assert weights.type.quant is not None
+        assert self.out.quant is not None
         multipliers = accumulate.output_multipliers(x.type.quant, weights.type.quant, self.out.quant, filters)
         return accumulate.requantize(acc, *multipliers, self.out)
 

@@ -43,7 +43,7 @@ class DepthwiseConv2D(Op):
         filters = weights.shape[3]
         require(
             channels > 0 and filters % channels == 0,
-            f"depthwise_conv2d: output channels must be a multiple of the {channels} inputs; they are {filters}",
+            f"depthwise_conv2d: filters must be a multiple of the {channels} channels; they are {filters}",
         )
         accumulate.check_accumulation("depthwise_conv2d", x, weights, bias, filters, self.out)
         if weights.quant is not None:
@@ -64,7 +64,9 @@ class DepthwiseConv2D(Op):
         if floating:
             return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
         acc = accumulate.exact_int(acc) + (bias.data if bias is not None else 0)
-        assert x.type.quant is not None and weights.type.quant is not None and self.out.quant is not None
+        assert x.type.quant is not None
+        assert weights.type.quant is not None
+        assert self.out.quant is not None
         multipliers = accumulate.output_multipliers(x.type.quant, weights.type.quant, self.out.quant, filters)
         return accumulate.requantize(acc, *multipliers, self.out)
 

@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from microfold import numerics
-from microfold.ir.op import Op, Pattern, register
+from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise import check_unary
 
@@ -45,7 +45,14 @@ class HardSwish(Op):
     out: ElementType
 
     def infer(self, x: TensorType) -> TensorType:
-        return check_unary("hard_swish", x, self.out, (DType.INT8, DType.FLOAT32))
+        result = check_unary("hard_swish", x, self.out, (DType.INT8, DType.FLOAT32))
+        if x.dtype is DType.INT8:
+            assert x.quant is not None
+            require(
+                self.parameters(x.quant).output_shift <= 0,
+                "hard_swish: the input's scale must be less than 128 times the output's",
+            )
+        return result
 
     def parameters(self, x: Quant) -> HardSwishParameters:
         """Multipliers from float32 ratios; inputs are first scaled up by 128."""
@@ -61,7 +68,8 @@ class HardSwish(Op):
         if x.type.dtype.is_float:
             clipped = np.clip(x.data + np.float32(3), np.float32(0), np.float32(6))
             return (x.data * clipped / np.float32(6)).astype(np.float32)
-        assert x.type.quant is not None and self.out.quant is not None
+        assert x.type.quant is not None
+        assert self.out.quant is not None
         output, output_shift, reluish, reluish_shift = self.parameters(x.type.quant)
         fine = ((x.data.astype(np.int64) - x.type.quant.zero_point) << 7).astype(np.int16).astype(np.int64)
         scaled = _mul16(fine, output)

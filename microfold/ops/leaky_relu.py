@@ -52,7 +52,8 @@ class LeakyRelu(Op):
     def reference(self, x: Tensor) -> Array:
         if x.type.dtype.is_float:
             return np.where(x.data > 0, x.data, x.data * np.float32(self.alpha))
-        assert x.type.quant is not None and self.out.quant is not None
+        assert x.type.quant is not None
+        assert self.out.quant is not None
         identity, slope, negative = self.parameters(x.type.quant)
         centred = x.data.astype(np.int32) - x.type.quant.zero_point
         below = numerics.multiply_by_quantized_multiplier(centred, *slope).astype(np.int64)

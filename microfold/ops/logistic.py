@@ -42,6 +42,15 @@ def int16_scaling(scale: float, power_of_two_shifts: tuple[int, ...]) -> Int16Sc
     return Int16Scaling(int(multiplier), shift)
 
 
+def check_int16_scale(op: str, x: TensorType) -> None:
+    """Beyond this scale the multiplier of an int16 input has no 16 bits."""
+    limit = 32767 / (4096 * 3)
+    require(
+        x.dtype is not DType.INT16 or (x.quant is not None and x.quant.scale <= limit),
+        f"{op}: the scale of an int16 input must be at most {limit:.4g}",
+    )
+
+
 @cache
 def sigmoid_table() -> Array:
     """The logistic function at multiples of 1/24 in Q0.16, uint16 [256].
@@ -75,6 +84,7 @@ class Logistic(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         result = check_unary("logistic", x, self.out)
+        check_int16_scale("logistic", x)
         if x.dtype is not DType.FLOAT32:
             scale, zero_point = (1 / 256, -128) if x.dtype is DType.INT8 else (1 / 32768, 0)
             quant = self.out.quant

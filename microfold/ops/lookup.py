@@ -28,7 +28,8 @@ def table(op: Op, element: ElementType) -> Array:
 
 def int8_table(function: Callable[[Array], Array], x: ElementType, out: ElementType) -> Array:
     """The reference's table of a real function: float32 arithmetic; lowest input first; [256]."""
-    assert x.quant is not None and out.quant is not None
+    assert x.quant is not None
+    assert out.quant is not None
     low, high = x.dtype.range
     real = np.float32(x.quant.scale) * (np.arange(low, high + 1) - x.quant.zero_point).astype(np.float32)
     inverse = np.float32(1) / np.float32(out.quant.scale)

@@ -36,6 +36,10 @@ class _SumOrMean(Op):
 
     def multiplier(self, x: Quant, count: int) -> Multiplier:
         """What the sum of `count` centred elements is multiplied by."""
+        raise NotImplementedError
+
+    def rescale(self, x: Quant) -> Multiplier:
+        """``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
         return numerics.quantize_multiplier(x.scale / self.out.quant.scale)
 
@@ -61,8 +65,8 @@ class Mean(_SumOrMean):
     name: ClassVar[str] = "mean"
 
     def multiplier(self, x: Quant, count: int) -> Multiplier:
-        """``scale_in / scale_out / count``: the reference divides the mantissa, shifted left as far as it goes."""
-        mantissa, shift = super().multiplier(x, count)
+        """``scale_in / scale_out / count``: the mantissa is divided, shifted left before."""
+        mantissa, shift = self.rescale(x)
         left = min(count.bit_length() - 1, 32, 31 + shift)
         return Multiplier((mantissa << left) // count, shift - left)
 
@@ -79,6 +83,11 @@ class Sum(_SumOrMean):
     """Sum over axes."""
 
     name: ClassVar[str] = "sum"
+
+    def multiplier(self, x: Quant, count: int) -> Multiplier:
+        """``scale_in / scale_out``, whatever the count."""
+        del count
+        return self.rescale(x)
 
     def reference(self, x: Tensor) -> Array:
         if x.type.dtype in QUANTIZED:

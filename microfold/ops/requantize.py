@@ -21,7 +21,7 @@ _DTYPES = {
 @register
 @dataclass(frozen=True)
 class Requantize(Op):
-    """The same real values in other integers: ``(x - zero_in) * scale_in / scale_out + zero_out``, clamped."""
+    """The same real values in other integers: ``(x - zero_in) * scale_in / scale_out + zero_out``."""
 
     name: ClassVar[str] = "requantize"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE

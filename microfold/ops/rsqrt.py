@@ -39,7 +39,8 @@ class Rsqrt(Op):
         if x.type.dtype.is_float:
             with np.errstate(all="ignore"):
                 return (np.float32(1) / np.sqrt(x.data)).astype(np.float32)
-        assert x.type.quant is not None and self.out.quant is not None
+        assert x.type.quant is not None
+        assert self.out.quant is not None
         centred = x.data.astype(np.int32) - x.type.quant.zero_point
         mantissa, shift = fixed_point.inverse_sqrt(np.maximum(centred, 1))
         multiply = numerics.multiply_by_quantized_multiplier

@@ -1,7 +1,7 @@
 """Softmax over the last axis.
 
-The int8 form is the reference's fixed-point one, see `microfold.fixed_point`; the int16 form interpolates in two
-tables.
+The int8 form is the reference's fixed-point one, see `microfold.fixed_point`; the int16 form interpolates
+in two tables.
 """
 
 from __future__ import annotations
@@ -76,10 +76,14 @@ def int16_reciprocal_table() -> Array:
     """``1 / (1 + x)`` for x in [0, 1] over the int16 range, in Q0.15; [513], interpolated."""
     step = np.float32(1.0) / np.float32(65535)
     return lookup.int16_table(
-        lambda x: np.float32(1) / (np.float32(1) + x),
+        _reciprocal_of_one_plus,
         (step * np.float32(0), step * np.float32(65535)),
         _symmetric_output(),
     )
+
+
+def _reciprocal_of_one_plus(x: Array) -> Array:
+    return (np.float32(1) / (np.float32(1) + x)).astype(np.float32)
 
 
 def _symmetric_output() -> lookup.FloatRange:
@@ -139,7 +143,7 @@ class Softmax(Op):
                 and quant.axis is None
                 and math.isclose(quant.scale, scale, rel_tol=1e-3)
                 and quant.zero_point == zero_point,
-                f"softmax: the {self.out.dtype.value} output of an {x.dtype.value} input must have scale {scale} "
+                f"softmax: {self.out.dtype.value} output of {x.dtype.value} input must have scale {scale} "
                 f"and zero point {zero_point}; its quantisation is {quant}",
             )
         return x.with_element(self.out)

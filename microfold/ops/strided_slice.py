@@ -26,8 +26,8 @@ class StridedSlice(Op):
     def infer(self, x: TensorType) -> TensorType:
         require(
             len(self.begin) == len(self.size) == len(self.strides) == x.rank,
-            f"strided_slice: needs begin, size and stride for each of {x.rank} axes; they are {list(self.begin)}, "
-            f"{list(self.size)} and {list(self.strides)}",
+            f"strided_slice: needs begin, size and stride for each of {x.rank} axes; they are "
+            f"{list(self.begin)}, {list(self.size)} and {list(self.strides)}",
         )
         for extent, begin, size, stride in zip(x.shape, self.begin, self.size, self.strides, strict=True):
             last = begin + (size - 1) * stride

@@ -13,7 +13,13 @@ from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.numerics import rounding_divide_by_pot
 from microfold.ops.elementwise import check_unary
-from microfold.ops.logistic import Int16Scaling, int16_scaling, interpolate_sigmoid, scale_int16
+from microfold.ops.logistic import (
+    Int16Scaling,
+    check_int16_scale,
+    int16_scaling,
+    interpolate_sigmoid,
+    scale_int16,
+)
 
 
 @register
@@ -28,6 +34,7 @@ class Tanh(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         result = check_unary("tanh", x, self.out)
+        check_int16_scale("tanh", x)
         if x.dtype is not DType.FLOAT32:
             scale = 1 / 128 if x.dtype is DType.INT8 else 1 / 32768
             quant = self.out.quant

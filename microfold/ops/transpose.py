@@ -24,7 +24,7 @@ class Transpose(Op):
     def infer(self, x: TensorType) -> TensorType:
         require(
             sorted(self.permutation) == list(range(x.rank)),
-            f"transpose: the permutation must name each of {x.rank} axes once; it is {list(self.permutation)}",
+            f"transpose: the permutation must name {x.rank} axes once each; it is {list(self.permutation)}",
         )
         quant = x.quant
         if quant is not None and quant.axis is not None:

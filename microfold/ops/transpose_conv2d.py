@@ -18,8 +18,9 @@ from microfold.ops.window import Pair
 class TransposeConv2D(Op):
     """Each pixel of an NHWC image adds its multiple of the OHWI filters to the output.
 
-    Input pixel (y, x) meets output pixel ``(y * strides[0] - offset[0] + ky, x * strides[1] - offset[1] + kx)``;
-    what falls outside `size` is dropped. Quantised filters are symmetric, per tensor or per output channel (axis 0).
+    Input pixel (y, x) meets output pixel
+    ``(y * strides[0] - offset[0] + ky, x * strides[1] - offset[1] + kx)``; what falls outside `size` is
+    dropped. Quantised filters are symmetric, per tensor or per output channel (axis 0).
 
     Attributes:
         size: output (height, width).
@@ -39,12 +40,12 @@ class TransposeConv2D(Op):
         require(weights.rank == 4, f"transpose_conv2d: the filter must be OHWI (rank 4); it is {weights}")
         require(
             weights.shape[3] == x.shape[3],
-            f"transpose_conv2d: the filter must have the image's {x.shape[3]} channels; it has {weights.shape[3]}",
+            f"transpose_conv2d: the filter must have {x.shape[3]} channels; it has {weights.shape[3]}",
         )
         require(
             min(*self.strides, *self.size, *weights.shape) >= 1 and min(self.offset) >= 0,
-            f"transpose_conv2d: strides {self.strides}, size {self.size} and filter {weights} must be positive, "
-            f"the offset {self.offset} not negative",
+            f"transpose_conv2d: strides {self.strides}, size {self.size} and filter {weights} must be "
+            f"positive, the offset {self.offset} not negative",
         )
         accumulate.check_accumulation("transpose_conv2d", x, weights, bias, weights.shape[0], self.out)
         if weights.quant is not None:
@@ -79,9 +80,11 @@ class TransposeConv2D(Op):
         if floating:
             return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
         acc = accumulate.exact_int(acc) + (bias.data if bias is not None else 0)
-        assert x.type.quant is not None and weights.type.quant is not None and self.out.quant is not None
+        assert x.type.quant is not None
+        assert weights.type.quant is not None
+        assert self.out.quant is not None
         multipliers = accumulate.output_multipliers(x.type.quant, weights.type.quant, self.out.quant, filters)
         return accumulate.requantize(acc, *multipliers, self.out)
 
-    def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
+    def macs(self, x: TensorType, weights: TensorType, _bias: TensorType | None = None) -> int:
         return x.size // max(x.shape[3], 1) * weights.size

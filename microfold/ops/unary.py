@@ -59,7 +59,7 @@ _QUANTIZED_FUNCTIONS = ("elu", "exp", "gelu", "gelu_tanh", "log", "sqrt")
 @register
 @dataclass(frozen=True)
 class Unary(Op):
-    """``function(x)`` in float32; int8 by a table, int16 by an interpolated table, see `microfold.ops.lookup`.
+    """``function(x)`` in float32; int8 by a table, int16 by an interpolated one, see `microfold.ops.lookup`.
 
     ``sqrt`` has no tables: the result is truncated. Where ``log`` is not defined it is the lowest value.
     """
@@ -100,7 +100,8 @@ class Unary(Op):
         return lambda x: np.where(x <= 0, lowest, function(np.where(x <= 0, np.float32(1), x)))
 
     def _truncated_sqrt(self, x: Tensor) -> Array:
-        assert x.type.quant is not None and self.out.quant is not None
+        assert x.type.quant is not None
+        assert self.out.quant is not None
         centred = np.maximum(x.data.astype(np.int32) - x.type.quant.zero_point, 0)
         real = np.sqrt(np.float32(x.type.quant.scale) * centred.astype(np.float32))
         result = np.trunc(real / np.float32(self.out.quant.scale)).astype(np.int64)
@@ -108,7 +109,8 @@ class Unary(Op):
 
     def int16_table(self, x: ElementType) -> Array:
         """The interpolated table of the int16 form, int16 [513]."""
-        assert x.quant is not None and self.out.quant is not None
+        assert x.quant is not None
+        assert self.out.quant is not None
         source, target = np.float32(x.quant.scale), np.float32(self.out.quant.scale)
         return lookup.int16_table(
             self._total_function(),

@@ -36,19 +36,26 @@ Result = Operand | tuple[Operand, ...] | None
 def canonicalize_ops(graph: Graph, context: PassContext) -> Graph:
     """Apply the rules of this file wherever they fit."""
     rules = _Rules(context)
-    table: dict[type[Op], Rule[None]] = {
-        Reshape: rules.reshape,
-        Transpose: rules.transpose,
-        Clip: rules.clip,
-        Pad: rules.pad,
-        Conv2D: rules.conv2d,
-    }
-    return forward_rewrite(graph, table)
+    # What one round merges may be what the next has been waiting for: a value left with a single reader.
+    while True:
+        result = forward_rewrite(graph, rules.table())
+        if result is graph:
+            return graph
+        graph = result
 
 
 class _Rules:
     def __init__(self, context: PassContext):
         self.context = context
+
+    def table(self) -> dict[type[Op], Rule[None]]:
+        return {
+            Reshape: self.reshape,
+            Transpose: self.transpose,
+            Clip: self.clip,
+            Pad: self.pad,
+            Conv2D: self.conv2d,
+        }
 
     def remove(self, site: Site[None], reason: str) -> Result:
         """The node's operand stands for its result."""

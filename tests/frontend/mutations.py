@@ -38,7 +38,7 @@ def _vector(table: Any, slot: int, element_size: int = 4) -> list[int]:
 
 
 def semantic_positions(data: bytes) -> list[int]:
-    """Positions of what a well-formed file means: shapes, types, scales, indices, options, small constants."""
+    """Positions of what a file means: shapes, types, scales, indices, options, small constants."""
     model = tflite.Model.GetRootAsModel(data, 0)
     positions: list[int] = []
     for s in range(model.SubgraphsLength()):

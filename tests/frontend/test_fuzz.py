@@ -1,4 +1,4 @@
-"""Truncated, corrupted and hostile files end in one `MicrofoldError`: no traceback, no hang, no flood of memory."""
+"""Damaged and hostile files end in one `MicrofoldError`: no traceback, no hang, no flood of memory."""
 
 from __future__ import annotations
 

@@ -13,11 +13,6 @@ from tests.frontend import models
 from tests.needs import need_modules
 
 CALLS = 4
-FAST = (
-    "cnn_int8", "cnn_f32", "cnn_aeq_w4a8", "dscnn_bn_int8", "dscnn_bn_int16x8", "preact_bn_int8", "nchw_like_int8",
-    "tcn1d_int8", "stream_int8", "zoo_f32", "attn_f16", "ops/mean_hw_int8", "ops/relu6_int8", "ops/hard_swish_int8",
-    "ops/softmax_int16x8", "ops/tconv_same_int8", "ops/logistic_int16x8", "ops/tanh_int8", "ops/sub_int16x8",
-)  # fmt: skip
 # LiteRT reads int4 filters of int16 depthwise convolutions as if they were int8.
 WRONG_ORACLE = ("dscnn_bn_aeq_w4a16",)
 
@@ -36,14 +31,8 @@ def check(path: Path) -> None:
     assert not faults, f"{path.name} against {name}:\n" + "\n".join(faults[:10])
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", models.made())
 def test_bundled_model(name: str) -> None:
-    check(models.MADE / f"{name}.tflite")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in models.made() if name not in FAST])
-def test_every_bundled_model(name: str) -> None:
     if name in WRONG_ORACLE:
         pytest.skip("the oracle that runs it is wrong")
     check(models.MADE / f"{name}.tflite")

@@ -40,7 +40,7 @@ def vector(table, slot: int) -> int:
         ("cnn_aeq_dynwi2c", "CONV_2D", "INT2", "int8"),
         ("cnn_aeq_dynwi4b32", "FULLY_CONNECTED", "block-wise", "quantise"),
         ("lstm_f32", "WHILE", "not supported", "unroll"),
-        ("ops/cumsum_f32", "CUMSUM", "not supported", "supported ones"),
+        ("ops/pow2_f32", "POW", "not supported", "supported ones"),
     ],
 )
 def test_reason_and_hint(name: str, operator: str, reason: str, hint: str) -> None:

@@ -23,7 +23,7 @@ SCALES = {
     "equal, halves": (0.1, 0.1, 0.2),
     "equal": (0.1, 0.1, 0.1),
     "one to four": (0.02, 0.08, 0.08),
-    "coarse output": (0.01, 0.02, 0.5),
+    "coarse output": (0.013, 0.021, 0.5),
     "saturating": (0.4, 0.3, 0.05),
 }
 

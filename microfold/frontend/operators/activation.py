@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from microfold.frontend.context import OperatorContext, imports
+from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ops.abs import Abs
 from microfold.ops.clip import Clip
 from microfold.ops.hard_swish import HardSwish
+from microfold.ops.l2_normalization import L2Normalization
 from microfold.ops.leaky_relu import LeakyRelu
+from microfold.ops.log_softmax import LogSoftmax
 from microfold.ops.logistic import Logistic
 from microfold.ops.prelu import Prelu
 from microfold.ops.relu import Relu
@@ -78,6 +80,19 @@ def rsqrt(context: OperatorContext) -> None:
 @imports("PRELU")
 def prelu(context: OperatorContext) -> None:
     context.finish(*context.emit(Prelu(context.element()), context.input(0), context.input(1)))
+
+
+@imports("LOG_SOFTMAX")
+def log_softmax(context: OperatorContext) -> None:
+    context.finish(*context.emit(LogSoftmax(context.element()), context.input(0)))
+
+
+@imports("L2_NORMALIZATION")
+def l2_normalization(context: OperatorContext) -> None:
+    options = context.options("L2NormOptions")
+    if options is not None and int(options.FusedActivationFunction()) != 0:
+        raise Unsupported("a fused activation is not supported")
+    context.finish(*context.emit(L2Normalization(context.element()), context.input(0)))
 
 
 @imports("GELU")

@@ -25,7 +25,7 @@ def _check_weights(x: Value, weights: Value) -> None:
     if x.type.dtype is DType.FLOAT32 and weights.type.dtype in (DType.INT8, DType.UINT8):
         raise Unsupported(
             f"{given}: dynamic-range quantisation is not supported",
-            "quantise activations too (give the converter a representative dataset), or keep weights in float",
+            "quantise activations too (with a representative dataset), or keep weights in float",
         )
     if DType.UINT8 in (x.type.dtype, weights.type.dtype):
         raise Unsupported(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.op import Op
 from microfold.ops.add import Add
+from microfold.ops.compare import Compare
 from microfold.ops.div import Div
 from microfold.ops.maximum import Maximum
 from microfold.ops.minimum import Minimum
 from microfold.ops.mul import Mul
+from microfold.ops.select import Select
 from microfold.ops.squared_difference import SquaredDifference
 from microfold.ops.sub import Sub
 
@@ -54,6 +56,19 @@ def add_n(context: OperatorContext) -> None:
     for value in others:
         (first,) = context.emit(Add(context.element()), first, value)
     context.finish(first)
+
+
+@imports("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+def compare(context: OperatorContext) -> None:
+    op = Compare(context.raw.name.lower())
+    context.finish(*context.emit(op, context.input(0), context.input(1)))
+
+
+@imports("SELECT", "SELECT_V2")
+def select(context: OperatorContext) -> None:
+    condition, first, second = (context.input(i) for i in range(3))
+    context.require_same_quantization(first, second)
+    context.finish(*context.emit(Select(), condition, first, second))
 
 
 @imports("MAXIMUM")

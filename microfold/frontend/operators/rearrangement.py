@@ -121,7 +121,7 @@ def tile(context: OperatorContext) -> None:
     repeats = context.integers(1, "multiples")
     if len(repeats) != x.type.rank or any(not 1 <= n <= MAX_REPEATS for n in repeats):
         raise Unsupported(
-            f"multiples must be in [1, {MAX_REPEATS}], one for each axis of {x.type}; they are {list(repeats)}"
+            f"multiples must be in [1, {MAX_REPEATS}], one per axis of {x.type}; they are {list(repeats)}"
         )
     axes = [axis for axis, n in enumerate(repeats) if n > 1]
     for axis in axes:

@@ -6,6 +6,7 @@ from microfold.frontend.context import OperatorContext, imports
 from microfold.frontend.operators.movement import one
 from microfold.ir.graph import Value
 from microfold.ops.arg_max import ArgMax, ArgMin
+from microfold.ops.cumsum import Cumsum
 from microfold.ops.mean import Mean, Sum
 from microfold.ops.reduce import ReduceMax, ReduceMin, ReduceProd
 
@@ -47,6 +48,15 @@ def reduce_min(context: OperatorContext) -> None:
 def reduce_prod(context: OperatorContext) -> None:
     x, axes, keep_dims = _reduction(context)
     context.finish(*context.emit(ReduceProd(axes, keep_dims), x))
+
+
+@imports("CUMSUM")
+def cumsum(context: OperatorContext) -> None:
+    options = context.required_options("CumsumOptions")
+    x = context.input(0)
+    (axis,) = one(context.integers(1, "axis"), "axis")
+    op = Cumsum(context.axis(axis, x.type.rank), bool(options.Exclusive()), bool(options.Reverse()))
+    context.finish(*context.emit(op, x))
 
 
 @imports("ARG_MAX")

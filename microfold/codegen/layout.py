@@ -1,0 +1,89 @@
+"""The shape of generated text: comments, and lines of limited width."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator
+
+LINE_WIDTH = 110
+LABEL_WIDTH = 76
+
+
+def comment_text(text: str) -> str:
+    """Text that is safe inside a C comment: printable ASCII, and no comment delimiters or trigraphs."""
+    plain = "".join(c if " " <= c <= "~" else "?" for c in text)
+    plain = re.sub(r"\?{2,}", "?", plain)
+    return plain.replace("*/", "* /").replace("/*", "/ *")
+
+
+def label_text(text: str) -> str:
+    """A model's name for something, quoted, with its middle left out if it is long."""
+    plain = comment_text(text)
+    if len(plain) > LABEL_WIDTH:
+        half = (LABEL_WIDTH - 5) // 2
+        plain = f"{plain[:half]} ... {plain[-half:]}"
+    return f'"{plain}"'
+
+
+def comment_block(lines: Iterable[str]) -> str:
+    """A C comment with each of the lines beginning on a line of its own.
+
+    The lines are already safe (`comment_text`); the block can be indented by up to 8 columns.
+    """
+    wrapped = [part for line in lines for part in textwrap.wrap(line, LINE_WIDTH - 11) or [""]]
+    if len(wrapped) == 1:
+        return f"/* {wrapped[0]} */"
+    return "\n".join(["/*", *(f" * {line}".rstrip() for line in wrapped), " */"])
+
+
+def wrap_code(text: str) -> str:
+    """C code with its long lines broken behind commas, the rest aligned behind the open parenthesis.
+
+    Names that are put into templates make lines longer than the templates' authors see them.
+    """
+    return "\n".join(part for line in text.split("\n") for part in _broken(line))
+
+
+def _broken(line: str) -> Iterator[str]:
+    stripped = line.lstrip()
+    if len(line) <= LINE_WIDTH or stripped.startswith(("#", "* ", "*/")) or line.endswith("\\"):
+        yield line
+        return
+    indent = line[: len(line) - len(stripped)]
+    if stripped.startswith("/*"):
+        comment = stripped[2:-2].strip()
+        if stripped.endswith("*/") and "*/" not in comment:
+            yield from textwrap.indent(comment_block([comment]), indent).split("\n")
+        else:
+            yield line
+        return
+    outer: tuple[int, ...] = ()
+    while len(line) > LINE_WIDTH:
+        # Of the commas that fit, the last in the fewest parentheses.
+        commas = [c for c in _commas(line, outer) if c[0] <= LINE_WIDTH]
+        if not commas:
+            break
+        position, opened = min(commas, key=lambda comma: (len(comma[1]), -comma[0]))
+        yield line[:position]
+        rest = line[position:].lstrip()
+        column = opened[-1] + 1
+        # Far to the right there is no room: one step of indentation, then.
+        if column + len(rest) > LINE_WIDTH and column > LINE_WIDTH // 2:
+            column = len(indent) + 4
+        line = " " * column + rest
+        outer = (*opened[:-1], column - 1)
+    yield line
+
+
+def _commas(line: str, outer: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Positions behind the commas of a line, with the columns of the parentheses that are open there."""
+    opened = outer
+    code = re.sub(r'/\*.*?\*/|"[^"]*"', lambda match: "_" * len(match.group()), line)
+    for position, character in enumerate(code):
+        if character in "([":
+            opened = (*opened, position)
+        elif character in ")]" and opened:
+            opened = opened[:-1]
+        elif character == "," and opened and code[position + 1 :].strip():
+            yield position + 1, opened

@@ -1,0 +1,321 @@
+"""What the model templates print, worked out beforehand: names, places, arguments, comments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from microfold.codegen.layout import label_text
+from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal
+from microfold.codegen.names import Namer, short_name
+from microfold.ir.graph import Value
+from microfold.ir.types import Array, TensorType
+from microfold.kernels.kernel import Constant, Function
+from microfold.plan.arena import align
+from microfold.plan.liveness import view_roots
+from microfold.program import Buffer, Layer, Program, constant_key
+
+# The linker sees these of every model, besides its constants. The last ones are those of host runs.
+API = ("context", "init", "reset", "run", "context_size", "set_observer", "layer_done")
+
+
+@dataclass(frozen=True)
+class ConstantArray:
+    """A constant array of the generated C.
+
+    Attributes:
+        record: C struct type of one row; empty for plain elements.
+        comment: a line for people.
+    """
+
+    name: str
+    array: Array
+    record: str
+    comment: str
+
+    @property
+    def type(self) -> str:
+        return self.record or c_type(self.array)
+
+    @property
+    def length(self) -> int:
+        """Elements, or records."""
+        return self.array.shape[0] if self.record else self.array.size
+
+    @property
+    def rows(self) -> list[str]:
+        """The lines between the braces."""
+        if self.record:
+            rows = self.array.reshape(self.length, -1).tolist()
+            return ["{" + ", ".join(map(literal, row)) + "}," for row in rows]
+        return list(array_lines(self.array))
+
+
+@dataclass(frozen=True)
+class Place:
+    """A named offset in the arena or in the state."""
+
+    name: str
+    offset: int
+    comment: str
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.offset},"
+
+
+@dataclass(frozen=True)
+class Field:
+    """An initialised field of a layer's description."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CallText:
+    """What the templates print for one layer."""
+
+    index: int
+    description: str
+    function: str
+    fields: tuple[Field, ...]
+    arguments: tuple[str, ...]
+    comment: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output as the header describes it."""
+
+    direction: str
+    index: int
+    buffer: Buffer
+
+    @property
+    def type(self) -> TensorType:
+        return self.buffer.type
+
+    @property
+    def c_type(self) -> str:
+        return C_TYPES[self.type.dtype]
+
+    @property
+    def name(self) -> str:
+        return f"{self.direction}_{self.index}"
+
+    @property
+    def label(self) -> str:
+        return label_text(self.buffer.value.name)
+
+    @property
+    def shape(self) -> str:
+        return "{" + ", ".join(map(str, self.type.shape or (1,))) + "}"
+
+    @property
+    def quantized(self) -> bool:
+        """It has one scale and zero point."""
+        return self.type.quant is not None and self.type.quant.axis is None
+
+    @property
+    def scale(self) -> str:
+        assert self.type.quant is not None
+        return literal(self.type.quant.scale)
+
+    @property
+    def zero_point(self) -> str:
+        assert self.type.quant is not None
+        value = literal(self.type.quant.zero_point)
+        return f"({value})" if value.startswith("-") else value
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return self.type.dtype.range
+
+
+@dataclass(frozen=True)
+class StateText:
+    """What the templates print for a value that lives from run to run.
+
+    Attributes:
+        initial: name of the constant it begins as; empty for zeros.
+        next: address of its content in the next run; empty if it never changes.
+    """
+
+    label: str
+    address: str
+    size: int
+    initial: str
+    next: str
+
+
+class Model:
+    """A program as the templates see it.
+
+    Attributes:
+        function_names: the C name of every distinct kernel function.
+        arena, state: places by name, in the order of the schedule.
+        arrays: constants in flash; equal ones are there once.
+    """
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.name = program.name
+        self.macro = program.name.upper()
+        self.options = program.options
+        self.target = program.target
+        self.caller_io = program.options.io == "caller"
+        self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]
+        self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
+        self.ports = [*self.inputs, *self.outputs]
+        self.function_names = _function_names(layer.call.function for layer in program.layers)
+        api = [*API, *(port.name for port in self.ports)]
+        self._namer = Namer([*(f"{self.name}_{name}" for name in api), *self.function_names.values()])
+        self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
+        self._roots = view_roots(program.graph)
+        self._places: dict[Value, Place] = {}
+        self._scratch: dict[int, Place] = {}
+        self.arena: list[Place] = []
+        self.state: list[Place] = []
+        self._regions = {"arena": self.arena, "state": self.state}
+        self._place_everything()
+        self.calls = [self._call(layer) for layer in program.layers]
+        self.slots = [self._slot(index) for index in range(len(program.state))]
+
+    @cached_property
+    def arena_bytes(self) -> int:
+        """Size of the arena's member; C has no empty arrays."""
+        return max(align(self.program.arena.size), 8)
+
+    @cached_property
+    def state_bytes(self) -> int:
+        """Size of the state's member; 0 if there is none."""
+        return align(self.program.state_size)
+
+    @property
+    def context_size(self) -> int:
+        """sizeof the context struct: its members are unions with a uint64_t."""
+        return self.arena_bytes + self.state_bytes
+
+    @property
+    def uses_context(self) -> bool:
+        """A run touches the arena or the state."""
+        addresses = [argument for call in self.calls for argument in call.arguments]
+        return any("(" in address for address in addresses) or any(slot.next for slot in self.slots)
+
+    @property
+    def arrays(self) -> list[ConstantArray]:
+        return list(self._arrays.values())
+
+    def place(self, port: Port) -> Place:
+        """Where an input or output lies in the arena."""
+        return self._places[self._root(port.buffer)]
+
+    def _root(self, buffer: Buffer) -> Value:
+        return self._roots.get(buffer.value, buffer.value)
+
+    def _place_everything(self) -> None:
+        """Names every offset: inputs first, then each layer's results and scratch."""
+        for slot in self.program.state:
+            self._add_place(slot.buffer, short_name(slot.buffer.value.name, "state"))
+        for port in self.inputs:
+            self._add_place(port.buffer, port.name)
+        for layer in self.program.layers:
+            for buffer in layer.outputs:
+                self._add_place(buffer, layer.name)
+            if layer.scratch is not None:
+                comment = f"{layer.call.scratch} bytes, only during layer {layer.index}"
+                name = self._namer.claim(f"{layer.name}_scratch", "_offset")
+                self._scratch[layer.index] = Place(name, layer.scratch, comment)
+                self.arena.append(self._scratch[layer.index])
+
+    def _add_place(self, buffer: Buffer, name: str) -> None:
+        root = self._root(buffer)
+        if buffer.region not in self._regions or root in self._places:
+            return
+        comment = f"{buffer.type}, {buffer.type.nbytes} bytes"
+        self._places[root] = Place(self._namer.claim(name, "_offset"), buffer.offset, comment)
+        self._regions[buffer.region].append(self._places[root])
+
+    def _array(self, array: Array, record: str, name: str, comment: str) -> str:
+        key = constant_key(array, record)
+        if key not in self._arrays:
+            shape = ", ".join(map(str, array.shape))
+            self._arrays[key] = ConstantArray(
+                self._namer.claim(f"{self.name}_{name}"), array, record, f"{comment}: [{shape}]"
+            )
+        return self._arrays[key].name
+
+    def _call(self, layer: Layer) -> CallText:
+        fields: list[Field] = []
+        for name, value in layer.call.parameters.items():
+            if isinstance(value, Constant):
+                what = f"Layer {layer.index}, {layer.name}"
+                text = self._array(value.array, value.record, f"{layer.name}_{value.label}", what)
+            else:
+                text = literal(value)
+            fields.append(Field(name, text))
+        description = self._namer.claim(layer.name, "_layer") if fields else ""
+        arguments = [f"&{description}"] if fields else []
+        arguments += [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]
+        if layer.scratch is not None:
+            arguments.append(self._at("arena", self._scratch[layer.index].name))
+        return CallText(
+            layer.index,
+            description,
+            self.function_names[layer.call.function],
+            tuple(fields),
+            tuple(arguments),
+            _comment(layer),
+        )
+
+    def _at(self, region: str, offset: str) -> str:
+        return f"{self.macro}_{region.upper()}({offset})"
+
+    def _address(self, buffer: Buffer) -> str:
+        root = self._root(buffer)
+        if buffer.region in self._regions:
+            return self._at(buffer.region, self._places[root].name)
+        if buffer.region == "constant":
+            name = f"{short_name(root.name, 'constant')}_constant"
+            return self._array(self.program.graph.constants[root], "", name, label_text(root.name))
+        return f"{buffer.region}_{buffer.offset}"
+
+    def _slot(self, index: int) -> StateText:
+        slot = self.program.state[index]
+        initial = self.program.graph.state[index].initial
+        label = slot.buffer.value.name
+        name = f"{short_name(label, 'state')}_initial"
+        return StateText(
+            label_text(label),
+            self._address(slot.buffer),
+            slot.buffer.type.nbytes,
+            self._array(initial, "", name, f"Initial state {label_text(label)}") if initial.any() else "",
+            self._address(slot.next) if slot.next is not None else "",
+        )
+
+
+def _function_names(functions: Iterable[Function]) -> dict[Function, str]:
+    """One C name per distinct function: the kernel's, numbered where specifications differ."""
+    distinct = list(dict.fromkeys(functions))
+    by_kernel: dict[str, list[Function]] = {}
+    for function in distinct:
+        by_kernel.setdefault(function.name, []).append(function)
+    return {
+        function: function.name
+        if len(by_kernel[function.name]) == 1
+        else f"{function.name}_{by_kernel[function.name].index(function) + 1}"
+        for function in distinct
+    }
+
+
+def _comment(layer: Layer) -> tuple[str, ...]:
+    """The lines that introduce a layer: what it computes, then the model's name for it."""
+    reads = ", ".join(str(v.type) for i, v in enumerate(layer.node.inputs) if v is not None and i < 2)
+    results = ", ".join(str(v.type) for v in layer.node.outputs)
+    steps = "".join(f" + {step.op.name}" for step in layer.node.epilogue)
+    work = f"; {layer.macs} MACs" if layer.macs else ""
+    return (
+        f"Layer {layer.index}: {layer.node.op.name}{steps}, {reads} -> {results}{work}",
+        label_text(layer.label),
+    )

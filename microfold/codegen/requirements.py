@@ -1,0 +1,70 @@
+"""What generated code needs from elsewhere: helpers, standard headers, a core with the right instructions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from microfold.codegen.environment import environment, template_source
+
+# In this order: later vocabularies may use earlier helpers.
+HELPER_FILES = ("simd/c.j2", "simd/dsp.j2", "simd/mve.j2")
+
+# Features that a predefined macro tells: what is needed, and the condition that it is there.
+_FEATURE_CHECKS = {
+    "thumb2": ("Thumb-2 instructions", "defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB >= 2"),
+    "dsp": ("DSP instructions", "defined(__ARM_FEATURE_DSP)"),
+    "mve": ("integer vectors (MVE)", "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)"),
+    "mve_fp": ("float vectors (MVE)", "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)"),
+}
+
+_HEADERS = {
+    # Intrinsics are __name(...); what ends in __ is a keyword, and __builtin needs no header.
+    "arm_acle.h": r"\b__(?!builtin_)[a-z]\w*(?<!__)\(|\bu?int(8x4|16x2)_t\b",
+    "arm_mve.h": r"\bu?int(8x16|16x8|32x4|64x2)_t\b|\bfloat(32x4|16x8)_t\b|\bmve_pred16_t\b",
+    "float.h": r"\bFLT_\w+\b",
+    "math.h": r"\b(INFINITY|NAN|isnan|isinf|isfinite|signbit|(a?(cos|sin|tan)h?|atan2|cbrt|ceil|copysign|"
+    r"erfc?|exp(2|m1)?|fabs|floor|fma|fmax|fmin|fmod|ldexp|log(2|10|1p)?|lrint|lround|nearbyint|pow|rint|"
+    r"round|sqrt|trunc)f)\b",
+    "stdbool.h": r"\b(bool|true|false)\b",
+    "stddef.h": r"\b(size_t|ptrdiff_t|NULL)\b",
+    "string.h": r"\bmem(cpy|set|move|cmp)\b",
+}
+
+
+def standard_headers(code: str) -> list[str]:
+    """Standard headers that the code needs, besides stdint.h."""
+    code = re.sub(r"/\*.*?\*/", "", code, flags=re.DOTALL)
+    return [header for header, pattern in _HEADERS.items() if re.search(pattern, code)]
+
+
+def feature_checks(features: Iterable[str]) -> list[tuple[str, str]]:
+    """What a core must have for kernels with these features: in words, and as a preprocessor condition."""
+    needed = set(features)
+    return [check for feature, check in _FEATURE_CHECKS.items() if feature in needed]
+
+
+@cache
+def _vocabulary() -> dict[str, str]:
+    """All helpers by name, in the order of the files."""
+    return {name: text for path in HELPER_FILES for name, text in _macros(path)}
+
+
+def _macros(path: str) -> Iterator[tuple[str, str]]:
+    module = environment().get_template(path).module
+    for name in re.findall(r"{% *macro +(\w+)\(", template_source(path)):
+        yield name, str(getattr(module, name)()).strip()
+
+
+def helpers(code: Iterable[str]) -> list[str]:
+    """The helpers that the code uses, directly or through other helpers, in definition order."""
+    vocabulary = _vocabulary()
+    used: set[str] = set()
+    pending = list(code)
+    while pending:
+        for name in set(re.findall(r"\bmf_\w+", pending.pop())) & vocabulary.keys():
+            if name not in used:
+                used.add(name)
+                pending.append(vocabulary[name])
+    return [text for name, text in vocabulary.items() if name in used]
