@@ -38,7 +38,7 @@ test-fast: venv
 lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: venv
 	$(BIN)/ruff format .

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,6 @@ from microfold import __version__
 from microfold.errors import InputError, MicrofoldError, UnsupportedModelError
 
 if TYPE_CHECKING:
-    from microfold.options import Options
     from microfold.program import Program
     from microfold.target import Target
 
@@ -59,7 +58,7 @@ def _error_as_data(error: MicrofoldError) -> dict[str, Any]:
 
 
 @contextmanager
-def _working(what: str, quiet: bool) -> Iterator[None]:
+def _working(what: str, quiet: bool) -> Generator[None]:
     """A spinner on the terminal while something takes long."""
     from rich.console import Console
 
@@ -232,7 +231,9 @@ def run(
         session = Session(program)
     results = [session.run(*call) for call in calls]
     if output is not None:
-        stacked = {f"output_{i}": np.stack([r[i] for r in results]) for i in range(len(program.outputs))}
+        stacked: dict[str, Any] = {
+            f"output_{i}": np.stack([result[i] for result in results]) for i in range(len(program.outputs))
+        }
         np.savez(output, **stacked)
     if as_json:
         _print_json({"outputs": [[array.tolist() for array in result] for result in results]})

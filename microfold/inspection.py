@@ -20,7 +20,7 @@ def inspect_model(path: Path) -> dict[str, Any]:
     found = survey(data, path.name)
     operators = [
         {
-            "operator": operator.raw.name,
+            "operator": operator.name,
             "tensor": operator.tensor,
             "inputs": [str(t) for t in operator.inputs],
             "outputs": [str(t) for t in operator.outputs],

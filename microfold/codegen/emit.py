@@ -16,10 +16,7 @@ from microfold.program import Program
 def emit(program: Program) -> dict[str, str]:
     """The C files of a program: file name to text. Equal programs give equal bytes."""
     model = Model(program)
-    functions = [
-        environment().get_template(function.template).render(name=name, **dict(function.spec)).strip()
-        for function, name in model.function_names.items()
-    ]
+    functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
     helpers = requirements.helpers([*functions, *records])
     constants = "\n".join(text for array in model.arrays for text in array.rows)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal
 from microfold.codegen.names import Namer, short_name
 from microfold.ir.graph import Value
 from microfold.ir.types import Array, TensorType
-from microfold.kernels.kernel import Constant, Function
+from microfold.kernels.kernel import Constant
 from microfold.plan.arena import align
 from microfold.plan.liveness import view_roots
 from microfold.program import Buffer, Layer, Program, constant_key
@@ -153,7 +153,7 @@ class Model:
     """A program as the templates see it.
 
     Attributes:
-        function_names: the C name of every distinct kernel function.
+        functions: every distinct kernel function.
         arena, state: places by name, in the order of the schedule.
         arrays: constants in flash; equal ones are there once.
     """
@@ -168,9 +168,14 @@ class Model:
         self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]
         self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
         self.ports = [*self.inputs, *self.outputs]
-        self.function_names = _function_names(layer.call.function for layer in program.layers)
+        self.functions = render_functions(program)
         api = [*API, *(port.name for port in self.ports)]
-        self._namer = Namer([*(f"{self.name}_{name}" for name in api), *self.function_names.values()])
+        self._namer = Namer(
+            [
+                *(f"{self.name}_{name}" for name in api),
+                *(function.name for function in self.functions.values()),
+            ]
+        )
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
         self._roots = view_roots(program.graph)
         self._places: dict[Value, Place] = {}
@@ -247,8 +252,11 @@ class Model:
         return self._arrays[key].name
 
     def _call(self, layer: Layer) -> CallText:
+        function = self.functions[layer.call.function]
         fields: list[Field] = []
         for name, value in layer.call.parameters.items():
+            if name in function.unread:
+                continue
             if isinstance(value, Constant):
                 what = f"Layer {layer.index}, {layer.name}"
                 text = self._array(value.array, value.record, f"{layer.name}_{value.label}", what)
@@ -263,7 +271,7 @@ class Model:
         return CallText(
             layer.index,
             description,
-            self.function_names[layer.call.function],
+            function.name,
             tuple(fields),
             tuple(arguments),
             _comment(layer),
@@ -293,20 +301,6 @@ class Model:
             self._array(initial, "", name, f"Initial state {label_text(label)}") if initial.any() else "",
             self._address(slot.next) if slot.next is not None else "",
         )
-
-
-def _function_names(functions: Iterable[Function]) -> dict[Function, str]:
-    """One C name per distinct function: the kernel's, numbered where specifications differ."""
-    distinct = list(dict.fromkeys(functions))
-    by_kernel: dict[str, list[Function]] = {}
-    for function in distinct:
-        by_kernel.setdefault(function.name, []).append(function)
-    return {
-        function: function.name
-        if len(by_kernel[function.name]) == 1
-        else f"{function.name}_{by_kernel[function.name].index(function) + 1}"
-        for function in distinct
-    }
 
 
 def _comment(layer: Layer) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from microfold.frontend.hints import unsupported_operator
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
 from microfold.frontend.variables import Variables
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.types import TensorType
 
 MAX_FILE_BYTES = 1 << 30
@@ -29,13 +29,21 @@ def load(path: str | Path) -> Graph:
         UnsupportedModelError: well-formed, but with parts that cannot be compiled: all of them.
     """
     path = Path(path)
+    return import_model(read_file(path), path.stem, source=path.name)
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a model file.
+
+    Raises:
+        ModelFormatError: it cannot be read or is absurdly large.
+    """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ModelFormatError(f"{path.name} is larger than {MAX_FILE_BYTES} bytes")
-        data = path.read_bytes()
+        return path.read_bytes()
     except (OSError, ValueError) as error:
         raise ModelFormatError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    return import_model(data, path.stem, source=path.name)
 
 
 def import_model(data: bytes, name: str = "model", source: str = "the model") -> Graph:
@@ -63,6 +71,57 @@ def trace_model(data: bytes, name: str = "model", source: str = "the model") -> 
     return Traced(graph, importer.scope.values)
 
 
+@dataclass(frozen=True)
+class Surveyed:
+    """One operator of a file, supported or not.
+
+    Attributes:
+        nodes: what it was imported as; empty if it could not be.
+        inputs, outputs: types, inferred anew where that was possible.
+        problem: why it is not supported; None if it is, or hangs on another problem.
+    """
+
+    name: str
+    tensor: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    problem: Problem | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Everything that can be said of a well-formed file."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    operators: tuple[Surveyed, ...]
+    problems: tuple[Problem, ...]
+
+
+def survey(data: bytes, source: str) -> Survey:
+    """Look at a model without refusing it.
+
+    Raises:
+        ModelFormatError: the file is malformed.
+    """
+    importer = _Importer(read_model(data, source), 0, Variables(), [])
+    importer.run()
+    try:
+        importer.finish("survey", source)
+    except UnsupportedModelError as error:
+        problems = error.problems
+    else:
+        problems = ()
+    subgraph, values = importer.subgraph, importer.scope.values
+    return Survey(
+        tuple(values[i] for i in subgraph.inputs if i in values),
+        tuple(values[i] for i in subgraph.outputs if i in values),
+        tuple(importer.surveyed),
+        problems,
+    )
+
+
 class _Importer:
     """Imports one subgraph: the main one, or one that CALL_ONCE initialises variables with."""
 
@@ -77,6 +136,7 @@ class _Importer:
             self.subgraph.tensors, variables, is_initializer=index > 0, initialize=self.initialize
         )
         self.inputs: list[int] = []
+        self.surveyed: list[Surveyed] = []
 
     def run(self) -> None:
         """Import all operators; what cannot be imported is added to the problems."""
@@ -91,7 +151,21 @@ class _Importer:
         for index in self.inputs:
             self.declare(self.subgraph.tensors[index], f"input {self.subgraph.tensors[index].name!r}")
         for operator in self.subgraph.operators:
+            nodes, problems = len(scope.nodes), len(self.problems)
             self.operator(operator)
+            self.surveyed.append(self.describe(operator, nodes, problems))
+
+    def describe(self, raw: RawOperator, nodes: int, problems: int) -> Surveyed:
+        """What came of an operator: the nodes and problems since these counts."""
+        values = self.scope.values
+        return Surveyed(
+            raw.name,
+            self.subgraph.tensors[raw.outputs[0]].name if raw.outputs else "",
+            tuple(self.scope.nodes[nodes:]),
+            tuple(values[i].type for i in raw.inputs if i in values),
+            tuple(values[i].type for i in raw.outputs if i in values),
+            self.problems[problems] if len(self.problems) > problems else None,
+        )
 
     def finish(self, name: str, source: str) -> Graph:
         """The graph.

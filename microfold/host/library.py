@@ -19,7 +19,8 @@ from microfold.codegen.literals import C_TYPES
 from microfold.errors import ToolError
 from microfold.program import Program
 
-STRICT_FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
+# What memory holds that nobody has written yet.
+RUBBISH = 0xA5
 
 
 def host_compiler() -> list[str]:
@@ -64,32 +65,37 @@ class HostLibrary:
             directory = Path(folder)
             for file, text in emit(program).items():
                 (directory / file).write_text(text, encoding="utf-8")
-            render = environment().get_template
             for file in ("observer.h", "observer.c"):
-                text = render(f"host/{file}.j2").render(name=name, macro=name.upper())
+                text = environment().get_template(f"host/{file}.j2").render(name=name, macro=name.upper())
                 (directory / f"{name}_{file}").write_text(text, encoding="utf-8")
             sources = [str(path) for path in sorted(directory.glob("*.c"))]
             library = directory / f"lib{name}.so"
             hooks = f'-D{name.upper()}_HOOKS="{name}_observer.h"'
-            command = [*host_compiler(), *STRICT_FLAGS, *flags, hooks, "-fPIC", "-shared"]
-            run_compiler([*command, f"-I{directory}", *sources, "-lm", "-o", str(library)])
+            command = [*host_compiler(), "-std=c99", *flags, hooks, "-fPIC", "-shared", f"-I{directory}"]
+            run_compiler([*command, *sources, "-lm", "-o", str(library)])
             # The loaded library stays mapped after its file is gone.
             self.functions: Any = self.ffi.dlopen(str(library))
 
     def new_context(self) -> Any:
-        """A zeroed context, as a static variable would be; freed with the last reference."""
+        """An uninitialised context; freed with the last reference."""
         context = self.ffi.new("uint64_t[]", self.context_size // 8)
+        self.ffi.buffer(context)[:] = bytes([RUBBISH]) * self.context_size
         return context
 
     @property
     def context_size(self) -> int:
-        return int(getattr(self.functions, f"{self.program.name}_context_size")())
+        return int(self.call("context_size"))
 
     def call(self, function: str, *arguments: Any) -> Any:
+        """Call a function by its name without the model's prefix."""
         return getattr(self.functions, f"{self.program.name}_{function}")(*arguments)
 
     def observe(self, observer: Callable[[int], None] | None) -> Any:
-        """Have `observer` called after every layer; keep the returned handle as long as it may be called."""
+        """Have `observer` called after every layer, with the layer's index.
+
+        Returns:
+            A handle to keep as long as the observer may be called.
+        """
         handle = self.ffi.callback("void(int)", observer) if observer is not None else self.ffi.NULL
         self.call("set_observer", handle)
         return handle

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,48 +15,77 @@ from microfold.codegen.literals import C_TYPES
 from microfold.compiler import compile_file, compile_graph
 from microfold.errors import InputError
 from microfold.host.library import HostLibrary
+from microfold.host.ports import Port
 from microfold.ir.graph import Graph, Value
 from microfold.ir.interpret import check_inputs
 from microfold.ir.types import Array
 from microfold.options import Options
+from microfold.plan.arena import align
 from microfold.program import Buffer, Program
 
 
-def compile(model: str | Path | Graph, target: str = "host", **options: Any) -> Session:
-    """Compile a model and load it into this process.
+def compile(model: str | Path | Graph, target: str = "host", *, name: str = "", **options: Any) -> Session:
+    """Compile a model to C, compile the C for this machine, and load it.
 
     Args:
         model: path of a `.tflite` file, or an imported graph.
-        target: a target whose code the host can run (its features must not include SIMD).
-        options: fields of `Options`.
+        target: a target whose code this machine can run: one without SIMD instructions.
+        name: prefix of all C names; default: the file's name.
+        options: fields of `microfold.options.Options`.
 
     Returns:
         A session: call it with one numpy array per input.
+
+    Raises:
+        MicrofoldError: the model cannot be compiled, an option is wrong, or there is no C compiler.
     """
+    known = [field.name for field in fields(Options)]
+    unknown = sorted(options.keys() - set(known))
+    if unknown:
+        raise InputError(f"unknown option {', '.join(unknown)}; known are {', '.join(known)}")
     description = targets.load(target)
     if description.has("dsp"):
-        raise InputError(f"{description.name} code has SIMD instructions that this machine lacks; use target='host'")
+        raise InputError(
+            f"{description.name} code has SIMD instructions that this machine lacks; use target='host'"
+        )
+    chosen = Options(**options)
     if isinstance(model, Graph):
-        return Session(compile_graph(model, description, Options(**options)))
-    return Session(compile_file(model, description, Options(**options)))
+        return Session(compile_graph(model, description, chosen, name=name))
+    return Session(compile_file(model, description, chosen, name=name))
 
 
 class Session:
-    """One context of a program, with its state.
+    """One context of a program in this process: its memory, and the state it keeps from call to call.
+
+    Threads may share a session; their calls wait for each other. For independent state, make a session each.
 
     Args:
-        program: compiled for the host.
+        program: compiled for a target whose code this machine can run.
+
+    Attributes:
+        inputs, outputs: names, shapes, types and quantisation, in the order of the arrays.
+
+    Raises:
+        ToolError: there is no C compiler, or it failed.
     """
 
     def __init__(self, program: Program):
         self.program = program
+        self.inputs = tuple(Port(b.value.name, b.type) for b in program.inputs)
+        self.outputs = tuple(Port(b.value.name, b.type) for b in program.outputs)
         self._library = HostLibrary(program)
+        self._lock = threading.Lock()
         self._context = self._library.new_context()
         self._library.call("init", self._context)
 
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
+        return f"<Session {self.program.name}: {inputs} -> {outputs}>"
+
     def reset(self) -> None:
-        """Forget all previous calls."""
-        self._library.call("reset", self._context)
+        """Forget all calls: the state gets its initial values."""
+        with self._lock:
+            self._library.call("reset", self._context)
 
     def __call__(self, *inputs: Array) -> Array | tuple[Array, ...]:
         """One inference; a tuple of outputs if there are several.
@@ -66,47 +97,95 @@ class Session:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def run(self, *inputs: Array) -> tuple[Array, ...]:
-        """One inference."""
-        arrays = [np.ascontiguousarray(array) for array in inputs]
-        check_inputs([b.value for b in self.program.inputs], arrays)
-        ffi = self._library.ffi
-        if self.program.options.io == "caller":
-            outputs = [np.empty(b.type.shape, b.type.dtype.numpy) for b in self.program.outputs]
-            pointers = [self._pointer(b, a) for b, a in zip(self.program.inputs, arrays, strict=True)]
-            pointers += [self._pointer(b, a) for b, a in zip(self.program.outputs, outputs, strict=True)]
-            self._library.call("run", self._context, *pointers)
-            return tuple(outputs)
-        for index, array in enumerate(arrays):
-            destination = self._library.call(f"input_{index}", self._context)
-            ffi.memmove(destination, array.tobytes(), array.nbytes)
-        self._library.call("run", self._context)
-        return tuple(
-            self._copy(self._library.call(f"output_{index}", self._context), buffer)
-            for index, buffer in enumerate(self.program.outputs)
-        )
+        """One inference.
+
+        Args:
+            inputs: one array per input, of its very shape and type.
+
+        Returns:
+            One new array per output.
+
+        Raises:
+            InputError: wrong number, shape or type of inputs.
+        """
+        arrays = self._checked(inputs)
+        with self._lock:
+            return self._run(arrays, self._new_outputs())
 
     def run_layers(self, *inputs: Array) -> tuple[tuple[Array, ...], Mapping[Value, Array]]:
         """One inference, with every value that a layer computes.
 
         Returns:
             The outputs, and each layer's results, copied right after the layer.
+
+        Raises:
+            InputError: wrong number, shape or type of inputs.
         """
-        if self.program.options.io == "caller":
-            raise InputError("intermediate values are read from the arena; compile with io='arena'")
+        arrays = self._checked(inputs)
+        outputs = self._new_outputs()
         values: dict[Value, Array] = {}
-        base = self._library.ffi.cast("uint8_t *", self._context)
 
         def copy(layer: int) -> None:
             for buffer in self.program.layers[layer].outputs:
-                values[buffer.value] = self._copy(base + buffer.offset, buffer)
+                values[buffer.value] = self._copy(self._locate(buffer, outputs), buffer)
 
-        handle = self._library.observe(copy)
-        try:
-            outputs = self.run(*inputs)
-        finally:
-            self._library.observe(None)
-            del handle
-        return outputs, values
+        with self._lock:
+            handle = self._library.observe(copy)
+            try:
+                results = self._run(arrays, outputs)
+            finally:
+                self._library.observe(None)
+                del handle
+        return results, values
+
+    def intermediates(self, *inputs: Array) -> dict[str, Array]:
+        """One inference; every layer's result by the layer's name in the generated C, in order.
+
+        The second result of a layer has the key ``name.1``, and so on.
+
+        Raises:
+            InputError: wrong number, shape or type of inputs.
+        """
+        _, values = self.run_layers(*inputs)
+        return {
+            f"{layer.name}.{index}" if index else layer.name: values[buffer.value]
+            for layer in self.program.layers
+            for index, buffer in enumerate(layer.outputs)
+        }
+
+    def _checked(self, inputs: Sequence[Array]) -> list[Array]:
+        # Copies, since the C wants its buffers aligned.
+        arrays = [np.array(array, order="C") for array in inputs]
+        check_inputs([b.value for b in self.program.inputs], arrays)
+        return arrays
+
+    def _new_outputs(self) -> list[Array]:
+        return [np.empty(port.shape, port.dtype) for port in self.outputs]
+
+    def _run(self, inputs: Sequence[Array], outputs: list[Array]) -> tuple[Array, ...]:
+        if self.program.options.io == "caller":
+            buffers = [*self.program.inputs, *self.program.outputs]
+            arrays = [*inputs, *outputs]
+            pointers = [self._pointer(b, a) for b, a in zip(buffers, arrays, strict=True)]
+            self._library.call("run", self._context, *pointers)
+            return tuple(outputs)
+        for index, array in enumerate(inputs):
+            destination = self._library.call(f"input_{index}", self._context)
+            self._library.ffi.memmove(destination, array.tobytes(), array.nbytes)
+        self._library.call("run", self._context)
+        return tuple(
+            self._copy(self._library.call(f"output_{index}", self._context), buffer)
+            for index, buffer in enumerate(self.program.outputs)
+        )
+
+    def _locate(self, buffer: Buffer, outputs: Sequence[Array]) -> Any:
+        """Where a layer's result lies during a run."""
+        if buffer.region == "output":
+            return self._pointer(buffer, outputs[buffer.offset])
+        base = self._library.ffi.cast("uint8_t *", self._context)
+        if buffer.region == "state":
+            base += self._library.context_size - align(self.program.state_size)
+        return base + buffer.offset
 
     def _copy(self, pointer: Any, buffer: Buffer) -> Array:
         data = bytes(self._library.ffi.buffer(pointer, buffer.type.nbytes))

@@ -14,11 +14,16 @@ from microfold.kernels.requantize import Requantization
 
 def unsupported_int8_constants(site: Site) -> str | None:
     """The conditions of every int8 product-sum kernel: int8 operands, constant weights and bias, clips only."""
-    x, weights = site.node.inputs[0], site.node.inputs[1]
-    assert x is not None and weights is not None
-    if x.type.dtype is not DType.INT8 or weights.type.dtype is not DType.INT8:
-        kinds = f"{x.type.dtype.value} and {weights.type.dtype.value}"
-        return f"it needs int8 activations and weights; they are {kinds}"
+    return unsupported_constants(site, DType.INT8, DType.INT8)
+
+
+def unsupported_constants(site: Site, activations: DType, weights: DType) -> str | None:
+    """The same for other element types."""
+    x, w = site.node.inputs[0], site.node.inputs[1]
+    assert x is not None and w is not None
+    if (x.type.dtype, w.type.dtype) != (activations, weights):
+        kinds = f"{x.type.dtype.value} and {w.type.dtype.value}"
+        return f"it needs {activations.value} activations and {weights.value} weights; they are {kinds}"
     if site.array(1) is None or (site.present(2) and site.array(2) is None):
         return "weights and bias must be constant"
     return epilogue.unsupported_epilogue(site.node)
@@ -82,18 +87,6 @@ def unroll_factor(depth: int) -> int:
     return next(factor for factor in (4, 2, 1) if depth % factor == 0)
 
 
-def unsupported_constants(site: Site, activations: DType, weights: DType) -> str | None:
-    """The conditions of other product-sum kernels: these element types, constant weights and bias, clips only."""
-    x, w = site.node.inputs[0], site.node.inputs[1]
-    assert x is not None and w is not None
-    if (x.type.dtype, w.type.dtype) != (activations, weights):
-        kinds = f"{x.type.dtype.value} and {w.type.dtype.value}"
-        return f"it needs {activations.value} activations and {weights.value} weights; they are {kinds}"
-    if site.array(1) is None or (site.present(2) and site.array(2) is None):
-        return "weights and bias must be constant"
-    return epilogue.unsupported_epilogue(site.node)
-
-
 def float_biases(site: Site, channels: int) -> Array:
     """float32 [channels]: the constant bias, or zeros."""
     bias = site.array(2)
@@ -119,3 +112,28 @@ def wide_records(site: Site, matrix: Array, multipliers: tuple[Array, Array]) ->
     narrow = low.min() >= -(1 << 31) and high.max() < 1 << 31
     records = np.stack([biases, reduced, np.zeros_like(biases), 15 - shifts], axis=1)
     return records.astype(np.int32), "int32_t" if narrow else "int64_t"
+
+
+def wide_record(bias: int, multiplier: tuple[int, int]) -> Array:
+    """The record of `wide_records` for one multiplier, int32 [1, 4]."""
+    mantissa, shift = multiplier
+    reduced = (mantissa + (1 << 15)) >> 16 if mantissa < 0x7FFF0000 else 0x7FFF
+    return np.array([[bias, reduced, 0, 15 - shift]], np.int32)
+
+
+def plan_without_folding(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> Requantization:
+    """Requantisation of an int8 output whose kernel subtracts the input's zero point itself.
+
+    Args:
+        matrix: the weights as [channels, K]; a sum may have any part of its products.
+    """
+    x, out = site.node.inputs[0], site.node.outputs[0].type
+    assert x is not None and x.type.quant is not None and out.quant is not None
+    bias = np.zeros(matrix.shape[0], np.int64)
+    given = site.array(2)
+    if given is not None:
+        bias = bias + given.astype(np.int64)
+    low, high = (bound - x.type.quant.zero_point for bound in x.type.dtype.range)
+    bounds = requantize.accumulator_bounds(matrix, bias, low, high)
+    limit, _ = epilogue.integer_bounds(site.node)
+    return requantize.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, limit)

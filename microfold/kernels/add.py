@@ -11,14 +11,18 @@ from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
 from microfold.kernels.requantize import Requantization, plan_requantization
 from microfold.numerics import Multiplier
 from microfold.ops.add import Add, AddParameters, add_parameters
+from microfold.ops.squared_difference import SquaredDifference, squared_difference_parameters
 from microfold.ops.sub import Sub
 
 
 def quantized_parameters(site: Site) -> AddParameters:
     """The reference's fixed-point parameters of the node."""
     first, second = (v.type.quant for v in site.node.operands[:2])
-    assert first is not None and second is not None and isinstance(site.node.op, Add | Sub)
-    return add_parameters(first, second, site.node.op.out)
+    op = site.node.op
+    assert first is not None and second is not None and isinstance(op, Add | Sub | SquaredDifference)
+    if isinstance(op, SquaredDifference):
+        return squared_difference_parameters(first, second, op.out)
+    return add_parameters(first, second, op.out)
 
 
 def plan_one(
@@ -45,7 +49,9 @@ def plan_input(dtype: DType, quant: Quant, left_shift: int, multiplier: Multipli
 
 class _QuantizedSum(BinaryKernel):
     template = "add/c.c.j2"
-    instructions = 32
+    instructions = 45
+    combine = "left + right"
+    squares = False
 
     def lower(self, site: Site) -> Call:
         first, second = (v.type.quant for v in site.node.operands[:2])
@@ -58,12 +64,14 @@ class _QuantizedSum(BinaryKernel):
         ]
         # Each operand is at most half of the range that its left shift gives it.
         extent = (self.dtype.range[1] - self.dtype.range[0]) << parameters.left_shift
+        if self.squares:
+            extent *= extent
         low, high = epilogue.integer_bounds(site.node)
         output = plan_one(0, (-extent, extent), parameters.output, out.zero_point, low)
         plans = (*inputs, output)
         spec = (
             ("type", f"{self.dtype.value}_t"),
-            ("operator", "+" if isinstance(site.node.op, Add) else "-"),
+            ("combine", self.combine),
             ("first", inputs[0].form.value),
             ("second", inputs[1].form.value),
             ("output", output.form.value),
@@ -89,6 +97,7 @@ class SubInt8(_QuantizedSum):
     name = "s8_sub__c"
     op = Sub
     dtype = DType.INT8
+    combine = "left - right"
 
 
 @register
@@ -96,7 +105,7 @@ class AddInt16(_QuantizedSum):
     name = "s16_add__c"
     op = Add
     dtype = DType.INT16
-    instructions = 60
+    instructions = 70
 
 
 @register
@@ -104,4 +113,25 @@ class SubInt16(_QuantizedSum):
     name = "s16_sub__c"
     op = Sub
     dtype = DType.INT16
+    instructions = 70
+    combine = "left - right"
+
+
+@register
+class SquaredDifferenceInt8(_QuantizedSum):
+    name = "s8_squared_difference__c"
+    op = SquaredDifference
+    dtype = DType.INT8
     instructions = 60
+    combine = "(left - right) * (left - right)"
+    squares = True
+
+
+@register
+class SquaredDifferenceInt16(_QuantizedSum):
+    name = "s16_squared_difference__c"
+    op = SquaredDifference
+    dtype = DType.INT16
+    instructions = 80
+    combine = "(left - right) * (left - right)"
+    squares = True

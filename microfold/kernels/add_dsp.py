@@ -1,4 +1,4 @@
-"""Addition and subtraction for cores with DSP instructions: one operand through a table, the other by a product."""
+"""Addition and subtraction for cores with DSP instructions: a table for one operand, a product for the other."""
 
 from __future__ import annotations
 
@@ -43,10 +43,13 @@ def find_split(op: Add | Sub, first: TensorType, second: TensorType, limits: tup
     """
     values = np.arange(-128, 128).astype(np.int8)
     results = op.reference(
-        Tensor(first.with_shape((256, 1)), values[:, None]), Tensor(second.with_shape((1, 256)), values[None, :])
+        Tensor(first.with_shape((256, 1)), values[:, None]),
+        Tensor(second.with_shape((1, 256)), values[None, :]),
     )
     exact = np.clip(results.astype(np.int64), *limits)
-    assert op.out.quant is not None and first.quant is not None and second.quant is not None
+    assert op.out.quant is not None
+    assert first.quant is not None
+    assert second.quant is not None
     scales = (first.quant.scale / op.out.quant.scale, second.quant.scale / op.out.quant.scale)
     sign = -1 if isinstance(op, Sub) else 1
     for shift in SHIFTS:
@@ -63,8 +66,7 @@ def _fit(exact: Array, slope: float, shift: int, limits: tuple[int, int]) -> tup
     b = np.arange(-128, 128, dtype=np.int64)
     unit = 1 << shift
     far = np.int64(1) << 40
-    # At first the nearest factors, then some that are larger by far less than the table's resolution: halves of
-    # either sign are rounded away from zero.
+    # The nearest factors; then slightly larger ones, since halves of either sign are rounded away from zero.
     ideal = round(slope * unit)
     outward = [ideal + (1 if slope > 0 else -1) * (abs(ideal) >> k) for k in range(10, 17)]
     for factor in dict.fromkeys([ideal, *(ideal + d for n in range(1, 9) for d in (n, -n)), *outward]):
@@ -95,7 +97,9 @@ class _SumDsp(BinaryKernel):
             return "it does not broadcast"
         size = site.node.outputs[0].type.size
         if site.options.optimize == "size" or size < FEWEST_ELEMENTS:
-            return f"its table of 1 KB does not pay for {size} elements with optimize = {site.options.optimize}"
+            return (
+                f"its table of 1 KB does not pay for {size} elements with optimize = {site.options.optimize}"
+            )
         return None if self._split(site) is not None else "no table gives the reference's results"
 
     def lower(self, site: Site) -> Call:

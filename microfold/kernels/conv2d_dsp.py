@@ -121,7 +121,7 @@ def _loop(site: Site) -> tuple[int, int]:
     """
     segments, segment = _segments(site)
     pairs = segments * packing.pair_order(segment).shape[0]
-    unroll = next(u for u in (4, 2, 1) if -pairs % u * 8 <= pairs)
+    unroll = 4 if -pairs % 4 * 8 <= pairs else 2
     return pairs + -pairs % unroll, unroll
 
 

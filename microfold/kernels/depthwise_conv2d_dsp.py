@@ -18,7 +18,7 @@ from microfold.kernels.depthwise_conv2d import (
     unsupported_integer_depthwise,
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.kernels.plane_requantize import PLANE_LIMIT, plan_plane_requantization
+from microfold.kernels.plane_requantize import PLANE_LIMIT, PlaneRequantization, plan_plane_requantization
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 
@@ -234,7 +234,8 @@ class DepthwiseConv2DDsp(Kernel):
     def lower(self, site: Site) -> Call:
         tiling = plan_tiling(site)
         plan = _requantization(site)
-        assert tiling is not None and plan is not None
+        assert tiling is not None
+        assert plan is not None
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
         assert x.quant is not None
         low, high = epilogue.integer_bounds(site.node)
@@ -295,9 +296,11 @@ def _packed(site: Site, tiling: Tiling) -> Array:
     return np.ascontiguousarray(filters[0].transpose(order))
 
 
-def _requantization(site: Site):
+def _requantization(site: Site) -> PlaneRequantization | None:
     x, weights, out, _ = depthwise_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
+    assert x.quant is not None
+    assert weights.quant is not None
+    assert out.quant is not None
     multipliers = output_multipliers(x.quant, weights.quant, out.quant, weights.shape[3])
     bias, bounds = accumulate.bias_and_bounds(site, depthwise_matrix(site))
     limits = epilogue.integer_bounds(site.node)

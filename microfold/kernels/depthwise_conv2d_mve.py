@@ -212,8 +212,7 @@ class DepthwiseConv2DMveTile(Kernel):
             (i * out.shape[2] + j) * channels for i in range(tile.shape[0]) for j in range(tile.shape[1])
         ]
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", _pack_tile(site.array(1), tile, window)),
-            "channels": Constant("channels", records),
+            "channels": Constant("weights", _pack_tile(site.array(1), tile, window, records)),
             "taps": Constant("taps", np.array(taps, np.uint32)),
             "targets": Constant("targets", np.array(targets, np.uint32)),
             "batch": x.shape[0],
@@ -243,8 +242,13 @@ class DepthwiseConv2DMveTile(Kernel):
         return Call(Function("depthwise_conv2d/mve_tile.c.j2", self.name, spec), parameters, scratch)
 
 
-def _pack_tile(filters: Array | None, tile: _Tile, window: Window) -> Array:
-    """[1, KH, KW, channels] to [channels, 4, 16]: for each output of a tile, its taps among the patch's words."""
+def _pack_tile(filters: Array | None, tile: _Tile, window: Window, records: Array) -> Array:
+    """int32 [channels, 3 + 16]: the channel's record, then for each output of a tile its taps among the patch's words.
+
+    Args:
+        filters: [1, KH, KW, channels].
+        records: [channels, 3].
+    """
     assert filters is not None
     packed = np.zeros((filters.shape[3], *tile.shape, tile.groups, len(tile.columns), _ROWS), np.int8)
     for y, x, i, j in np.ndindex(*tile.shape, *window.size):
@@ -252,7 +256,8 @@ def _pack_tile(filters: Array | None, tile: _Tile, window: Window) -> Array:
         column = tile.columns.index(x * window.strides[1] + j * window.dilations[1])
         packed[:, y, x, group, column, row] = filters[0, i, j]
     flat = packed.reshape(filters.shape[3], 4, -1)
-    return np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2])))
+    words = np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2]))).reshape(filters.shape[3], -1).view("<i4")
+    return np.concatenate([records, words], axis=1)
 
 
 def rows_overlap(x: TensorType, out: TensorType, window: Window, rows: int) -> int:

@@ -122,7 +122,7 @@ for _operator, _dtypes, _expression in _EXPRESSIONS:
         )
 
 
-class _Unary(Kernel):
+class UnaryKernel(Kernel):
     """Base of elementwise kernels of one operand."""
 
     def supports(self, site: Site) -> str | None:
@@ -141,7 +141,7 @@ class _Unary(Kernel):
 
 
 @register
-class ClipPortable(_Unary):
+class ClipPortable(UnaryKernel):
     """Clamps; the only kernel of a clip that was not fused."""
 
     name = "clip__c"
@@ -162,7 +162,7 @@ class ClipPortable(_Unary):
 
 
 @register
-class QuantizePortable(_Unary):
+class QuantizePortable(UnaryKernel):
     name = "f32_quantize__c"
     op = Quantize
 
@@ -183,7 +183,7 @@ class QuantizePortable(_Unary):
 
 
 @register
-class DequantizePortable(_Unary):
+class DequantizePortable(UnaryKernel):
     name = "dequantize__c"
     op = Dequantize
 
@@ -209,7 +209,7 @@ class DequantizePortable(_Unary):
 
 
 @register
-class CastPortable(_Unary):
+class CastPortable(UnaryKernel):
     name = "cast__c"
     op = Cast
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import DType
-from microfold.kernels.broadcast import contiguous_strides, loop_records, merge_axes
+from microfold.kernels.broadcast import broadcast_strides, contiguous_strides, loop_records, merge_axes
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.ops.broadcast_to import BroadcastTo
 from microfold.ops.concatenate import Concatenate
 from microfold.ops.copy import Copy
 from microfold.ops.gather import Gather
@@ -153,6 +154,16 @@ class TransposeMovement(_Movement):
         strides = contiguous_strides(x.shape)
         source = [strides[axis] for axis in site.node.op.permutation]
         return Box(out.shape, source, contiguous_strides(out.shape))
+
+
+@register
+class BroadcastToMovement(_Movement):
+    name = "broadcast_to__c"
+    op = BroadcastTo
+
+    def box(self, site: Site) -> Box:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        return Box(out.shape, broadcast_strides(x.shape, out.shape), contiguous_strides(out.shape))
 
 
 @register

@@ -1,10 +1,11 @@
 """Requantisation of sums over values that are scaled by 256.
 
-DSP kernels that keep int8 values in the upper bytes of halfwords sum 256 times the accumulator, which saves the
-shift before the high multiplication. `requantize` gives the proof for the form with a shift of two; for any
-s >= 1 and E = e + s, in the same way,
+DSP kernels that keep int8 values in the upper bytes of halfwords sum 256 times the accumulator, which saves
+the shift before the high multiplication. `requantize` gives the proof for s = 1; for any s >= 1 and E = e + s,
+in the same way,
 
-    u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + 2^(E-1) + zero_point * 2^E,   y = (u - 2^s * [x < 0]) >> E
+    u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + [e > 0] * 2^(E-1) + zero_point * 2^E,
+    y = (u - 2^s * [x < 0]) >> E
 
 Here s = 7, or more where weights are shifted left so that E is the same for all channels.
 """
@@ -34,8 +35,8 @@ class PlaneRequantization:
     Attributes:
         form: ``short_relu``, ``short`` or ``general``.
         shift: E if all channels have the same, else 0.
-        records: int32 [channels, 4]: bias * 256, multiplier, addend, and: the weights' left shift (E common; the
-            bias is shifted as well), E (not common), or the reference's shift (general).
+        records: int32 [channels, 4]: bias * 256, multiplier, addend, and a shift: the left shift of weights
+            (the bias is shifted already) if E is common, else E; or the reference's shift (general).
     """
 
     form: str
@@ -81,10 +82,18 @@ def plan_plane_requantization(
         s = SHIFT + left
         exponent = e + s
         ok = fits & (left >= 0) & (left <= 7) & (exponent >= 1) & (exponent <= 24)
-        s, left, exponent = np.where(ok, s, SHIFT), np.where(ok, left, 0), np.where(ok, exponent, COMMON_SHIFT)
-        addend = (1 << (s - 1)) + np.where(e > 0, np.int64(1) << (exponent - 1), 0) + zero_point * (1 << exponent)
+        s, left, exponent = (
+            np.where(ok, s, SHIFT),
+            np.where(ok, left, 0),
+            np.where(ok, exponent, COMMON_SHIFT),
+        )
+        addend = (
+            (1 << (s - 1)) + np.where(e > 0, np.int64(1) << (exponent - 1), 0) + zero_point * (1 << exponent)
+        )
         scaled = magnitude << (s + 1)
-        ok &= (scaled < 1 << 31) & ((scaled * np.minimum(m, 1 << 31) >> 32) + np.abs(addend) + (1 << s) < (1 << 31) - 1)
+        ok &= (scaled < 1 << 31) & (
+            (scaled * np.minimum(m, 1 << 31) >> 32) + np.abs(addend) + (1 << s) < (1 << 31) - 1
+        )
         if bool(np.all(ok | constant)):
             held = (ends[0] << COMMON_SHIFT) + (1 << (COMMON_SHIFT - 1))
             last = left if common else exponent

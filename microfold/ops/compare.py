@@ -31,7 +31,7 @@ _DTYPES = (DType.BOOL, DType.INT8, DType.INT32, DType.INT64, DType.FLOAT32)
 @register
 @dataclass(frozen=True)
 class Compare(Op):
-    """``first relation second`` as bool, broadcast as numpy does. int8 operands are scaled to real units of 1/256."""
+    """``first relation second`` as bool, broadcast as numpy does; int8 operands in real units of 1/256."""
 
     name: ClassVar[str] = "compare"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST

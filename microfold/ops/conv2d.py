@@ -39,7 +39,7 @@ class Conv2D(Op):
         batch, height, width, channels = x.shape
         filters, _, _, depth = weights.shape
         require(
-            depth > 0 and channels % depth == 0 and filters % (channels // depth) == 0,
+            0 < depth <= channels and channels % depth == 0 and filters % (channels // depth) == 0,
             f"conv2d: the filter's input channels must divide the image's {channels} into groups that divide "
             f"its {filters} filters; they are {depth}",
         )

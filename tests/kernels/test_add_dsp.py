@@ -16,7 +16,9 @@ from microfold.options import Options
 from microfold.simulate import toolchain
 from tests.kernels import graphs
 
-simulated = pytest.mark.skipif(bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "-")
+simulated = pytest.mark.skipif(
+    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "-"
+)
 
 SCALES = {
     "generic": (0.031, 0.047, 0.052),
@@ -35,13 +37,18 @@ def _graph(
     shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((1, 9, 7, 5), (1, 9, 7, 5)),
     zero_point: int = -11,
 ) -> Graph:
-    operands = [graphs.int8_input(n, shape, s, z) for n, shape, s, z in zip("ab", shapes, scales, (4, -90), strict=False)]
+    operands = [
+        graphs.int8_input(n, shape, s, z)
+        for n, shape, s, z in zip("ab", shapes, scales, (4, -90), strict=False)
+    ]
     return graphs.one_node_graph(op(graphs.int8_element(scales[2], zero_point)), operands, {}, activation)
 
 
 @pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("op", [Add, Sub])
-def test_split_gives_the_reference_for_all_pairs(op: type[Add] | type[Sub], scales: tuple[float, float, float]) -> None:
+def test_split_gives_the_reference_for_all_pairs(
+    op: type[Add] | type[Sub], scales: tuple[float, float, float]
+) -> None:
     graph = _graph(op, scales, shapes=((256, 1), (1, 256)))
     node = graph.nodes[0]
     first, second = (v.type.with_shape(()) for v in node.operands[:2])
@@ -73,6 +80,10 @@ def test_equals_the_reference(op: type[Add] | type[Sub], activation: Clip | None
 def test_leaves_the_rest_to_other_kernels() -> None:
     broadcast = _graph(Add, SCALES["generic"], shapes=((1, 9, 7, 5), (1, 1, 1, 5)))
     small = _graph(Add, SCALES["generic"], shapes=((1, 5), (1, 5)))
-    for graph, options in ((broadcast, None), (small, None), (_graph(Add, SCALES["generic"]), Options("size"))):
+    for graph, options in (
+        (broadcast, None),
+        (small, None),
+        (_graph(Add, SCALES["generic"]), Options("size")),
+    ):
         program = compile_graph(graph, target.load("cortex-m4"), options)
         assert not program.layers[0].kernel.name.endswith("__dsp_table")

@@ -36,8 +36,10 @@ def test_equals_the_reference(op: type[AveragePool2D | MaxPool2D], case: str, ac
     assert result.exact, result.first_difference
 
 
-@pytest.mark.parametrize("shape, size", [((1, 20, 20, 4), (20, 20)), ((1, 4, 4, 3), (2, 2))])
+@pytest.mark.parametrize(("shape", "size"), [((1, 20, 20, 4), (20, 20)), ((1, 4, 4, 3), (2, 2))])
 def test_leaves_the_rest_to_other_kernels(shape: tuple[int, ...], size: tuple[int, int]) -> None:
     op = AveragePool2D(size, (1, 1), graphs.NO_PADDING)
-    program = compile_graph(graphs.one_node_graph(op, [graphs.int8_input("x", shape)], {}), target.load("cortex-m4"))
+    program = compile_graph(
+        graphs.one_node_graph(op, [graphs.int8_input("x", shape)], {}), target.load("cortex-m4")
+    )
     assert program.layers[0].kernel.name == "s8_average_pool2d__c"

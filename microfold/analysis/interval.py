@@ -1,0 +1,129 @@
+"""Ranges of integers per channel, and what fixed-point scaling makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold import numerics
+from microfold.ir.types import Array, ElementType, TensorType
+
+INT32 = (-(1 << 31), (1 << 31) - 1)
+# float64 sums, which the reference uses, are exact below it.
+EXACT = 1 << 53
+
+
+@dataclass(frozen=True, eq=False)
+class Range:
+    """Smallest and largest value of each channel, for every input of the model and at every position.
+
+    Channels are the indices of the last axis; a scalar is one channel.
+
+    Attributes:
+        low, high: int64 [channels].
+    """
+
+    low: Array
+    high: Array
+
+    @property
+    def constant(self) -> Array:
+        """Which channels have one value only, bool [channels]."""
+        return self.low == self.high
+
+    @property
+    def hull(self) -> tuple[int, int]:
+        """Smallest and largest value of all channels."""
+        return int(self.low.min()), int(self.high.max())
+
+    def clip(self, low: int, high: int) -> Range:
+        return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
+
+    def union(self, low: Array | int, high: Array | int) -> Range:
+        """Also these values, per channel."""
+        return Range(np.minimum(self.low, low), np.maximum(self.high, high))
+
+    def where(self, known: Array, otherwise: Range) -> Range:
+        """This range where it is known, the other one elsewhere."""
+        return Range(
+            np.where(known, self.low, otherwise.low), np.where(known, self.high, otherwise.high)
+        )
+
+    def spread(self, channels: int) -> Range:
+        """The range of a value that is broadcast to so many channels."""
+        return Range(np.broadcast_to(self.low, (channels,)), np.broadcast_to(self.high, (channels,)))
+
+
+def channel_count(t: TensorType) -> int:
+    """Length of the last axis; 1 for a scalar."""
+    return t.shape[-1] if t.shape else 1
+
+
+def is_tracked(t: TensorType) -> bool:
+    """Ranges are kept for integers that have at least one element."""
+    return t.dtype.is_integer and t.size > 0
+
+
+def full_range(t: TensorType) -> Range:
+    """Everything that the element type can hold."""
+    low, high = t.dtype.range
+    channels = channel_count(t)
+    return Range(np.full(channels, low, np.int64), np.full(channels, high, np.int64))
+
+
+def array_range(array: Array) -> Range:
+    """The range of known data."""
+    rows = array.reshape(-1, array.shape[-1] if array.ndim else 1).astype(np.int64)
+    return Range(rows.min(axis=0), rows.max(axis=0))
+
+
+def fits(values: Range, bounds: tuple[int, int]) -> Array:
+    """Which channels stay within the bounds, bool [channels]."""
+    return (values.low >= bounds[0]) & (values.high <= bounds[1])
+
+
+def multiply(
+    values: Range, mantissa: Array | int, shift: Array | int
+) -> tuple[Range, Array]:
+    """`numerics.multiply_by_quantized_multiplier` of a range, and the channels for which it is right.
+
+    It grows with its argument as long as nothing leaves int32 before it is scaled down.
+    """
+    left = np.maximum(np.asarray(shift, np.int64), 0)
+    limit = np.int64(1 << 31) >> left
+    known = (values.low >= -limit) & (values.high < limit) & (np.asarray(mantissa) >= 0)
+    safe = Range(np.where(known, values.low, 0), np.where(known, values.high, 0))
+    low, high = (
+        numerics.multiply_by_quantized_multiplier(x, mantissa, shift).astype(np.int64)
+        for x in (safe.low, safe.high)
+    )
+    return Range(low, high), known
+
+
+def multiply_wide(values: Range, mantissa: Array, shift: Array) -> tuple[Range, Array]:
+    """The same for `numerics.multiply_int64_by_quantized_multiplier`."""
+    total = 15 - np.asarray(shift, np.int64)
+    # A product of a 46-bit value and a 15-bit multiplier, and the rounding addend, stay within 62 bits.
+    known = (total >= 1) & (total <= 60) & fits(values, (-(1 << 46), 1 << 46)) & (np.asarray(mantissa) >= 0)
+    safe = Range(np.where(known, values.low, 0), np.where(known, values.high, 0))
+    shift = np.where(known, shift, 0)
+    reduced = np.where(mantissa < 0x7FFF0000, (mantissa.astype(np.int64) + (1 << 15)) >> 16, 0x7FFF)
+    for bound in (safe.low, safe.high):
+        scaled = (bound * reduced + (np.int64(1) << (14 - shift))) >> (15 - shift)
+        known = known & (scaled >= INT32[0]) & (scaled <= INT32[1])
+    low, high = (
+        numerics.multiply_int64_by_quantized_multiplier(x, mantissa, shift).astype(np.int64)
+        for x in (safe.low, safe.high)
+    )
+    return Range(low, high), known
+
+
+def to_element(scaled: Range, known: Array, out: ElementType) -> Range:
+    """The last step of a requantisation: add the zero point and saturate; everything where not known."""
+    assert out.quant is not None
+    low, high = out.dtype.range
+    zero_point = out.quant.zero_point
+    result = Range(scaled.low + zero_point, scaled.high + zero_point).clip(low, high)
+    everything = Range(np.full_like(result.low, low), np.full_like(result.high, high))
+    return result.where(known, everything)

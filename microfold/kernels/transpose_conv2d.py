@@ -1,0 +1,111 @@
+"""Transposed convolution in portable C."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import Array, DType
+from microfold.kernels import accumulate, epilogue
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.ops.accumulate import output_multipliers
+from microfold.ops.transpose_conv2d import TransposeConv2D
+
+
+class _TransposeConv2D(Kernel):
+    """For each output pixel the sum over those taps that meet an input pixel."""
+
+    dtypes: ClassVar[tuple[DType, DType]]
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_constants(site, *self.dtypes)
+        if reason is None and self.records(site) is None:
+            return "a bias or a multiplier is too large"
+        return reason
+
+    def cost(self, site: Site) -> float:
+        return 4.5 * site.node.macs() + 25 * site.node.outputs[0].type.size
+
+    def matrix(self, site: Site) -> Array:
+        weights = site.array(1)
+        assert weights is not None
+        return weights.reshape(weights.shape[0], -1)
+
+    def multipliers(self, site: Site) -> tuple[Array, Array]:
+        x, weights, out = (v.type.quant for v in (*site.node.operands[:2], site.node.outputs[0]))
+        assert x is not None and weights is not None and out is not None
+        return output_multipliers(x, weights, out, site.node.outputs[0].type.shape[3])
+
+    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        """What each channel needs, and the template's choices that go with it."""
+        raise NotImplementedError
+
+    def lower(self, site: Site) -> Call:
+        op = site.node.op
+        planned = self.records(site)
+        weights = site.array(1)
+        assert isinstance(op, TransposeConv2D) and planned is not None and weights is not None
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", weights),
+            "channels": planned[0],
+            "batch": x.shape[0],
+            "input_height": x.shape[1],
+            "input_width": x.shape[2],
+            "input_channels": x.shape[3],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "output_channels": out.shape[3],
+            "kernel_height": weights.shape[1],
+            "kernel_width": weights.shape[2],
+            "stride_height": op.strides[0],
+            "stride_width": op.strides[1],
+            "offset_top": op.offset[0],
+            "offset_left": op.offset[1],
+        }
+        if x.quant is not None:
+            parameters["input_zero_point"] = x.quant.zero_point
+        spec = (*planned[1], ("clamped", clamped))
+        return Call(Function("transpose_conv2d/c.c.j2", self.name, spec), parameters | limits)
+
+
+@register
+class TransposeConv2DInt8(_TransposeConv2D):
+    name = "s8_transpose_conv2d__c"
+    op = TransposeConv2D
+    dtypes = (DType.INT8, DType.INT8)
+
+    def supports(self, site: Site) -> str | None:
+        return super().supports(site) or accumulate.unsupported_bounds(site, self.matrix(site))
+
+    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        plan = accumulate.plan_without_folding(site, self.matrix(site), self.multipliers(site))
+        choice = (("type", "int8_t"), ("weight_type", "int8_t"), ("accumulator", "int32_t"))
+        records = Constant("channels", plan.records, record="mf_channel")
+        return records, (*choice, ("requantize", plan.form.value))
+
+
+@register
+class TransposeConv2DInt16(_TransposeConv2D):
+    name = "s16_transpose_conv2d__c"
+    op = TransposeConv2D
+    dtypes = (DType.INT16, DType.INT8)
+
+    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        planned = accumulate.wide_records(site, self.matrix(site), self.multipliers(site))
+        if planned is None:
+            return None
+        choice = (("type", "int16_t"), ("weight_type", "int8_t"), ("accumulator", planned[1]))
+        return Constant("channels", planned[0], record="mf_channel"), (*choice, ("requantize", "wide"))
+
+
+@register
+class TransposeConv2DFloat(_TransposeConv2D):
+    name = "f32_transpose_conv2d__c"
+    op = TransposeConv2D
+    dtypes = (DType.FLOAT32, DType.FLOAT32)
+
+    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        biases = accumulate.float_biases(site, site.node.outputs[0].type.shape[3])
+        choice = (("type", "float"), ("weight_type", "float"), ("accumulator", "float"), ("requantize", ""))
+        return Constant("biases", biases), choice
