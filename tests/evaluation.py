@@ -32,7 +32,7 @@ def assert_same_meaning(before: Graph, after: Graph, *, calls: int = 3, toleranc
     for _ in range(calls):
         inputs = [random_array(rng, value.type) for value in before.inputs]
         with np.errstate(all="ignore"):  # infinite padding gives infinities and NaN
-            results = zip(first.run(*inputs), second.run(*inputs), strict=True)
+            results = list(zip(first.run(*inputs), second.run(*inputs), strict=True))
         for expected, given in results:
             if expected.dtype.kind == "f" and tolerance:
                 largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=1e-30))

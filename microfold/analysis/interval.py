@@ -46,9 +46,7 @@ class Range:
 
     def where(self, known: Array, otherwise: Range) -> Range:
         """This range where it is known, the other one elsewhere."""
-        return Range(
-            np.where(known, self.low, otherwise.low), np.where(known, self.high, otherwise.high)
-        )
+        return Range(np.where(known, self.low, otherwise.low), np.where(known, self.high, otherwise.high))
 
     def spread(self, channels: int) -> Range:
         """The range of a value that is broadcast to so many channels."""
@@ -83,9 +81,7 @@ def fits(values: Range, bounds: tuple[int, int]) -> Array:
     return (values.low >= bounds[0]) & (values.high <= bounds[1])
 
 
-def multiply(
-    values: Range, mantissa: Array | int, shift: Array | int
-) -> tuple[Range, Array]:
+def multiply(values: Range, mantissa: Array | int, shift: Array | int) -> tuple[Range, Array]:
     """`numerics.multiply_by_quantized_multiplier` of a range, and the channels for which it is right.
 
     It grows with its argument as long as nothing leaves int32 before it is scaled down.

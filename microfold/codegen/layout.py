@@ -38,7 +38,7 @@ def comment_block(lines: Iterable[str]) -> str:
 
 
 def wrap_code(text: str) -> str:
-    """C code with its long lines broken behind commas, the rest aligned behind the open parenthesis.
+    """C code with its long lines broken: code behind commas, aligned behind the open parenthesis.
 
     Names that are put into templates make lines longer than the templates' authors see them.
     """
@@ -47,43 +47,44 @@ def wrap_code(text: str) -> str:
 
 def _broken(line: str) -> Iterator[str]:
     stripped = line.lstrip()
-    if len(line) <= LINE_WIDTH or stripped.startswith(("#", "* ", "*/")) or line.endswith("\\"):
-        yield line
-        return
+    if len(line) <= LINE_WIDTH or stripped.startswith("#") or line.endswith("\\"):
+        return iter([line])
     indent = line[: len(line) - len(stripped)]
-    if stripped.startswith("/*"):
-        comment = stripped[2:-2].strip()
-        if stripped.endswith("*/") and "*/" not in comment:
-            yield from textwrap.indent(comment_block([comment]), indent).split("\n")
-        else:
-            yield line
-        return
-    outer: tuple[int, ...] = ()
+    if stripped.startswith("/*") and stripped.endswith("*/") and stripped.count("*/") == 1:
+        return iter(textwrap.indent(comment_block([stripped[2:-2].strip()]), indent).split("\n"))
+    if stripped.startswith(("/* ", "* ")) and "*/" not in stripped:
+        star = indent + (" * " if stripped.startswith("/*") else "* ")
+        return iter(textwrap.wrap(line, LINE_WIDTH, subsequent_indent=star, break_on_hyphens=False))
+    return _broken_code(line, len(indent) + 4)
+
+
+def _broken_code(line: str, indent: int) -> Iterator[str]:
+    """The lines of a long one; `indent` is that of continuations which have no room to be aligned."""
+    opened: tuple[int, ...] = ()
     while len(line) > LINE_WIDTH:
-        # Of the commas that fit, the last in the fewest parentheses.
-        commas = [c for c in _commas(line, outer) if c[0] <= LINE_WIDTH]
-        if not commas:
+        breaks = [found for found in _breaks(line, opened) if found[0] <= LINE_WIDTH]
+        # The last comma in the fewest parentheses; failing that, the outermost parenthesis.
+        commas = [found for found in breaks if line[found[0] - 1] == ","]
+        if not breaks:
             break
-        position, opened = min(commas, key=lambda comma: (len(comma[1]), -comma[0]))
+        position, opened = min(commas or breaks, key=lambda found: (len(found[1]), -found[0]))
         yield line[:position]
         rest = line[position:].lstrip()
         column = opened[-1] + 1
-        # Far to the right there is no room: one step of indentation, then.
-        if column + len(rest) > LINE_WIDTH and column > LINE_WIDTH // 2:
-            column = len(indent) + 4
+        if not commas or (column + len(rest) > LINE_WIDTH and column > LINE_WIDTH // 2):
+            column = indent
         line = " " * column + rest
-        outer = (*opened[:-1], column - 1)
+        opened = (*opened[:-1], column - 1)
     yield line
 
 
-def _commas(line: str, outer: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Positions behind the commas of a line, with the columns of the parentheses that are open there."""
-    opened = outer
+def _breaks(line: str, opened: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Positions behind commas and parentheses, with the columns of the parentheses that are open there."""
     code = re.sub(r'/\*.*?\*/|"[^"]*"', lambda match: "_" * len(match.group()), line)
     for position, character in enumerate(code):
         if character in "([":
             opened = (*opened, position)
         elif character in ")]" and opened:
             opened = opened[:-1]
-        elif character == "," and opened and code[position + 1 :].strip():
+        if character in "(," and opened and code[position + 1 :].strip(" )"):
             yield position + 1, opened

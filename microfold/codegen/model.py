@@ -17,7 +17,7 @@ from microfold.plan.liveness import view_roots
 from microfold.program import Buffer, Layer, Program, constant_key
 
 # The linker sees these of every model, besides its constants. The last ones are those of host runs.
-API = ("context", "init", "reset", "run", "context_size", "set_observer", "layer_done")
+API = ("context", "init", "reset", "run", "context_size_check", "context_size", "set_observer", "layer_done")
 
 
 @dataclass(frozen=True)
@@ -170,12 +170,8 @@ class Model:
         self.ports = [*self.inputs, *self.outputs]
         self.functions = render_functions(program)
         api = [*API, *(port.name for port in self.ports)]
-        self._namer = Namer(
-            [
-                *(f"{self.name}_{name}" for name in api),
-                *(function.name for function in self.functions.values()),
-            ]
-        )
+        taken = [f"{self.name}_{name}" for name in api]
+        self._namer = Namer([*taken, *(function.name for function in self.functions.values())])
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
         self._roots = view_roots(program.graph)
         self._places: dict[Value, Place] = {}

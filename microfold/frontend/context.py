@@ -214,7 +214,9 @@ class OperatorContext:
         """The elements of constant input `index`, a shape of sensible size."""
         shape = self.integers(index, what)
         if len(shape) > MAX_RANK or min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
-            raise Unsupported(f"its {what} must be a shape of at most {MAX_RANK} axes; it is {list(shape)}")
+            raise Unsupported(
+                f"its {what} may have {MAX_RANK} axes and {MAX_ELEMENTS} elements; it is {list(shape)}"
+            )
         return shape
 
     def axis(self, axis: int, rank: int) -> int:

@@ -1,4 +1,4 @@
-"""Addition and subtraction for cores with DSP instructions: a table for one operand, a product for the other."""
+"""Addition and subtraction with DSP instructions: a table for one operand, a factor for the other."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Conv2DDsp(Kernel):
             parameters |= {"pixels": out.size // out.shape[3]}
         else:
             parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point, "border": scratch}
-            scratch += segment
+            scratch += segment + -segment % 4
         return Call(Function("conv2d/dsp.c.j2", self.name, spec), parameters, scratch)
 
 

@@ -12,12 +12,14 @@ from microfold.ir.types import Array, TensorType
 from microfold.kernels import accumulate, epilogue
 from microfold.kernels.depthwise_conv2d import (
     channel_multiplier,
+    channel_records,
     depthwise_matrix,
     depthwise_types,
     plane_in_place,
     unsupported_integer_depthwise,
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.overlap import window_overlap
 from microfold.kernels.plane_requantize import PLANE_LIMIT, PlaneRequantization, plan_plane_requantization
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
@@ -129,9 +131,9 @@ class Tiling:
         blocks = -(-self.x.shape[3] // self.lanes)
         pairs = self.inner.reads(inners) / 2
         expand = self.outer.reads(outers) * (18 + pairs * (8 + 2.5 * self.lanes)) + 30
-        row = 12 + inners // 4 * self._block(4)
-        row += (self._block(2) if inners & 2 else 0) + (self._block(1) if inners & 1 else 0)
-        filters = 45 + self.outer.taps * (4 + 3 * self.inner.taps) + outers * row
+        columns = inners // 4 * self._block(4)
+        columns += (self._block(2) if inners & 2 else 0) + (self._block(1) if inners & 1 else 0)
+        filters = 55 + self.outer.taps * (4 + 3 * self.inner.taps) + outers * (9 + columns)
         return blocks * expand + self.out.shape[3] * filters
 
     def _block(self, count: int) -> float:
@@ -139,7 +141,7 @@ class Tiling:
         axis = self.inner
         loads = ((count - 1) * axis.stride + axis.span) / 2 + 1
         products = count * (axis.taps if axis.dilation > 1 else (axis.taps + 1.5) / 2)
-        return self.outer.taps * (loads + self.row_words * 0.7 + products + 1) + 4.5 * count + 6
+        return self.outer.taps * (loads + self.row_words * 0.8 + products) + 4 * count + 5
 
 
 def _axes(site: Site) -> tuple[Axis, Axis]:
@@ -305,3 +307,61 @@ def _requantization(site: Site) -> PlaneRequantization | None:
     bias, bounds = accumulate.bias_and_bounds(site, depthwise_matrix(site))
     limits = epilogue.integer_bounds(site.node)
     return plan_plane_requantization(bias, bounds, *multipliers, out.quant.zero_point, limits)
+
+
+@register
+class DepthwiseConv2DTapsDsp(Kernel):
+    """Four channels at a time, tap after tap: for windows without padding that give few outputs."""
+
+    name = "s8_depthwise_conv2d__dsp_taps"
+    op = DepthwiseConv2D
+    features = frozenset({"dsp"})
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_integer_depthwise(site)
+        if reason is not None:
+            return reason
+        x, _, _, window = depthwise_types(site)
+        if window.padding != ((0, 0), (0, 0)):
+            return "it does not pad"
+        if channel_multiplier(site) != 1 or x.shape[3] < 4:
+            return "it needs one output per input channel, and at least 4 channels"
+        return None
+
+    def cost(self, site: Site) -> float:
+        _, _, out, window = depthwise_types(site)
+        pixels = out.size // out.shape[3]
+        taps = 14 * window.size[0] * window.size[1] + 8 * min(window.size)
+        return pixels * (15 + -(-out.shape[3] // 4) * (taps + 75))
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = depthwise_types(site)
+        return window_overlap(x, out, window, 1, reads_first=False)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = depthwise_types(site)
+        filters = site.array(1)
+        assert filters is not None
+        plan, bounds = channel_records(site)
+        channels = x.shape[3]
+        row = x.shape[2] * channels
+        steps = (window.dilations[0] * row, window.dilations[1] * channels)
+        # A column of taps is as good as a row, and a row is one loop.
+        turned = window.size[1] == 1
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", np.ascontiguousarray(filters.reshape(-1, channels))),
+            "channels": Constant("channels", plan.records, record="mf_channel"),
+            "batch": x.shape[0],
+            "input_size": x.nbytes // x.shape[0],
+            "channel_count": channels,
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "output_row_step": window.strides[0] * row,
+            "output_column_step": window.strides[1] * channels,
+            "tap_rows": window.size[1 if turned else 0],
+            "tap_columns": window.size[0 if turned else 1],
+            "tap_row_step": steps[1 if turned else 0],
+            "tap_column_step": steps[0 if turned else 1],
+        }
+        spec = (("requantize", plan.form.value),)
+        return Call(Function("depthwise_conv2d/dsp_taps.c.j2", self.name, spec), parameters | dict(bounds))

@@ -32,6 +32,11 @@ def _requantization(site: Site) -> tuple[mve.Form, Array]:
     return mve.requantization(site, depthwise_matrix(site), multipliers)
 
 
+def _load_cost(x: TensorType, groups: int) -> float:
+    """Instructions that fill a band."""
+    return groups * (x.shape[2] * x.shape[3] / mve.LANES * 13 + 80)
+
+
 @register
 class DepthwiseConv2DMve(Kernel):
     """Interleaves the rows under the window by fours, so that words hold the taps of one column and channel.
@@ -51,10 +56,10 @@ class DepthwiseConv2DMve(Kernel):
         form, _ = _requantization(site)
         groups = -(-window.size[0] // _ROWS)
         vectors = -(-groups * window.size[1] // 4)
-        load = groups * (x.shape[2] * x.shape[3] / 16 * 13 + 60)
-        block = 8 * vectors + (4 * vectors if vectors > 1 else 0) + 10 + mve.finish_cost(form)
-        row = -(-out.shape[3] // mve.BLOCK) * (out.shape[2] * block + 16)
-        return out.shape[0] * out.shape[1] * (load + row + 20)
+        load = _load_cost(x, groups)
+        gathers = 8 * vectors if vectors == 1 and channel_multiplier(site) == 1 else 20 * vectors
+        row = -(-out.shape[3] // mve.BLOCK) * (out.shape[2] * (gathers + 8 + mve.finish_cost(form)) + 30)
+        return out.shape[0] * out.shape[1] * (load + row + 60)
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = depthwise_types(site)
@@ -142,10 +147,13 @@ class _Tile:
 
 
 def _find_tile(out: TensorType, window: Window) -> _Tile | None:
-    """The tile of 4 outputs whose windows fit in one vector, least computed twice; None if there is none."""
+    """The tile of 4 outputs whose windows fit in one vector and that fills the rows; None if there is none.
+
+    The last tiles may cover outputs of the ones above: the fewest tiles are best.
+    """
     found: list[tuple[int, _Tile]] = []
     for shape in ((2, 2), (4, 1), (1, 4)):
-        if shape[0] > out.shape[1] or shape[1] > out.shape[2]:
+        if shape[0] > out.shape[1] or out.shape[2] % shape[1]:
             continue
         columns = {
             x * window.strides[1] + j * window.dilations[1] for x in range(shape[1]) for j in range(window.size[1])
@@ -174,7 +182,7 @@ class DepthwiseConv2DMveTile(Kernel):
         if channel_multiplier(site) != 1:
             return "it needs one output channel per input channel"
         if _find_tile(out, window) is None:
-            return "the windows of 4 neighbouring outputs do not fit in 4 words of 4 rows"
+            return "no tiles of 4 outputs fill the rows and have their windows in 4 words of 4 rows"
         if _requantization(site)[0] is mve.Form.GENERAL:
             return "it needs multipliers below one half"
         return None
@@ -184,10 +192,9 @@ class DepthwiseConv2DMveTile(Kernel):
         tile = _find_tile(out, window)
         assert tile is not None
         form, _ = _requantization(site)
-        load = tile.groups * (x.shape[2] * x.shape[3] / 16 * 13 + 60)
-        each = 8 + mve.finish_cost(form)
-        rows = out.shape[3] * (-(-out.shape[2] // tile.shape[1]) * each + 20)
-        return out.shape[0] * -(-out.shape[1] // tile.shape[0]) * (load + rows + 20)
+        each = 9 + mve.finish_cost(form)
+        rows = out.shape[3] * (out.shape[2] // tile.shape[1] * each + 22)
+        return out.shape[0] * -(-out.shape[1] // tile.shape[0]) * (_load_cost(x, tile.groups) + rows + 60)
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = depthwise_types(site)
@@ -236,7 +243,6 @@ class DepthwiseConv2DMveTile(Kernel):
             ("clamp", clamp),
             ("tile_height", tile.shape[0]),
             ("tile_width", tile.shape[1]),
-            ("ragged", out.shape[2] % tile.shape[1] != 0),
         )
         scratch = _OUTSIDE + tile.groups * band
         return Call(Function("depthwise_conv2d/mve_tile.c.j2", self.name, spec), parameters, scratch)

@@ -77,7 +77,9 @@ def plan_smlad_requantization(
     magnitude = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
     # Requantisation is monotonic (no left shift that could overflow): equal at both bounds means equal everywhere.
     ends = [
-        np.clip(numerics.multiply_by_quantized_multiplier(b, *multipliers).astype(np.int64) + zero_point, *limits)
+        np.clip(
+            numerics.multiply_by_quantized_multiplier(b, *multipliers).astype(np.int64) + zero_point, *limits
+        )
         for b in bounds
     ]
     constant = (ends[0] == ends[1]) & (e >= 0)
@@ -86,7 +88,14 @@ def plan_smlad_requantization(
     for common_shift in (*COMMON_SHIFTS, 0) if common else (0,):
         shift = np.full_like(e, common_shift) if common_shift else e + 1
         left = shift - e + 1
-        fits = (m > 0) & (e >= 1) & (shift <= 30) & (left >= 2) & (left <= LARGEST_LEFT) & (relu | (m != 1 << 30))
+        fits = (
+            (m > 0)
+            & (e >= 1)
+            & (shift <= 30)
+            & (left >= 2)
+            & (left <= LARGEST_LEFT)
+            & (relu | (m != 1 << 30))
+        )
         varying = fits & ~constant
         left = np.where(varying, left, 2)
         shift = np.where(varying, shift, common_shift or 2)

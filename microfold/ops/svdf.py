@@ -21,8 +21,8 @@ class Svdf(Op):
     """``out[u] = bias[u] + sum over its `rank` filters f and t of time[f, t] * window[f, t]``.
 
     ``x [N, I]``, ``feature [F, I]``, ``time [F, T]``, ``bias [U]`` with ``U = F / rank``. The state
-    [N, F * T] holds each filter's last T products ``feature @ x``, the newest last. Results: [N, U] and the state for
-    the next call.
+    [N, F * T] holds each filter's last T products ``feature @ x``, the newest last. Results: [N, U] and the
+    state for the next call.
 
     int8: the state and ``time`` are int16 or int8. A product is clamped to the state's type before its zero
     point is added, which then wraps.

@@ -30,7 +30,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "3x3 dilation 2": ((9, 10, 7), {"dilations": (2, 2), "padding": ((2, 2), (2, 2))}),
     "3x3 dilation 3x1": ((9, 5, 4), {"dilations": (3, 1)}),
     "1x1": ((5, 5, 9), {"kernel": (1, 1)}),
-    "1x1 stride 2": ((5, 9, 4), {"kernel": (1, 1), "strides": (2, 2)}),
+    "1x1 stride 2": ((5, 9, 4), {"kernel": (1, 1), "strides": (2, 2), "padding": ((0, 1), (1, 0))}),
     "5x5": ((10, 9, 5), {"kernel": (5, 5), "padding": ((2, 2), (2, 2))}),
     "5x5 stride 2": ((9, 11, 4), {"kernel": (5, 5), "padding": ((1, 2), (2, 1)), "strides": (2, 2)}),
     "2x2": ((6, 5, 4), {"kernel": (2, 2), "padding": ((0, 1), (0, 1))}),
@@ -59,9 +59,9 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def _verify(graph: Graph) -> None:
+def _verify(graph: Graph, kernel: str = KERNEL) -> None:
     program = compile_graph(graph, target.load("cortex-m4"))
-    assert program.layers[0].kernel.name == KERNEL
+    assert program.layers[0].kernel.name == kernel
     result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
     assert result.exact, result.first_difference
 
@@ -70,3 +70,23 @@ def _verify(graph: Graph) -> None:
 def test_equals_the_reference(case: str) -> None:
     arguments, options = CASES[case]
     _verify(graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options))
+
+
+FEW_OUTPUTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "column": ((15, 1, 9), {"kernel": (15, 1)}),
+    "whole image": ((4, 5, 8), {"kernel": (4, 5), "activation": graphs.RELU, "out": RELU_OUT}),
+    "two by two, dilated": (
+        (8, 9, 5),
+        {"kernel": (3, 3), "dilations": (3, 2), "strides": (1, 4), "batch": 2},
+    ),
+    "saturated": ((3, 3, 4), {"saturated": True, "activation": graphs.RELU6}),
+    "more than 128 taps": ((12, 12, 6), {"kernel": (12, 12)}),
+}
+
+
+@pytest.mark.parametrize("case", FEW_OUTPUTS)
+def test_few_outputs_equal_the_reference(case: str) -> None:
+    arguments, options = FEW_OUTPUTS[case]
+    _verify(
+        graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options), "s8_depthwise_conv2d__dsp_taps"
+    )

@@ -70,7 +70,7 @@ class _Send(Op):
     name: ClassVar[str] = "test_send"
     has_effect: ClassVar[bool] = True
 
-    def infer(self, x: TensorType) -> tuple[TensorType, ...]:  # noqa: ARG002
+    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         return ()
 
 

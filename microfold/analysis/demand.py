@@ -1,0 +1,278 @@
+"""Which channels of each value somebody needs.
+
+Demand starts where channels are fixed (outputs, states, operators that read everything) and spreads backwards:
+a product sum needs an input channel only if a needed output depends on it, i.e. if it has a weight there and
+its contribution is not the same number for every input and at every position. Operators that treat channels
+alike (depthwise, add, pool, …) need in each operand what is needed of the result, and the other way round.
+It is the least such set: values that need only each other are not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.analysis.interval import Range, channel_count, is_tracked
+from microfold.analysis.product_sum import ProductSum, product_sum
+from microfold.analysis.ranges import Ranges
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.op import Op, Pattern
+from microfold.ir.types import Array
+from microfold.ops.broadcast_to import BroadcastTo
+from microfold.ops.concatenate import Concatenate
+from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.mean import Mean, Sum
+from microfold.ops.pad import Pad
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.reduce import ReduceMax, ReduceMin
+from microfold.ops.reshape import Reshape
+from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.transpose import Transpose
+
+INT32_LIMIT = (1 << 31) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Contribution:
+    """What the input channels of a product sum with one group add to its outputs.
+
+    Attributes:
+        reads: bool [outputs, inputs]; the weight is not zero somewhere and the sum cannot do without the
+            channel: it varies, or adds different numbers at the border.
+        constant: int64 [outputs, inputs]; what a channel adds that is not read.
+    """
+
+    reads: Array
+    constant: Array
+
+
+def contribution(sums: ProductSum, x: Range) -> Contribution:
+    """What each input channel adds to each output, given the input's range."""
+    weights = sums.weights[0]  # [outputs, taps, inputs]
+    touched = weights.any(axis=1)
+    step = np.where(x.constant, x.low - sums.zero_point, 0)
+    fixed = x.constant & (step != 0) & touched
+    same = np.broadcast_to(x.constant, touched.shape)
+    total = weights.sum(axis=1)
+    candidates = np.flatnonzero(fixed.any(axis=0))
+    if candidates.size and (sums.positions is None or not sums.positions.all()):
+        # A channel may stand for a number only if that number is the same at every kind of position.
+        if sums.positions is None:
+            uniform = ~touched[:, candidates]
+        else:
+            inside = sums.positions.astype(np.float64)
+            at = np.einsum("kt,oti->koi", inside, weights[:, :, candidates], optimize=True)
+            uniform = (at == at[0]).all(axis=0)
+            total[:, candidates] = at[0]
+        same = same.copy()
+        same[:, candidates] &= uniform | (step[candidates] == 0)
+    constant = np.where(same, total * step, 0).astype(np.int64)
+    # Whatever subset is folded, the bias must stay an int32.
+    heavy = np.abs(constant).sum(axis=1) + np.abs(sums.bias) > INT32_LIMIT
+    reads = touched & (~same | (heavy[:, np.newaxis] & (constant != 0)))
+    return Contribution(reads, np.where(reads, 0, constant))
+
+
+class Demand:
+    """Needed channels of every value that a node computes or reads, as bool [channels].
+
+    Attributes:
+        needed: of values; a value that is not in it is not needed at all.
+        contributions: of product sums that can lose input channels.
+        replaced: values whose place a constant takes: what computes them is not needed.
+    """
+
+    def __init__(self, graph: Graph, ranges: Ranges, replaced: frozenset[Value]):
+        self.graph = graph
+        self.ranges = ranges
+        self.replaced = replaced
+        self.needed: dict[Value, Array] = {}
+        self.contributions: dict[Node, Contribution] = {}
+        self._changed = False
+        for node in graph.nodes:
+            sums = _selectable(node, graph)
+            if sums is not None and node.inputs[0] in ranges.values:
+                self.contributions[node] = contribution(sums, ranges.values[node.inputs[0]])
+        for value in (*graph.inputs, *(s.value for s in graph.state), *graph.outputs):
+            self._need(value)
+        for state in graph.state:
+            self._need(state.next)
+        self._settle()
+
+    def of(self, value: Value) -> Array:
+        """Which channels of a value are needed, bool [channels]."""
+        found = self.needed.get(value)
+        return found if found is not None else np.zeros(channel_count(value.type), np.bool_)
+
+    def is_live(self, node: Node) -> bool:
+        """Whether a node has to be computed."""
+        return node.op.has_effect or any(
+            self.of(value).any() and value not in self.replaced for value in node.outputs
+        )
+
+    def _need(self, value: Value, channels: Array | None = None) -> None:
+        before = self.of(value)
+        after = before | (np.True_ if channels is None else channels)
+        if value not in self.needed or not np.array_equal(before, after):
+            self.needed[value] = after
+            self._changed = True
+
+    def _settle(self) -> None:
+        while True:
+            self._changed = True
+            while self._changed:
+                self._changed = False
+                for node in reversed(self.graph.nodes):
+                    if self.is_live(node):
+                        self._visit(node)
+            empty = [
+                node.inputs[0]
+                for node in self.contributions
+                if self.is_live(node) and node.inputs[0] is not None and not self.of(node.inputs[0]).any()
+            ]
+            if not empty:
+                return
+            # No operator reads an image without channels.
+            for value in empty:
+                self._need(value, np.arange(channel_count(value.type)) == 0)
+
+    def _visit(self, node: Node) -> None:
+        if node in self.contributions:
+            assert node.inputs[0] is not None
+            outputs = self.of(node.outputs[0])
+            self._need(node.inputs[0], self.contributions[node].reads[outputs].any(axis=0))
+            return
+        links = channel_links(node, self.graph)
+        if links is None:
+            for value in (*node.operands, *node.outputs):
+                self._need(value)
+            return
+        # A constant operand is cut to measure for each reader: it ties nothing.
+        linked = [link for link in links if link.value not in self.graph.constants]
+        for link in linked:
+            self._need(link.value, link.backward(self.of(node.outputs[0])))
+            if link.value not in self.replaced:
+                self._need(node.outputs[0], link.forward(self.of(link.value)))
+        for value in node.operands:
+            if all(link.value is not value for link in links):
+                self._need(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """How channels of an operand and of the result go together.
+
+    Attributes:
+        backward: needed channels of the result to those of the operand.
+        forward: the other way round.
+    """
+
+    value: Value
+    backward: Callable[[Array], Array]
+    forward: Callable[[Array], Array]
+
+
+def _selectable(node: Node, graph: Graph) -> ProductSum | None:
+    """The node as a product sum that can lose single input and output channels."""
+    sums = product_sum(node, graph)
+    if sums is None or sums.weights.shape[0] != 1 or any(step.operands for step in node.epilogue):
+        return None
+    return sums
+
+
+def channel_links(node: Node, graph: Graph) -> tuple[Link, ...] | None:
+    """The links of a node that treats channels alike; None if it needs everything as it is."""
+    if len(node.outputs) != 1 or any(step.operands for step in node.epilogue):
+        return None
+    values = (*node.inputs, node.output)
+    if any(v is None or not is_tracked(v.type) for v in values[:1] + values[-1:]):
+        return None
+    if any(v is not None and v.type.quant is not None and v.type.quant.axis is not None for v in values):
+        is_depthwise = isinstance(node.op, DepthwiseConv2D)
+        return _depthwise(node, graph) if is_depthwise else None
+    return tuple(_links(node, graph)) or None
+
+
+def _depthwise(node: Node, graph: Graph) -> tuple[Link, ...] | None:
+    x = node.inputs[0]
+    if x is None or product_sum(node, graph) is None:
+        return None
+    channels = channel_count(x.type)
+    multiplier = channel_count(node.output.type) // channels
+    return (
+        Link(
+            x,
+            lambda result: result.reshape(channels, multiplier).any(axis=1),
+            lambda operand: np.repeat(operand, multiplier),
+        ),
+    )
+
+
+def _links(node: Node, graph: Graph) -> Iterator[Link]:
+    op, inputs, out = node.op, [v for v in node.inputs if v is not None], node.output
+    first = inputs[0]
+    last = len(first.type.shape) - 1
+    channels = channel_count(out.type)
+    if isinstance(op, DepthwiseConv2D):
+        yield from _depthwise(node, graph) or ()
+    elif isinstance(op, Concatenate):
+        yield from _concatenation(op, inputs)
+    elif isinstance(op, Reshape):
+        yield from _reshape(first, out)
+    elif _keeps_channels(node):
+        if last >= 0:
+            yield _same(first)
+    elif _is_elementwise(op) and channels > 1:
+        # An operand with one channel is broadcast: it is read whole.
+        yield from (_same(v) for v in dict.fromkeys(inputs) if v.type.shape and v.type.shape[-1] == channels)
+
+
+def _is_elementwise(op: Op) -> bool:
+    # The shape that a value is broadcast to is an attribute.
+    return op.pattern in (Pattern.ELEMENTWISE, Pattern.BROADCAST) and not isinstance(op, BroadcastTo)
+
+
+def _keeps_channels(node: Node) -> bool:
+    op, x = node.op, node.inputs[0]
+    assert x is not None
+    last = len(x.type.shape) - 1
+    if isinstance(op, MaxPool2D | AveragePool2D | ResizeNearestNeighbor):
+        return True
+    if isinstance(op, Mean | Sum | ReduceMax | ReduceMin):
+        return last not in op.axes
+    if isinstance(op, Pad):
+        return last >= 0 and op.padding[-1] == (0, 0)
+    return isinstance(op, Transpose) and last >= 0 and op.permutation[-1] == last
+
+
+def _same(value: Value) -> Link:
+    return Link(value, lambda result: result, lambda operand: operand)
+
+
+def _concatenation(op: Concatenate, inputs: list[Value]) -> Iterator[Link]:
+    if op.axis < len(inputs[0].type.shape) - 1:
+        yield from map(_same, dict.fromkeys(inputs))
+        return
+    ends = np.cumsum([channel_count(v.type) for v in inputs]).tolist()
+    for value, end in zip(inputs, ends, strict=True):
+        part = slice(end - channel_count(value.type), end)
+
+        def forward(operand: Array, part: slice = part) -> Array:
+            result = np.zeros(ends[-1], np.bool_)
+            result[part] = operand
+            return result
+
+        yield Link(value, lambda result, part=part: result[part], forward)
+
+
+def _reshape(x: Value, out: Value) -> Iterator[Link]:
+    """Linked if the last axis stays, or is the old one several times over."""
+    old, new = channel_count(x.type), channel_count(out.type)
+    if x.type.shape and out.type.shape and new % old == 0:
+        yield Link(
+            x,
+            lambda result: result.reshape(-1, old).any(axis=0),
+            lambda operand: np.tile(operand, new // old),
+        )

@@ -1,0 +1,157 @@
+"""Product sums over constant weights, seen in one way whatever their operator is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.analysis.interval import EXACT, INT32, Range, fits, multiply, multiply_wide, to_element
+from microfold.ir.graph import Graph, Node
+from microfold.ir.types import Array, DType, TensorType
+from microfold.ops import accumulate
+from microfold.ops.conv2d import Conv2D
+from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.transpose_conv2d import TransposeConv2D
+from microfold.ops.window import Window
+
+PRODUCT_SUMS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)
+# Biases beyond it have no use; within it, float64 sums stay exact.
+LARGEST_BIAS = 1 << 46
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulator:
+    """What the sums of one layer can be, per output channel.
+
+    Attributes:
+        low, high: int64 [channels]; smallest and largest whole sum, bias included, at any position.
+        partial: int64 [channels]; no partial sum is larger in magnitude, in whatever order the products are
+            added, and whether the zero point is taken off the elements or folded into the bias.
+    """
+
+    low: Array
+    high: Array
+    partial: Array
+
+
+@dataclass(frozen=True, eq=False)
+class ProductSum:
+    """``bias + sum(weight * (x - zero_point))``: weights and where the window finds the image.
+
+    Output channel ``g * filters + f`` reads input channels ``g * depth`` to ``(g + 1) * depth - 1``.
+
+    Attributes:
+        weights: float64 [groups, filters, taps, depth] of integers, their zero point taken off.
+        bias: int64 [groups * filters].
+        zero_point: of the input.
+        positions: bool [kinds, taps]; the kinds of output positions that there are, by the taps that lie
+            inside the image. None: not known, any set of taps may.
+        multipliers: mantissas and shifts, int32 [groups * filters].
+    """
+
+    weights: Array
+    bias: Array
+    zero_point: int
+    positions: Array | None
+    multipliers: tuple[Array, Array]
+
+    def accumulator(self, x: Range) -> Accumulator:
+        """The reach of the sums over inputs in that range."""
+        groups, filters, taps, depth = self.weights.shape
+        matrix = self.weights.reshape(groups, filters * taps, depth)
+        low, high = (
+            (bound.astype(np.float64) - self.zero_point).reshape(groups, depth, 1)
+            for bound in (x.low, x.high)
+        )
+        positive, negative = np.maximum(matrix, 0), np.minimum(matrix, 0)
+        shape = (groups * filters, taps)
+        smallest = (positive @ low + negative @ high).reshape(shape)
+        largest = (positive @ high + negative @ low).reshape(shape)
+        if self.positions is None:
+            smallest, largest = np.minimum(smallest, 0).sum(axis=1), np.maximum(largest, 0).sum(axis=1)
+        else:
+            inside = self.positions.T.astype(np.float64)
+            smallest, largest = (smallest @ inside).min(axis=1), (largest @ inside).max(axis=1)
+        reach = np.maximum(np.abs(x.low), np.abs(x.high)).astype(np.float64) + abs(self.zero_point)
+        partial = (np.abs(matrix) @ reach.reshape(groups, depth, 1)).reshape(shape).sum(axis=1)
+        return Accumulator(
+            self.bias + accumulate.exact_int(smallest),
+            self.bias + accumulate.exact_int(largest),
+            np.abs(self.bias) + accumulate.exact_int(partial),
+        )
+
+    def requantized(self, sums: Accumulator, out: TensorType) -> Range:
+        """The output of sums in that reach; everything for channels whose sums may leave their type."""
+        values = Range(sums.low, sums.high)
+        if out.dtype is DType.INT16:
+            scaled, known = multiply_wide(values, *self.multipliers)
+        else:
+            scaled, known = multiply(values, *self.multipliers)
+            known = known & fits(values, INT32)
+        return to_element(scaled, known & (sums.partial < EXACT), out.element)
+
+
+def product_sum(node: Node, graph: Graph) -> ProductSum | None:
+    """The product sum that a node computes before its epilogue; None if it is no integer one of constants."""
+    op = node.op
+    if not isinstance(op, PRODUCT_SUMS):
+        return None
+    x, filters, *rest = node.inputs
+    bias_value = rest[0] if rest else None
+    weights, bias = graph.array(filters), graph.array(bias_value)
+    if x is None or filters is None or weights is None or (bias_value is not None and bias is None):
+        return None
+    if not x.type.dtype.is_integer or x.type.size == 0 or weights.size == 0 or op.out.quant is None:
+        return None
+    assert x.type.quant is not None and filters.type.quant is not None
+    centred = weights.astype(np.float64) - filters.type.quant.zero_points[0]
+    matrix = _arrange(op, centred, x.type)
+    channels = matrix.shape[0] * matrix.shape[1]
+    if bias is None:
+        bias = np.zeros(channels, np.int64)
+    if bias.max() > LARGEST_BIAS or bias.min() < -LARGEST_BIAS:
+        return None
+    if isinstance(op, FullyConnected):
+        multipliers = op.multipliers(x.type.quant, filters.type.quant, channels)
+    else:
+        multipliers = accumulate.output_multipliers(x.type.quant, filters.type.quant, op.out.quant, channels)
+    if isinstance(op, TransposeConv2D):
+        positions = None
+    elif isinstance(op, FullyConnected):
+        positions = np.ones((1, 1), np.bool_)
+    else:
+        positions = kinds_of_positions(op.window(filters.type), x.type.shape[1], x.type.shape[2])
+    return ProductSum(matrix, bias.astype(np.int64), x.type.quant.zero_point, positions, multipliers)
+
+
+def _arrange(
+    op: Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D, weights: Array, x: TensorType
+) -> Array:
+    """Weights as [groups, filters, taps, depth]."""
+    if isinstance(op, FullyConnected):
+        return weights[np.newaxis, :, np.newaxis, :]
+    if isinstance(op, DepthwiseConv2D):
+        _, height, width, filters = weights.shape
+        channels = x.shape[3]
+        taps = weights.reshape(height * width, channels, filters // channels, 1)
+        return np.ascontiguousarray(taps.transpose(1, 2, 0, 3))
+    filters, height, width, depth = weights.shape
+    groups = x.shape[3] // depth
+    return weights.reshape(groups, filters // groups, height * width, depth)
+
+
+def kinds_of_positions(window: Window, height: int, width: int) -> Array:
+    """Which sets of taps lie inside the image at some position of the window, bool [kinds, taps]."""
+    counts = window.output_size(height, width)
+    axes = zip(
+        (height, width), counts, window.size, window.strides, window.dilations, window.padding, strict=True
+    )
+    kinds: list[Array] = []
+    for length, count, size, stride, dilation, (before, _) in axes:
+        index = np.arange(count)[:, np.newaxis] * stride + np.arange(size) * dilation - before
+        kinds.append(np.unique((index >= 0) & (index < length), axis=0))
+    rows, columns = kinds
+    both = rows[:, np.newaxis, :, np.newaxis] & columns[np.newaxis, :, np.newaxis, :]
+    return both.reshape(len(rows) * len(columns), -1)

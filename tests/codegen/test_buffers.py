@@ -1,0 +1,69 @@
+"""Where values lie: outputs that are read on, views, several inputs, state, the caller's buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.host.session import Session
+from microfold.ir.graph import Graph
+from microfold.ir.interpret import Interpreter
+from microfold.options import IO, Options
+from microfold.verify import compare, input_sets
+from tests.codegen import graphs
+
+GRAPHS = (
+    graphs.chain,
+    graphs.several_outputs,
+    graphs.two_inputs,
+    graphs.accumulator,
+    graphs.swapped_states,
+    graphs.constant_operand,
+)
+
+
+@pytest.mark.parametrize("io", IO)
+@pytest.mark.parametrize("single_file", [False, True])
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
+def test_calls_in_sequence_equal_the_interpreter(make: Callable[[], Graph], io: str, single_file: bool) -> None:
+    graph = make()
+    session = Session(compile_graph(graph, target.load("host"), Options(io=io, single_file=single_file)))
+    interpreter = Interpreter(graph)
+    calls = input_sets([value.type for value in graph.inputs], 6)
+    for repetition in range(2):
+        for call in calls:
+            outputs = session.run(*call)
+            expected = interpreter.run(*call)
+            for index, (actual, wanted) in enumerate(zip(outputs, expected, strict=True)):
+                assert compare(actual, wanted) is None, f"output {index} after {repetition} resets"
+        session.reset()
+        interpreter.reset()
+
+
+@pytest.mark.parametrize("io", IO)
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
+def test_every_layer_can_be_observed(make: Callable[[], Graph], io: str) -> None:
+    program = compile_graph(make(), target.load("host"), Options(io=io))
+    session = Session(program)
+    interpreter = Interpreter(program.graph)
+    for call in input_sets([buffer.type for buffer in program.inputs], 4):
+        expected: dict[str, np.ndarray] = {}
+
+        def observe(node, results, into=expected) -> None:  # noqa: ANN001
+            into.update({id(value): r.data for value, r in zip(node.outputs, results, strict=True)})
+
+        interpreter.run(*call, observe=observe)
+        _, values = session.run_layers(*call)
+        assert len(values) == sum(len(layer.outputs) for layer in program.layers)
+        for value, array in values.items():
+            assert compare(array, expected[id(value)]) is None, value.name
+
+
+def test_initial_states_of_zeros_take_no_flash() -> None:
+    program = compile_graph(graphs.accumulator(), target.load("host"))
+    assert program.weight_bytes == 2 * 20
+    assert program.state_size == 3 * 24 - 4

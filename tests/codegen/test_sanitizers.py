@@ -1,0 +1,80 @@
+"""Generated C under the address and undefined-behaviour sanitizers: no report for any input."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import jinja2
+import pytest
+
+from microfold.ir.types import DType, TensorType
+from microfold.program import Program
+from tests.codegen.builds import compile_sample, compiled_models, sample_graphs, write_sources
+from tests.needs import need_tools
+
+COMPILERS = ("gcc", "clang")
+FLAGS = (
+    "-g",
+    "-O1",
+    "-fsanitize=address,undefined,float-cast-overflow",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+)
+CALLS = 6
+CHUNKS = 12
+MADE = Path(__file__).resolve().parents[1] / "models" / "made"
+
+
+def _input(type: TensorType) -> dict[str, str | int]:
+    kind = {DType.FLOAT32: "floats", DType.BOOL: "bools"}.get(type.dtype, "integers")
+    return {"kind": kind, "length": type.size, "size": type.dtype.itemsize}
+
+
+def check(programs: Iterable[Program], compiler: str, folder: Path) -> int:
+    """Builds the programs into one executable and runs it; how many there were."""
+    programs = list(programs)
+    sources = [name for program in programs for name in write_sources(program, folder)]
+    models = [{"name": p.name, "inputs": [_input(b.type) for b in p.inputs]} for p in programs]
+    template = jinja2.Template(
+        Path(__file__).with_name("sanitizer_main.c.j2").read_text(encoding="utf-8"), trim_blocks=True
+    )
+    (folder / "main.c").write_text(template.render(models=models, calls=CALLS), encoding="utf-8")
+    command = [compiler, "-std=c99", *FLAGS, *sources, "main.c", "-lm", "-o", "check"]
+    built = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr[:4000]
+    environment = os.environ | {"UBSAN_OPTIONS": "print_stacktrace=1", "ASAN_OPTIONS": "detect_leaks=0"}
+    run = subprocess.run(
+        ["./check"], cwd=folder, capture_output=True, text=True, check=False, env=environment, timeout=500
+    )
+    assert run.returncode == 0 and not run.stderr, f"{run.stdout.splitlines()[-1:]}: {run.stderr[:4000]}"
+    return len(programs)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_samples(compiler: str, tmp_path: Path) -> None:
+    need_tools(compiler)
+    check([compile_sample(name, graph) for name, graph in sample_graphs().items()], compiler, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_made_models(chunk: int, compiler: str, tmp_path: Path) -> None:
+    """All bundled models that compile, in chunks that share an executable."""
+    need_tools(compiler)
+    paths = sorted(MADE.rglob("*.tflite"))[chunk::CHUNKS]
+    assert check(compiled_models(paths), compiler, tmp_path) > len(paths) // 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif("MICROFOLD_MODELS" not in os.environ, reason="MICROFOLD_MODELS names no folder of models")
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_other_models(compiler: str, tmp_path: Path) -> None:
+    need_tools(compiler)
+    paths = sorted(Path(os.environ["MICROFOLD_MODELS"]).rglob("*.tflite"))
+    assert check(compiled_models(paths), compiler, tmp_path)

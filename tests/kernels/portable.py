@@ -1,0 +1,77 @@
+"""Checks of the kernels in portable C, and int8 graphs in other element types."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from microfold import target, verify
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
+from microfold.program import Program
+from microfold.simulate.toolchain import missing_tools
+
+# Cores that run portable C; the host does too.
+CORES = ("cortex-m3", "cortex-m0plus")
+
+
+def check(graph: Graph, core: str = "host", *, runs: int = 6) -> Program:
+    """Compiles, and compares every tensor of `runs` input sets with the reference."""
+    program = compile_graph(graph, target.load(core))
+    assert all("__c" in layer.kernel.name for layer in program.layers)
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], runs))
+    assert result.exact, result.differences
+    return program
+
+
+def check_on_cores(graph: Graph, *, runs: int = 6) -> None:
+    """The host, and the simulated cores if their tools are there."""
+    check(graph, runs=runs)
+    if not missing_tools():
+        for core in CORES:
+            check(graph, core, runs=runs)
+
+
+def as_float(graph: Graph) -> Graph:
+    """A one-node int8 graph of a product sum in float32."""
+    node = graph.nodes[0]
+    renamed: dict[Value, Value] = {}
+    constants: dict[Value, Array] = {}
+    for value in node.operands:
+        renamed[value] = Value(value.name, TensorType(DType.FLOAT32, value.type.shape))
+        array = graph.array(value)
+        if array is not None:
+            constants[renamed[value]] = (array.astype(np.float64) / 64).astype(np.float32)
+    op = dataclasses.replace(node.op, out=ElementType(DType.FLOAT32))  # type: ignore[call-arg]
+    return _replaced(graph, op, renamed, constants)
+
+
+def as_int16(graph: Graph) -> Graph:
+    """The same with int16 activations, int8 weights and an int64 bias."""
+    node = graph.nodes[0]
+    renamed: dict[Value, Value] = {}
+    constants: dict[Value, Array] = {}
+    for index, value in enumerate(node.operands):
+        array = graph.array(value)
+        if index == 0:
+            renamed[value] = Value("x", TensorType(DType.INT16, value.type.shape, Quant.per_tensor(0.0004)))
+        elif value.type.dtype is DType.INT32:
+            assert array is not None
+            renamed[value] = Value(value.name, TensorType(DType.INT64, value.type.shape))
+            constants[renamed[value]] = array.astype(np.int64) * 256
+        else:
+            assert array is not None
+            renamed[value] = value
+            constants[value] = array
+    op = dataclasses.replace(node.op, out=ElementType(DType.INT16, Quant.per_tensor(0.0003)))  # type: ignore[call-arg]
+    return _replaced(graph, op, renamed, constants)
+
+
+def _replaced(graph: Graph, op: object, renamed: dict[Value, Value], constants: dict[Value, Array]) -> Graph:
+    node = graph.nodes[0]
+    inputs = [renamed[v] if v is not None else None for v in node.inputs]
+    new = make_node(op, inputs, ["out"], node.epilogue)  # type: ignore[arg-type]
+    data = tuple(renamed[v] for v in graph.inputs)
+    return Graph(graph.name, data, new.outputs, (new,), constants)

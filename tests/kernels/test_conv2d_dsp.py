@@ -1,0 +1,117 @@
+"""Convolution for cores with DSP instructions, on the simulated core, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from microfold import target, verify
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph
+from microfold.ir.types import DType
+from microfold.options import Options
+from microfold.simulate import toolchain
+from tests.kernels import graphs
+
+KERNEL = "s8_conv2d__dsp_4x2"
+SAME3 = ((1, 1), (1, 1))
+RELU_OUT = graphs.int8_element(0.05, -128)
+WIDE_OUT = graphs.int8_element(4.0, 7)
+
+pytestmark = pytest.mark.skipif(
+    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
+)
+
+# Arguments of the graph, and what the kernel must have chosen.
+CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
+    "pointwise": ((5, 5, 8, 6), {"kernel": (1, 1)}, {"pointwise": True, "packing": "dual", "full_range": True}),
+    "pointwise, relu": (
+        (4, 6, 16, 10),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
+        {"requantize": "short_relu", "full_range": True},
+    ),
+    "pointwise, 1 channel": ((6, 7, 1, 9), {"kernel": (1, 1)}, {"unroll": 2}),
+    "pointwise, 3 channels": ((6, 5, 3, 7), {"kernel": (1, 1)}, {}),
+    "pointwise, 20 channels, batch 3": ((3, 3, 20, 5), {"kernel": (1, 1), "batch": 3}, {"unroll": 2}),
+    "1x1 stride 2": ((7, 9, 12, 8), {"kernel": (1, 1), "strides": (2, 2)}, {"pointwise": False}),
+    "3x3 same": ((8, 7, 4, 6), {"padding": SAME3}, {"requantize": "short", "pointwise": False}),
+    "3x3 same, relu6, other zero point": (
+        (7, 9, 5, 7),
+        {"padding": SAME3, "strides": (2, 1), "activation": graphs.RELU6},
+        {"requantize": "short_relu", "full_range": False},
+    ),
+    "3x3 stride 2, asymmetric": ((12, 11, 3, 8), {"padding": ((0, 1), (0, 1)), "strides": (2, 2)}, {}),
+    "3x3 valid": ((6, 9, 7, 5), {}, {}),
+    "5x5": ((9, 8, 2, 4), {"kernel": (5, 5), "padding": ((2, 2), (2, 2))}, {}),
+    "7x1": ((12, 3, 6, 8), {"kernel": (7, 1), "padding": ((3, 3), (0, 0))}, {}),
+    "1x7": ((2, 14, 6, 8), {"kernel": (1, 7), "padding": ((0, 0), (3, 3))}, {}),
+    "10x4, 1 channel": (
+        (20, 9, 1, 16),
+        {"kernel": (10, 4), "strides": (2, 2), "padding": ((4, 5), (1, 1))},
+        {},
+    ),
+    "dilation 2": ((9, 10, 3, 6), {"dilations": (2, 2), "padding": ((2, 2), (2, 2))}, {}),
+    "dilation 3x1": ((9, 5, 4, 5), {"dilations": (3, 1), "padding": ((3, 3), (1, 1))}, {}),
+    "batch 2, width 1": ((8, 1, 8, 4), {"padding": SAME3, "batch": 2}, {}),
+    "width 2": ((8, 2, 5, 6), {"padding": SAME3}, {}),
+    "large padding": ((2, 3, 4, 6), {"padding": ((4, 4), (5, 4))}, {}),
+    "1 output channel": ((9, 9, 6, 1), {"padding": SAME3}, {}),
+    "output larger than input": ((9, 9, 2, 24), {"padding": SAME3}, {}),
+    "3 output pixels": ((3, 5, 8, 16), {}, {"group": 1}),
+    "window as large as the image": ((4, 4, 8, 16), {"kernel": (4, 4)}, {"group": 1}),
+    "per tensor, no bias": ((6, 6, 8, 6), {"padding": SAME3, "per_channel": False, "bias": False}, {}),
+    "wide range of scales": ((6, 6, 16, 6), {"kernel": (1, 1), "out": WIDE_OUT}, {"shift": 16}),
+    "multiplier above one": (
+        (6, 6, 8, 6),
+        {"padding": SAME3, "out": graphs.int8_element(0.0004, 0)},
+        {"requantize": "general", "packing": "dual"},
+    ),
+    "saturated weights": ((6, 6, 9, 6), {"saturated": True, "out": WIDE_OUT}, {"packing": "int16"}),
+    "saturated weights, multiplier above one": (
+        (6, 6, 9, 6),
+        {"saturated": True, "out": graphs.int8_element(0.0004, 0), "activation": graphs.RELU},
+        {"packing": "int16", "requantize": "general"},
+    ),
+}  # fmt: skip
+
+
+def check(graph: Graph, wanted: dict[str, Any], core: str = "cortex-m4", optimize: str = "balanced") -> None:
+    program = compile_graph(graph, target.load(core), Options(optimize=optimize))
+    assert program.layers[0].kernel.name == KERNEL
+    spec = dict(program.layers[0].call.function.spec)
+    assert spec | wanted == spec
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
+    assert result.exact, result.first_difference
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_reference(name: str) -> None:
+    arguments, options, wanted = CASES[name]
+    check(graphs.conv2d_graph(*arguments, **options), wanted)
+
+
+@pytest.mark.parametrize("name", ["pointwise, 3 channels", "3x3 same, relu6, other zero point", "3x3 same"])
+def test_speed_keeps_int16_weights(name: str) -> None:
+    arguments, options, _ = CASES[name]
+    check(graphs.conv2d_graph(*arguments, **options), {"packing": "int16"}, optimize="speed")
+
+
+@pytest.mark.parametrize("core", ["cortex-m7", "cortex-m33"])
+def test_other_cores(core: str) -> None:
+    arguments, options, wanted = CASES["3x3 same, relu6, other zero point"]
+    check(graphs.conv2d_graph(*arguments, **options), wanted, core)
+
+
+def test_balanced_weights_stay_small() -> None:
+    graph = graphs.conv2d_graph(8, 8, 24, 32, padding=SAME3)
+    program = compile_graph(graph, target.load("cortex-m4"))
+    assert program.layers[0].kernel.name == KERNEL
+    original = sum(array.nbytes for value, array in graph.constants.items() if value.type.dtype is DType.INT8)
+    assert program.layers[0].call.constants["weights"].array.nbytes <= 1.05 * original
+
+
+def test_scratch_of_large_windows_is_limited() -> None:
+    graph = graphs.conv2d_graph(6, 6, 128, 4)
+    program = compile_graph(graph, target.load("cortex-m4"))
+    assert program.layers[0].call.scratch <= 8192

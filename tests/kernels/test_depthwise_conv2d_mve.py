@@ -1,0 +1,80 @@
+"""Depthwise convolution for Helium, on the simulated core, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from microfold import target, verify
+from microfold.compiler import compile_graph
+from microfold.simulate import toolchain
+from tests.kernels import graphs
+
+pytestmark = pytest.mark.skipif(
+    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
+)
+
+SAME3 = ((1, 1), (1, 1))
+RELU_OUT = graphs.int8_element(0.05, -128)
+
+TILE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "3x3 relu": ((8, 8, 16), {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT}),
+    "3x3 odd height": ((7, 6, 20), {"padding": SAME3}),
+    "3x3 saturated": ((6, 8, 16), {"padding": SAME3, "activation": graphs.RELU6, "saturated": True}),
+    "3x3 batch 2": ((5, 12, 19), {"padding": ((1, 0), (0, 2)), "batch": 2}),
+    "2x2": ((9, 8, 17), {"kernel": (2, 2), "padding": ((1, 0), (0, 1)), "batch": 2}),
+    "3x1": ((30, 1, 40), {"kernel": (3, 1)}),
+    "5x1": ((9, 2, 24), {"kernel": (5, 1), "padding": ((2, 2), (0, 0))}),
+    "10x1": ((24, 1, 33), {"kernel": (10, 1)}),
+    "3x1 stride 2": ((13, 1, 36), {"kernel": (3, 1), "strides": (2, 1)}),
+    "3x1 dilation 2": ((13, 1, 36), {"kernel": (3, 1), "dilations": (2, 1), "per_channel": False}),
+    "1x1": ((4, 8, 33), {"kernel": (1, 1), "bias": False}),
+}
+LANES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "3x3 stride 2": (
+        (12, 12, 32),
+        {"padding": ((0, 1), (0, 1)), "strides": (2, 2), "activation": graphs.RELU, "out": RELU_OUT},
+    ),
+    "3x3 odd width": ((5, 5, 64), {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT}),
+    "3x3 width 1": ((6, 1, 36), {"padding": SAME3}),
+    "3x3 channel tail": ((5, 3, 39), {"padding": SAME3, "batch": 2}),
+    "3x3 saturated": ((5, 5, 32), {"padding": SAME3, "saturated": True}),
+    "3x3 dilation 2x3": ((9, 10, 36), {"dilations": (2, 3), "padding": ((2, 2), (1, 3))}),
+    "5x5": ((7, 7, 32), {"kernel": (5, 5), "padding": ((2, 2), (2, 2)), "activation": graphs.RELU6}),
+    "15x1": ((15, 1, 44), {"kernel": (15, 1)}),
+    "multipliers above one": ((4, 5, 32), {"padding": SAME3, "out": graphs.int8_element(0.0004, 3)}),
+    "large padding": ((2, 3, 36), {"padding": ((4, 4), (5, 4))}),
+}
+
+
+def _verify(case: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> str:
+    arguments, options = case
+    graph = graphs.depthwise_conv2d_graph(*arguments, seed=seed, **options)
+    program = compile_graph(graph, target.load("cortex-m55"))
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
+    assert result.exact, result.first_difference
+    return program.layers[0].kernel.name
+
+
+@pytest.mark.parametrize("case", TILE)
+def test_tiles_equal_the_reference(case: str) -> None:
+    assert _verify(TILE[case], len(case)) == "s8_depthwise_conv2d__mve_tile"
+
+
+@pytest.mark.parametrize("case", LANES)
+def test_channels_in_lanes_equal_the_reference(case: str) -> None:
+    assert _verify(LANES[case], len(case)) == "s8_depthwise_conv2d__mve_4"
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((9, 8, 5), {"kernel": (5, 4), "multiplier": 3, "strides": (2, 1), "padding": ((1, 2), (3, 0))}),
+        ((20, 17, 1), {"kernel": (10, 8), "multiplier": 8, "strides": (2, 2), "padding": ((4, 5), (3, 3))}),
+        ((5, 4, 1), {"padding": SAME3}),
+        ((4, 4, 2), {"kernel": (3, 2), "padding": ((1, 0), (0, 1)), "batch": 2}),
+    ],
+)
+def test_selected_kernel_equals_the_reference(shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    assert _verify((shape, options), 1).startswith("s8_depthwise_conv2d__")

@@ -1,0 +1,71 @@
+"""Fully connected layers for cores with DSP instructions, on the simulated core, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from microfold import target, verify
+from microfold.compiler import compile_graph
+from microfold.kernels.fully_connected_dsp import block_units
+from microfold.options import Options
+from microfold.simulate import toolchain
+from tests.kernels import graphs
+
+KERNEL = "s8_fully_connected__dsp_8"
+RELU_OUT = graphs.int8_element(0.05, -128)
+
+needs_tools = pytest.mark.skipif(
+    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
+)
+
+CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
+    "units in pairs": ((64, 12), {}, {"packing": "dual", "requantize": "short", "rest": False}),
+    "relu": ((40, 16), {"activation": graphs.RELU, "out": RELU_OUT}, {"requantize": "short_relu"}),
+    "odd units and inputs, batch 3": (
+        (37, 17),
+        {"batch": 3, "activation": graphs.RELU6},
+        {"rest": True, "full_range": False},
+    ),
+    "3 units": ((130, 3), {}, {}),
+    "1 input": ((1, 24), {}, {"rest": True}),
+    "no bias, per channel": ((66, 9), {"per_channel": True, "bias": False}, {}),
+    "multiplier above one": ((24, 10), {"out": graphs.int8_element(0.0004, 0)}, {"requantize": "general"}),
+    "saturated weights": ((200, 10), {"saturated": True, "out": graphs.int8_element(4.0, 7)}, {"packing": "int16"}),
+}  # fmt: skip
+
+
+def check(name: str, optimize: str, **changed: str) -> None:
+    arguments, options, wanted = CASES[name]
+    program = compile_graph(
+        graphs.fully_connected_graph(*arguments, **options),
+        target.load("cortex-m4"),
+        Options(optimize=optimize),
+    )
+    assert program.layers[0].kernel.name == KERNEL
+    assert program.layers[0].call.scratch == 0
+    spec = dict(program.layers[0].call.function.spec)
+    assert spec | wanted | changed == spec
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
+    assert result.exact, result.first_difference
+
+
+@needs_tools
+@pytest.mark.parametrize("name", CASES)
+def test_equals_reference(name: str) -> None:
+    check(name, "balanced")
+
+
+@needs_tools
+@pytest.mark.parametrize("name", ["odd units and inputs, batch 3", "relu"])
+def test_speed_keeps_int16_weights(name: str) -> None:
+    check(name, "speed", packing="int16")
+
+
+def test_units_are_stored_in_reading_order() -> None:
+    words = np.arange(5 * 4).reshape(5, 4)
+    expected = [0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 16, 17, 18, 19]
+    assert block_units(words, 1).tolist() == expected
+    assert block_units(words, 0).tolist() == list(range(20))

@@ -1,0 +1,45 @@
+"""Pooling for Helium, on the simulated core, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from microfold import target, verify
+from microfold.compiler import compile_graph
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.simulate import toolchain
+from tests.kernels import graphs
+
+pytestmark = pytest.mark.skipif(
+    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
+)
+
+SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "global": ((1, 25, 5, 12), {"size": (25, 5), "strides": (1, 1), "padding": graphs.NO_PADDING}),
+    "255 elements": ((1, 17, 15, 9), {"size": (17, 15), "strides": (1, 1), "padding": graphs.NO_PADDING}),
+    "300 elements": ((1, 25, 12, 7), {"size": (25, 12), "strides": (1, 1), "padding": graphs.NO_PADDING}),
+    "1x1 strided": ((1, 5, 4, 20), {"size": (1, 1), "strides": (2, 2), "padding": graphs.NO_PADDING}),
+    "2x2": ((2, 8, 7, 33), {"size": (2, 2), "strides": (2, 2), "padding": graphs.NO_PADDING}),
+    "3x3 padded": ((1, 7, 6, 19), {"size": (3, 3), "strides": (2, 1), "padding": ((1, 1), (1, 2))}),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+@pytest.mark.parametrize("op", [AveragePool2D, MaxPool2D])
+@pytest.mark.parametrize("activation", [None, graphs.RELU6])
+def test_equals_the_reference(op: type[AveragePool2D | MaxPool2D], case: str, activation: Any) -> None:
+    shape, options = SHAPES[case]
+    graph = graphs.one_node_graph(op(**options), [graphs.int8_input("x", shape)], {}, activation)
+    program = compile_graph(graph, target.load("cortex-m55"))
+    assert program.layers[0].kernel.name.endswith("_pool2d__mve")
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
+    assert result.exact, result.first_difference
+
+
+def test_leaves_very_large_windows_to_other_kernels() -> None:
+    op = AveragePool2D((60, 60), (1, 1), graphs.NO_PADDING)
+    graph = graphs.one_node_graph(op, [graphs.int8_input("x", (1, 60, 60, 4))], {})
+    program = compile_graph(graph, target.load("cortex-m55"))
+    assert not program.layers[0].kernel.name.endswith("__mve")

@@ -1,0 +1,76 @@
+"""Requantisation from shifted sums against the reference's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from microfold import numerics
+from microfold.kernels.requantize import Form
+from microfold.kernels.smlad_requantize import SmladRequantization, plan_smlad_requantization
+
+
+def computed(plan: SmladRequantization, x: np.ndarray, limits: tuple[int, int]) -> np.ndarray:
+    """What the C computes from sums [..., channels]."""
+    _, m, addend, shift = plan.records.astype(np.int64).T
+    scaled = (x << plan.left).astype(np.int32).astype(np.int64)
+    u = (scaled * m >> 32) + addend
+    if plan.form is Form.SHORT:
+        u -= (scaled < 0) * (1 << (plan.left - 1))
+    assert np.abs(u).max() < 1 << 31
+    return np.clip(u >> (plan.shift or shift), *limits)
+
+
+@pytest.mark.parametrize("common", [True, False])
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_equals_reference(seed: int, relu: bool, common: bool) -> None:
+    rng = np.random.default_rng(seed)
+    channels = 12
+    mantissas = rng.integers(1 << 30, 1 << 31, channels).astype(np.int32)
+    lowest = int(rng.integers(1, 12))
+    shifts = -rng.integers(lowest, lowest + 6, channels).astype(np.int32)
+    zero_point = int(rng.integers(-128, 128))
+    limits = (zero_point if relu else -128, 127)
+    magnitude = 1 << int(rng.integers(12, 21))
+    matrix = np.ones((channels, 1), np.int8)
+    bounds = np.full(channels, -magnitude), np.full(channels, magnitude)
+    plan = plan_smlad_requantization(
+        matrix, np.zeros(channels, np.int64), bounds, (mantissas, shifts), zero_point, limits, common=common
+    )
+    assert plan.form is (Form.SHORT_RELU if relu else Form.SHORT)
+    x = rng.integers(-magnitude, magnitude, (20000, channels))
+    # Sums next to where the rounding changes.
+    ties = np.rint((np.arange(-300, 300)[:, None] + 0.5) * 2.0 ** (31 - shifts) / mantissas).astype(np.int64)
+    near = (ties[None] + np.arange(-2, 3)[:, None, None]).reshape(-1, channels)
+    x = np.concatenate([x, np.clip(near, -magnitude, magnitude), bounds[0][None], bounds[1][None]])
+    scaled = numerics.multiply_by_quantized_multiplier(x, mantissas, shifts).astype(np.int64)
+    assert np.array_equal(computed(plan, x, limits), np.clip(scaled + zero_point, *limits))
+
+
+def plan_one(mantissa: int, shift: int, low: int, high: int) -> SmladRequantization:
+    multipliers = np.array([mantissa], np.int32), np.array([shift], np.int32)
+    return plan_smlad_requantization(
+        np.ones((1, 1), np.int8), np.array([7]), (np.array([low]), np.array([high])), multipliers, 3, (-128, 127), common=True
+    )  # fmt: skip
+
+
+def test_constant_channels_lose_their_weights() -> None:
+    plan = plan_one(3 << 29, -27, -(1 << 24), 1 << 24)
+    assert not plan.matrix.any()
+    assert [bound.tolist() for bound in plan.bounds] == [[0], [0]]
+    assert plan.records[0, :2].tolist() == [0, 0]
+    assert computed(plan, np.zeros((1, 1), np.int64), (-128, 127)).tolist() == [[3]]
+
+
+@pytest.mark.parametrize(
+    ("mantissa", "shift", "magnitude"),
+    [(3 << 29, 2, 1000), (3 << 29, 0, 100), (0, -3, 100), (1 << 30, -6, 1 << 16), (3 << 29, -5, 1 << 30)],
+)
+def test_general_where_the_proof_does_not_hold(mantissa: int, shift: int, magnitude: int) -> None:
+    plan = plan_one(mantissa, shift, -magnitude, magnitude)
+    if mantissa:
+        assert plan.form is Form.GENERAL
+        assert plan.records.tolist() == [[7, mantissa, 3, shift]]
+    else:
+        assert plan.records[0, 1] == 0

@@ -1,0 +1,92 @@
+"""Data goes down only: a module imports what stands above it, never what stands below."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "microfold"
+
+# Each part with the parts that it may import, beside itself. A part is a package or a module of microfold.
+IR = ["errors", "ir"]
+OPS = [*IR, "numerics", "fixed_point", "ops"]
+SETTINGS = ["errors", "resources", "target", "options"]
+KERNELS = [*OPS, *SETTINGS, "analysis", "kernels"]
+PASSES = [*OPS, "analysis", "passes", "instruments", "transform", "pipeline"]
+PROGRAM = [*KERNELS, "plan", "program"]
+CODEGEN = [*PROGRAM, "codegen", "files"]
+COMPILER = [*CODEGEN, "frontend", *PASSES, "compiler"]
+RUN = [*COMPILER, "host", "simulate", "export", "measure", "tables", "inspection", "report", "verify"]
+
+MAY_IMPORT: dict[str, list[str]] = {
+    "errors": [],
+    "resources": ["errors"],
+    "ir": IR,
+    "numerics": IR,
+    "fixed_point": [*IR, "numerics"],
+    "ops": OPS,
+    "frontend": OPS,
+    "passes": IR,
+    "instruments": [*IR, "passes"],
+    "analysis": OPS,
+    "transform": [*OPS, "analysis", "passes"],
+    "pipeline": PASSES,
+    "target": SETTINGS,
+    "options": SETTINGS,
+    "kernels": KERNELS,
+    "plan": KERNELS,
+    "program": PROGRAM,
+    "files": ["errors"],
+    "codegen": CODEGEN,
+    "compiler": COMPILER,
+}
+# At the bottom: anything but the command line.
+BOTTOM = ["host", "simulate", "export", "measure", "tables", "inspection", "report", "verify"]
+MAY_IMPORT |= dict.fromkeys(BOTTOM, RUN)
+MAY_IMPORT |= {"cli": [*RUN, "cli"], "__main__": ["cli"], "__init__": ["host"]}
+
+
+def part_of(module: str) -> str:
+    """``microfold.ir.graph`` belongs to ``ir``."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def imports(path: Path) -> list[str]:
+    """The modules of microfold that a file imports, wherever in it."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            # `from microfold import numerics` names a part, `from microfold.ir import op` a module of one.
+            found += [
+                f"{node.module}.{alias.name}" if node.module == "microfold" else str(node.module)
+                for alias in node.names
+            ]
+    return [name for name in found if name.split(".")[0] == "microfold"]
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(PACKAGE)) for path in FILES])
+def test_imports_go_up(path: Path) -> None:
+    relative = path.relative_to(PACKAGE)
+    part = relative.parts[0] if len(relative.parts) > 1 else relative.stem
+    assert part in MAY_IMPORT, f"say in MAY_IMPORT what {part} may import"
+    allowed = {part, *MAY_IMPORT[part]}
+    wrong = sorted({name for name in imports(path) if part_of(name) not in allowed | {"__version__"}})
+    assert not wrong, f"{relative} must not import {', '.join(wrong)}: {part} may import {sorted(allowed)}"
+
+
+def test_the_core_knows_nothing_of_the_bottom() -> None:
+    # Said once more, through all that the allowed parts import in turn.
+    reach: dict[str, set[str]] = {part: set(MAY_IMPORT[part]) for part in MAY_IMPORT}
+    for core in ("ir", "ops", "frontend", "passes", "transform", "pipeline", "kernels", "plan", "codegen"):
+        reached = {core}
+        while more := set().union(*(reach.get(part, set()) for part in reached)) - reached:
+            reached |= more
+        assert reached.isdisjoint({*BOTTOM, "cli", "compiler", "__main__"}), core

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import microfold.ops  # noqa: F401  (makes the operators' names known)
+from microfold.errors import GraphError, InputError
+from microfold.instruments import DumpIR, PrintIR, Timing, Verify
+from microfold.ir.graph import Graph
+from microfold.ir.text import parse, to_text
+from microfold.passes import (
+    Decision,
+    FunctionPass,
+    Instrument,
+    ModulePass,
+    Pass,
+    PassContext,
+    Sequential,
+    function_pass,
+    module_pass,
+)
+
+GRAPH = parse("graph @g(%x: float32[2]) -> (%y) { %y: float32[2] = clip(%x) {minimum=0.0, maximum=1.0} }")
+
+
+def named(name: str, log: list[str], **options: object) -> Pass:
+    """A pass that only notes that it ran."""
+
+    def transform(graph: Graph, context: PassContext) -> Graph:
+        assert context.pass_name == name
+        log.append(name)
+        return graph
+
+    return FunctionPass(transform, name, **options)  # type: ignore[arg-type]
+
+
+def ran(step: Callable[[list[str]], Pass], context: PassContext | None = None) -> list[str]:
+    log: list[str] = []
+    step(log)(GRAPH, context)
+    return log
+
+
+def levels(log: list[str]) -> Pass:
+    return Sequential([named(f"level{n}", log, opt_level=n) for n in range(5)])
+
+
+def test_opt_level_required_and_disabled() -> None:
+    assert ran(levels) == ["level0", "level1", "level2", "level3"]
+    assert ran(levels, PassContext(opt_level=1)) == ["level0", "level1"]
+    context = PassContext(opt_level=1, required_pass=["level4"], disabled_pass=["level0"])
+    assert ran(levels, context) == ["level1", "level4"]
+    assert ran(levels, PassContext(required_pass=["level4"], disabled_pass=["level4"])) == [
+        "level0",
+        "level1",
+        "level2",
+        "level3",
+    ]
+
+
+def test_required_passes_are_pulled_in() -> None:
+    def step(log: list[str]) -> Pass:
+        first = named("first", log, opt_level=4)
+        second = named("second", log, required=[first])
+        return Sequential([named("zero", log), named("third", log, required=[second])])
+
+    assert ran(step) == ["zero", "first", "second", "third"]
+    assert ran(step, PassContext(disabled_pass=["first"])) == ["zero", "second", "third"]
+    names = step([])
+    assert isinstance(names, Sequential)
+    assert names.names() == {"zero", "first", "second", "third"}
+
+
+def test_mandatory_passes_stay() -> None:
+    def step(log: list[str]) -> Pass:
+        return Sequential([named("must", log, opt_level=4, mandatory=True)])
+
+    assert ran(step, PassContext(opt_level=0, disabled_pass=["must"])) == ["must"]
+
+
+def test_skipped_passes_say_why() -> None:
+    decisions: list[Decision] = []
+    levels([])(GRAPH, PassContext(opt_level=3, disabled_pass=["level0"], sink=decisions.append))
+    assert [str(decision) for decision in decisions] == [
+        "level0: graph @g: not changed: it is disabled",
+        "level4: graph @g: not changed: it needs opt_level 4; 3 was asked for",
+    ]
+
+
+def test_decisions_name_pass_and_place() -> None:
+    @function_pass(opt_level=0)
+    def look(graph: Graph, context: PassContext) -> Graph:
+        context.fired(graph.nodes[0], "it was there")
+        context.declined("elsewhere", "it was not")
+        return graph
+
+    decisions: list[Decision] = []
+    look(GRAPH, PassContext(sink=decisions.append))
+    assert decisions == [
+        Decision("look", "clip %y", True, "it was there"),
+        Decision("look", "elsewhere", False, "it was not"),
+    ]
+    look(GRAPH)  # without a sink they go nowhere
+
+
+NESTED = parse(
+    """graph @outer() -> () {
+      subgraph @a = graph @one() -> () { subgraph @b = graph @two() -> () { } }
+      subgraph @c = graph @three() -> () { }
+    }"""
+)
+
+
+def test_function_pass_sees_each_graph_alone_and_module_pass_the_model() -> None:
+    seen: list[str] = []
+
+    def rename(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
+        seen.append(graph.name)
+        return replace(graph, name=graph.name.upper())
+
+    module = module_pass(opt_level=0, name="whole")(rename)
+    assert isinstance(module, ModulePass)
+    assert module.name == "whole"
+    assert module(NESTED).subgraphs["a"].name == "one"
+    assert seen == ["outer"]
+    seen.clear()
+    function = function_pass(opt_level=2)(rename)
+    assert isinstance(function, FunctionPass)
+    assert (function.name, function.opt_level) == ("rename", 2)
+    result = function(NESTED)
+    assert seen == ["two", "one", "three", "outer"]
+    assert result.subgraphs["a"].subgraphs["b"].name == "TWO"
+
+
+def test_class_form_with_options() -> None:
+    @module_pass(opt_level=3)
+    @dataclass(frozen=True)
+    class RenameGraph:
+        suffix: str = "_new"
+
+        def transform(self, graph: Graph, context: PassContext) -> Graph:
+            assert context.pass_name == "rename_graph"
+            return replace(graph, name=graph.name + self.suffix)
+
+    assert RenameGraph.name == "rename_graph"
+    assert RenameGraph()(GRAPH).name == "g_new"
+    step = RenameGraph(suffix="2")
+    assert step.opt_level == 3
+    assert Sequential([step, step])(GRAPH).name == "g22"
+
+
+def test_context_is_frozen_and_checked() -> None:
+    context = PassContext(disabled_pass=["a", "b", "a"])
+    assert context.disabled_pass == {"a", "b"}
+    with pytest.raises(AttributeError):
+        context.opt_level = 0  # type: ignore[misc]
+    for wrong in ({"opt_level": 5}, {"opt_level": -1}, {"numerics": "fast"}, {"disabled_pass": "fuse_ops"}):
+        with pytest.raises(InputError):
+            PassContext(**wrong)  # type: ignore[arg-type]
+
+
+def test_instruments_see_single_passes_inside_out() -> None:
+    events: list[str] = []
+
+    @dataclass
+    class Watch(Instrument):
+        label: str
+
+        def before(self, step: Pass, graph: Graph) -> None:
+            events.append(f"{self.label} before {step.name}")
+
+        def after(self, step: Pass, before: Graph, after: Graph) -> None:
+            assert before is after
+            events.append(f"{self.label} after {step.name}")
+
+    context = PassContext(instruments=[Watch("1"), Watch("2")])
+    Sequential([Sequential([named("p", [])])])(GRAPH, context)
+    assert events == ["1 before p", "2 before p", "2 after p", "1 after p"]
+
+
+@function_pass(opt_level=0)
+def break_graph(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
+    return replace(graph, nodes=())
+
+
+@function_pass(opt_level=0)
+def rename(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
+    return replace(graph, name="renamed")
+
+
+def test_verify_names_the_pass_that_broke_the_graph() -> None:
+    with pytest.raises(GraphError, match=r"after break_graph: [^%]*output %y: .* is not defined"):
+        Sequential([rename, break_graph, rename])(GRAPH, PassContext(instruments=[Verify()]))
+    with pytest.raises(GraphError, match="before rename"):
+        rename(break_graph(GRAPH), PassContext(instruments=[Verify()]))
+
+
+def test_print_after_chosen_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    texts: list[str] = []
+    still = named("still", [])
+    steps = Sequential([rename, still])
+    steps(GRAPH, PassContext(instruments=[PrintIR(["rename"], write=texts.append)]))
+    assert texts == [f"// after rename\n{to_text(rename(GRAPH))}"]
+    steps(GRAPH, PassContext(instruments=[PrintIR()]))
+    assert "// after still (no change)\ngraph @renamed(" in capsys.readouterr().err
+
+
+def test_dump_writes_numbered_files(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "dump"
+    Sequential([named("still", []), rename])(GRAPH, PassContext(instruments=[DumpIR(folder)]))
+    assert sorted(path.name for path in folder.iterdir()) == ["00_input.mf", "02_rename.mf"]
+    assert parse((folder / "02_rename.mf").read_text()).name == "renamed"
+
+
+def test_timing() -> None:
+    timing = Timing()
+    Sequential([rename, rename])(GRAPH, PassContext(instruments=[timing]))
+    assert [name for name, _ in timing.seconds] == ["rename", "rename"]
+    assert all(seconds >= 0 for _, seconds in timing.seconds)
+    assert str(timing).count("rename") == 2

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from microfold.errors import InputError, UnsupportedModelError
+from microfold.frontend import tflite
+from microfold.instruments import Verify
+from microfold.ir.text import to_text
+from microfold.passes import Pass, PassContext
+from microfold.pipeline import default_pipeline, optimize
+from microfold.transform import available
+from tests.evaluation import assert_same_meaning
+from tests.golden import Golden
+
+
+@pytest.mark.parametrize("model", ["cnn_int8", "dscnn_bn_int8", "dscnn_bn_f32"])
+def test_optimized_models(model: str, made_models: Path, golden: Golden) -> None:
+    graph = optimize(tflite.load(made_models / f"{model}.tflite"))
+    golden.check(f"{model}.mf", to_text(graph, elide=True))
+
+
+def test_all_models_keep_their_meaning(made_models: Path) -> None:
+    count = 0
+    for path in sorted(made_models.rglob("*.tflite")):
+        try:
+            graph = tflite.load(path)
+        except UnsupportedModelError:
+            continue
+        if sum(node.macs() for node in graph.nodes) < 2_000_000:
+            optimized = optimize(graph, PassContext(instruments=[Verify()]))
+            assert_same_meaning(graph, optimized, calls=2, tolerance=1e-5)
+            count += 1
+    assert count > 100
+
+
+def test_every_pass_is_named_as_its_file() -> None:
+    folder = Path(__file__).resolve().parents[2] / "microfold" / "transform"
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert set(available()) == files
+    assert default_pipeline().names() - {"default_pipeline"} <= files
+
+
+def test_mandatory_passes_come_last() -> None:
+    steps = default_pipeline().passes
+    assert [step.mandatory for step in steps] == sorted(step.mandatory for step in steps)
+    assert all(isinstance(step, Pass) for step in steps)
+
+
+def test_unknown_names_are_refused(made_models: Path) -> None:
+    graph = tflite.load(made_models / "cnn_int8.tflite")
+    with pytest.raises(InputError, match=r"unknown pass fuse_op; known are .*fuse_ops"):
+        optimize(graph, PassContext(disabled_pass=["fuse_op"]))
