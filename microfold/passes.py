@@ -43,12 +43,14 @@ class Decision:
         where: the place, e.g. ``pad %conv1_pad``.
         fired: the pass changed something there.
         reason: the rule, with the values.
+        evidence: data that proves it, e.g. a `microfold.analysis.certificate.Certificate`.
     """
 
     pass_name: str
     where: str
     fired: bool
     reason: str
+    evidence: object = None
 
     def __str__(self) -> str:
         return f"{self.pass_name}: {self.where}: {'' if self.fired else 'not changed: '}{self.reason}"
@@ -101,18 +103,18 @@ class PassContext:
             object.__setattr__(self, field, frozenset(names))
         object.__setattr__(self, "instruments", tuple(self.instruments))
 
-    def fired(self, where: Node | str, reason: str) -> None:
+    def fired(self, where: Node | str, reason: str, evidence: object = None) -> None:
         """Record that the pass changed something there, and why it could."""
-        self._decide(where, True, reason)
+        self._decide(where, True, reason, evidence)
 
     def declined(self, where: Node | str, reason: str) -> None:
         """Record that the pass looked there and left it as it was, and why."""
         self._decide(where, False, reason)
 
-    def _decide(self, where: Node | str, fired: bool, reason: str) -> None:
+    def _decide(self, where: Node | str, fired: bool, reason: str, evidence: object = None) -> None:
         if self.sink is not None:
             place = where if isinstance(where, str) else describe(where)
-            self.sink(Decision(self.pass_name, place, fired, reason))
+            self.sink(Decision(self.pass_name, place, fired, reason, evidence))
 
 
 def describe(node: Node) -> str:

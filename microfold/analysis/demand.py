@@ -1,6 +1,6 @@
 """Which channels of each value somebody needs.
 
-Demand starts where channels are fixed (outputs, states, operators that read everything) and spreads backwards:
+Demand starts where channels are fixed (outputs, states, operators that read everything), and goes backwards:
 a product sum needs an input channel only if a needed output depends on it, i.e. if it has a weight there and
 its contribution is not the same number for every input and at every position. Operators that treat channels
 alike (depthwise, add, pool, …) need in each operand what is needed of the result, and the other way round.
@@ -9,13 +9,13 @@ It is the least such set: values that need only each other are not needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from microfold.analysis.interval import Range, channel_count, is_tracked
-from microfold.analysis.product_sum import ProductSum, product_sum
+from microfold.analysis.product_sum import ProductSum
 from microfold.analysis.ranges import Ranges
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op, Pattern
@@ -30,6 +30,7 @@ from microfold.ops.reduce import ReduceMax, ReduceMin
 from microfold.ops.reshape import Reshape
 from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.transpose import Transpose
+from microfold.passes import describe
 
 INT32_LIMIT = (1 << 31) - 1
 
@@ -76,47 +77,53 @@ def contribution(sums: ProductSum, x: Range) -> Contribution:
 
 
 class Demand:
-    """Needed channels of every value that a node computes or reads, as bool [channels].
+    """Needed channels of every value that a node computes or reads.
+
+    Args:
+        replaced: values whose place a constant takes: what computes them is not needed.
 
     Attributes:
-        needed: of values; a value that is not in it is not needed at all.
-        contributions: of product sums that can lose input channels.
-        replaced: values whose place a constant takes: what computes them is not needed.
+        contributions: of product sums that can lose single input and output channels.
+        links: of all other nodes; None for those that need everything as it is.
     """
 
-    def __init__(self, graph: Graph, ranges: Ranges, replaced: frozenset[Value]):
+    def __init__(self, graph: Graph, ranges: Ranges, replaced: Collection[Value]):
         self.graph = graph
         self.ranges = ranges
         self.replaced = replaced
-        self.needed: dict[Value, Array] = {}
         self.contributions: dict[Node, Contribution] = {}
+        self.links: dict[Node, tuple[Link, ...] | None] = {}
+        self._needed: dict[Value, Array] = {}
         self._changed = False
         for node in graph.nodes:
-            sums = _selectable(node, graph)
-            if sums is not None and node.inputs[0] in ranges.values:
+            sums = ranges.product_sums.get(node)
+            extra = any(step.operands for step in node.epilogue)
+            if sums is not None and sums.weights.shape[0] == 1 and not extra:
+                assert node.inputs[0] is not None
                 self.contributions[node] = contribution(sums, ranges.values[node.inputs[0]])
-        for value in (*graph.inputs, *(s.value for s in graph.state), *graph.outputs):
+            else:
+                self.links[node] = None if extra else channel_links(node, sums)
+        self._ends = {*graph.outputs, *(state.next for state in graph.state)}
+        for value in (*graph.inputs, *(state.value for state in graph.state), *self._ends):
             self._need(value)
-        for state in graph.state:
-            self._need(state.next)
         self._settle()
 
     def of(self, value: Value) -> Array:
         """Which channels of a value are needed, bool [channels]."""
-        found = self.needed.get(value)
+        found = self._needed.get(value)
         return found if found is not None else np.zeros(channel_count(value.type), np.bool_)
 
     def is_live(self, node: Node) -> bool:
         """Whether a node has to be computed."""
         return node.op.has_effect or any(
-            self.of(value).any() and value not in self.replaced for value in node.outputs
+            value not in self.replaced and self.of(value).any() for value in node.outputs
         )
 
     def _need(self, value: Value, channels: Array | None = None) -> None:
         before = self.of(value)
-        after = before | (np.True_ if channels is None else channels)
-        if value not in self.needed or not np.array_equal(before, after):
-            self.needed[value] = after
+        after = np.ones_like(before) if channels is None else before | channels
+        if not np.array_equal(before, after):
+            self._needed[value] = after
             self._changed = True
 
     def _settle(self) -> None:
@@ -127,11 +134,8 @@ class Demand:
                 for node in reversed(self.graph.nodes):
                     if self.is_live(node):
                         self._visit(node)
-            empty = [
-                node.inputs[0]
-                for node in self.contributions
-                if self.is_live(node) and node.inputs[0] is not None and not self.of(node.inputs[0]).any()
-            ]
+            images = [node.inputs[0] for node in self.contributions if self.is_live(node)]
+            empty = [value for value in images if value is not None and not self.of(value).any()]
             if not empty:
                 return
             # No operator reads an image without channels.
@@ -144,20 +148,43 @@ class Demand:
             outputs = self.of(node.outputs[0])
             self._need(node.inputs[0], self.contributions[node].reads[outputs].any(axis=0))
             return
-        links = channel_links(node, self.graph)
+        links = self.links[node]
         if links is None:
             for value in (*node.operands, *node.outputs):
                 self._need(value)
             return
-        # A constant operand is cut to measure for each reader: it ties nothing.
-        linked = [link for link in links if link.value not in self.graph.constants]
-        for link in linked:
-            self._need(link.value, link.backward(self.of(node.outputs[0])))
-            if link.value not in self.replaced:
-                self._need(node.outputs[0], link.forward(self.of(link.value)))
-        for value in node.operands:
-            if all(link.value is not value for link in links):
-                self._need(value)
+        for link in links:
+            # A constant operand is cut to measure for each reader: it ties nothing.
+            if link.value not in self.graph.constants:
+                self._need(link.value, link.backward(self.of(node.output)))
+                if link.value not in self.replaced:
+                    self._need(node.output, link.forward(self.of(link.value)))
+        for value in set(node.operands) - {link.value for link in links}:
+            self._need(value)
+
+    def declined(self) -> Iterator[tuple[Node, str]]:
+        """Nodes with constant channels that have to stay, and why."""
+        consumers = self.graph.consumers()
+        for node in self.graph.nodes:
+            for value in node.outputs if self.is_live(node) else ():
+                if value not in self.ranges.values:
+                    continue
+                kept = self.ranges.values[value].constant & self.of(value)
+                if kept.any():
+                    yield node, f"{kept.sum()} constant channels stay: {self._why(value, kept, consumers)}"
+
+    def _why(self, value: Value, kept: Array, consumers: Mapping[Value, list[Node]]) -> str:
+        if value in self._ends:
+            return "the value leaves the graph"
+        for reader in consumers.get(value, []):
+            where = describe(reader)
+            if reader in self.contributions and reader.inputs[0] is value:
+                reads = self.contributions[reader].reads[self.of(reader.outputs[0])].any(axis=0)
+                if (reads & kept).any():
+                    return f"{where} cannot fold them: its padding cuts them off at the border"
+            elif self.links.get(reader) is None:
+                return f"{where} needs all channels as they are"
+        return "other channels that go with them are needed"
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,50 +201,38 @@ class Link:
     forward: Callable[[Array], Array]
 
 
-def _selectable(node: Node, graph: Graph) -> ProductSum | None:
-    """The node as a product sum that can lose single input and output channels."""
-    sums = product_sum(node, graph)
-    if sums is None or sums.weights.shape[0] != 1 or any(step.operands for step in node.epilogue):
-        return None
-    return sums
-
-
-def channel_links(node: Node, graph: Graph) -> tuple[Link, ...] | None:
+def channel_links(node: Node, sums: ProductSum | None) -> tuple[Link, ...] | None:
     """The links of a node that treats channels alike; None if it needs everything as it is."""
-    if len(node.outputs) != 1 or any(step.operands for step in node.epilogue):
+    if len(node.outputs) != 1 or not node.inputs:
         return None
-    values = (*node.inputs, node.output)
-    if any(v is None or not is_tracked(v.type) for v in values[:1] + values[-1:]):
+    x, out = node.inputs[0], node.output
+    if x is None or not is_tracked(x.type) or not is_tracked(out.type):
         return None
-    if any(v is not None and v.type.quant is not None and v.type.quant.axis is not None for v in values):
-        is_depthwise = isinstance(node.op, DepthwiseConv2D)
-        return _depthwise(node, graph) if is_depthwise else None
-    return tuple(_links(node, graph)) or None
+    if isinstance(node.op, DepthwiseConv2D):
+        return _depthwise(x, out) if sums is not None else None
+    if any(v.type.quant is not None and v.type.quant.axis is not None for v in (*node.operands, out)):
+        return None
+    return tuple(_links(node)) or None
 
 
-def _depthwise(node: Node, graph: Graph) -> tuple[Link, ...] | None:
-    x = node.inputs[0]
-    if x is None or product_sum(node, graph) is None:
-        return None
+def _depthwise(x: Value, out: Value) -> tuple[Link]:
     channels = channel_count(x.type)
-    multiplier = channel_count(node.output.type) // channels
+    multiplier = channel_count(out.type) // channels
     return (
         Link(
             x,
-            lambda result: result.reshape(channels, multiplier).any(axis=1),
+            lambda result: np.any(result.reshape(channels, multiplier), axis=1, keepdims=False),
             lambda operand: np.repeat(operand, multiplier),
         ),
     )
 
 
-def _links(node: Node, graph: Graph) -> Iterator[Link]:
+def _links(node: Node) -> Iterator[Link]:
     op, inputs, out = node.op, [v for v in node.inputs if v is not None], node.output
     first = inputs[0]
     last = len(first.type.shape) - 1
     channels = channel_count(out.type)
-    if isinstance(op, DepthwiseConv2D):
-        yield from _depthwise(node, graph) or ()
-    elif isinstance(op, Concatenate):
+    if isinstance(op, Concatenate):
         yield from _concatenation(op, inputs)
     elif isinstance(op, Reshape):
         yield from _reshape(first, out)

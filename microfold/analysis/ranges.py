@@ -23,7 +23,7 @@ from microfold.analysis.interval import (
     multiply,
     to_element,
 )
-from microfold.analysis.product_sum import Accumulator, product_sum
+from microfold.analysis.product_sum import Accumulator, ProductSum, product_sum
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, Tensor, TensorType
@@ -54,10 +54,12 @@ class Ranges:
     Attributes:
         values: the range of every integer value; other values, and empty ones, are not in it.
         accumulators: the sums of every node that is a product sum or a sum over integers.
+        product_sums: integer product sums of constant weights, as the analysis sees them.
     """
 
     values: Mapping[Value, Range]
     accumulators: Mapping[Node, Accumulator]
+    product_sums: Mapping[Node, ProductSum]
 
 
 def analyze(graph: Graph) -> Ranges:
@@ -65,7 +67,7 @@ def analyze(graph: Graph) -> Ranges:
     analysis = _Analysis(graph)
     for node in graph.nodes:
         analysis.visit(node)
-    return Ranges(analysis.values, analysis.accumulators)
+    return Ranges(analysis.values, analysis.accumulators, analysis.product_sums)
 
 
 class _Analysis:
@@ -73,6 +75,7 @@ class _Analysis:
         self.graph = graph
         self.values: dict[Value, Range] = {}
         self.accumulators: dict[Node, Accumulator] = {}
+        self.product_sums: dict[Node, ProductSum] = {}
         for value in (*graph.inputs, *(state.value for state in graph.state)):
             if is_tracked(value.type):
                 self.values[value] = full_range(value.type)
@@ -102,6 +105,7 @@ class _Analysis:
         if sums is not None and node.inputs[0] in self.values:
             bounds = sums.accumulator(self.values[node.inputs[0]])
             self.accumulators[node] = bounds
+            self.product_sums[node] = sums
             return sums.requantized(bounds, _bare_type(node))
         operands = [self.values.get(v) if v is not None else None for v in node.inputs]
         known = [operand for operand in operands if operand is not None]

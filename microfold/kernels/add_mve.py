@@ -60,11 +60,12 @@ def _all_results(site: Site) -> Array:
         Tensor(second.with_shape((1, 256)), x.reshape(1, 256)),
     )
     low, high = epilogue.integer_bounds(site.node)
+    assert isinstance(site.node.op, Add | Sub)
     return np.clip(site.node.op.reference(*operands).astype(np.int64), low, high)
 
 
 def _fit_offset(want: Array, factors: tuple[int, int], shift: int, low: int, high: int) -> int | None:
-    """The middle of the offsets that give all wanted results, and keep sums in int32; None if there are none."""
+    """The middle of the offsets that give all wanted results, with sums in int32; None if there are none."""
     x = np.arange(-128, 128, dtype=np.int64)
     sums = x[:, None] * factors[0] + x[None, :] * factors[1]
     # Clamping leaves the results at the bounds open to one side.

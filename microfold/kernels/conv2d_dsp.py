@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.types import Array
 from microfold.kernels import accumulate, epilogue, packing
 from microfold.kernels.conv2d import (
     conv_types,
@@ -19,6 +18,9 @@ from microfold.kernels.smlad_requantize import SmladRequantization, plan_smlad_r
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
+# Computed together.
+PIXELS = 4
+# Bytes of patches that are never too many; more are allowed as long as input and output are larger.
 SCRATCH_LIMIT = 8192
 
 
@@ -32,7 +34,6 @@ class Conv2DDsp(Kernel):
     name = "s8_conv2d__dsp_4x2"
     op = Conv2D
     features = frozenset({"dsp"})
-    PIXELS = 4
 
     def supports(self, site: Site) -> str | None:
         return unsupported_integer_conv(site)
@@ -42,7 +43,7 @@ class Conv2DDsp(Kernel):
         segments, _ = _segments(site)
         pairs, _ = _loop(site)
         channels = out.shape[3] + out.shape[3] % 2
-        per_pair = 1.7 if _group(site) == self.PIXELS else 2.5
+        per_pair = 1.7 if _group(site) == PIXELS else 2.5
         pixel = channels * (per_pair * pairs + 11) + 4 * pairs + 20 * segments + 20
         return out.size // out.shape[3] * pixel
 
@@ -128,6 +129,6 @@ def _loop(site: Site) -> tuple[int, int]:
 def _group(site: Site) -> int:
     """Pixels computed together: one where four do not exist, or where their patches would be too large."""
     x, _, out, _ = conv_types(site)
-    scratch = 4 * Conv2DDsp.PIXELS * _loop(site)[0]
-    many = out.size // out.shape[3] >= Conv2DDsp.PIXELS
-    return Conv2DDsp.PIXELS if many and scratch <= max(SCRATCH_LIMIT, x.nbytes + out.nbytes) else 1
+    scratch = 4 * PIXELS * _loop(site)[0]
+    many = out.size // out.shape[3] >= PIXELS
+    return PIXELS if many and scratch <= max(SCRATCH_LIMIT, x.nbytes + out.nbytes) else 1

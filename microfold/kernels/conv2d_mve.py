@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from microfold.ir.types import Array
-from microfold.kernels import accumulate, mve
-from microfold.kernels.conv2d import conv_types, is_pointwise, unsupported_integer_conv
+from microfold.kernels import mve
+from microfold.kernels.conv2d import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    shape_parameters,
+    unsupported_integer_conv,
+)
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
 from microfold.ops.accumulate import output_multipliers
@@ -21,19 +27,12 @@ def _requantization(site: Site, matrix: Array) -> tuple[mve.Form, Array]:
     return mve.requantization(site, matrix, multipliers)
 
 
-def _matrix(site: Site) -> Array:
-    """The filter as [channels, K]."""
-    filters = site.array(1)
-    assert filters is not None
-    return filters.reshape(filters.shape[0], -1)
-
-
 @register
 class Conv2DMve(Kernel):
     """Two pixels times blocks of 4 channels, 16 products an instruction.
 
-    Weights are padded with zeros to whole vectors, so that what follows a pixel's inputs may be read along with
-    them, up to the end of the tensor: the last pixels are copied if need be.
+    Weights are padded with zeros to whole vectors, so that what follows a pixel's inputs may be read along
+    with them, up to the end of the tensor: the last pixels are copied if need be.
     """
 
     name = "s8_conv2d__mve_2x4"
@@ -42,17 +41,17 @@ class Conv2DMve(Kernel):
     PIXELS = 2
 
     def supports(self, site: Site) -> str | None:
-        return unsupported_integer_conv(site) or accumulate.unsupported_bounds(site, _matrix(site))
+        return unsupported_integer_conv(site)
 
     def cost(self, site: Site) -> float:
         _, _, out, window = conv_types(site)
-        matrix = _matrix(site)
+        matrix = filter_matrix(site)
         form, _ = _requantization(site, matrix)
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-matrix.shape[0] // mve.BLOCK)
         pairs = (out.size // out.shape[3] + 1) // 2
         resident = vectors <= _RESIDENT_VECTORS
-        block = (12 * vectors + 8 if resident else 16 * vectors + 22) + 2 * mve.finish_cost(form)
+        block = (12 * vectors + 10 if resident else 15 * vectors + 20) + 2 * mve.finish_cost(form)
         gather = 0 if is_pointwise(window) else 2 * (20 + window.size[0] * 14 + 3 * vectors)
         return pairs * (blocks * block + gather + 25)
 
@@ -65,7 +64,7 @@ class Conv2DMve(Kernel):
     def lower(self, site: Site) -> Call:
         x, _, out, window = conv_types(site)
         assert x.quant is not None
-        matrix = _matrix(site)
+        matrix = filter_matrix(site)
         form, records = _requantization(site, matrix)
         clamp, fields = mve.output_parameters(site)
         pointwise = is_pointwise(window)
@@ -83,23 +82,7 @@ class Conv2DMve(Kernel):
         if pointwise:
             parameters |= {"pixels": pixels, "input_channels": depth}
         else:
-            parameters |= {
-                "batch": x.shape[0],
-                "input_height": x.shape[1],
-                "input_width": x.shape[2],
-                "input_channels": x.shape[3],
-                "output_height": out.shape[1],
-                "output_width": out.shape[2],
-                "kernel_height": window.size[0],
-                "kernel_width": window.size[1],
-                "stride_height": window.strides[0],
-                "stride_width": window.strides[1],
-                "dilation_height": window.dilations[0],
-                "dilation_width": window.dilations[1],
-                "pad_top": window.padding[0][0],
-                "pad_left": window.padding[1][0],
-                "input_zero_point": x.quant.zero_point,
-            }
+            parameters |= {**shape_parameters(site), "input_zero_point": x.quant.zero_point}
         spec = (
             *mve.finish_spec(form, clamp, out.shape[3]),
             ("pointwise", pointwise),
@@ -109,5 +92,3 @@ class Conv2DMve(Kernel):
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
         return Call(Function("conv2d/mve.c.j2", self.name, spec), parameters, scratch)
-
-

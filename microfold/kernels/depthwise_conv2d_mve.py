@@ -75,9 +75,7 @@ class DepthwiseConv2DMve(Kernel):
         span = (out.shape[2] - 1) * window.strides[1] + window.extent[1]
         columns = max(span, pad_left + x.shape[2])
         band = columns * x.shape[3] * 4 + _SLACK
-        words = [
-            (group, column) for group in range(groups) for column in range(window.size[1])
-        ]
+        words = [(group, column) for group in range(groups) for column in range(window.size[1])]
         offsets = [g * band + j * window.dilations[1] * x.shape[3] * 4 for g, j in words]
         vectors = -(-len(words) // 4)
         offsets += [0] * (4 * vectors - len(words))
@@ -156,7 +154,9 @@ def _find_tile(out: TensorType, window: Window) -> _Tile | None:
         if shape[0] > out.shape[1] or out.shape[2] % shape[1]:
             continue
         columns = {
-            x * window.strides[1] + j * window.dilations[1] for x in range(shape[1]) for j in range(window.size[1])
+            x * window.strides[1] + j * window.dilations[1]
+            for x in range(shape[1])
+            for j in range(window.size[1])
         }
         tile = _Tile(shape, (shape[0] - 1) * window.strides[0] + window.extent[0], tuple(sorted(columns)))
         if tile.groups * len(columns) <= _ROWS:
@@ -200,7 +200,7 @@ class DepthwiseConv2DMveTile(Kernel):
         x, _, out, window = depthwise_types(site)
         tile = _find_tile(out, window)
         assert tile is not None
-        return rows_overlap(x, out, window, tile.shape[0])
+        return _rows_overlap(x, out, window, tile.shape[0])
 
     def lower(self, site: Site) -> Call:
         x, _, out, window = depthwise_types(site)
@@ -249,7 +249,7 @@ class DepthwiseConv2DMveTile(Kernel):
 
 
 def _pack_tile(filters: Array | None, tile: _Tile, window: Window, records: Array) -> Array:
-    """int32 [channels, 3 + 16]: the channel's record, then for each output of a tile its taps among the patch's words.
+    """int32 [channels, 3 + 16]: the record, then for each output of a tile its taps among the patch's words.
 
     Args:
         filters: [1, KH, KW, channels].
@@ -262,12 +262,16 @@ def _pack_tile(filters: Array | None, tile: _Tile, window: Window, records: Arra
         column = tile.columns.index(x * window.strides[1] + j * window.dilations[1])
         packed[:, y, x, group, column, row] = filters[0, i, j]
     flat = packed.reshape(filters.shape[3], 4, -1)
-    words = np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2]))).reshape(filters.shape[3], -1).view("<i4")
+    words = (
+        np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2])))
+        .reshape(filters.shape[3], -1)
+        .view("<i4")
+    )
     return np.concatenate([records, words], axis=1)
 
 
-def rows_overlap(x: TensorType, out: TensorType, window: Window, rows: int) -> int:
-    """Smallest ``input address - output address`` for a kernel that copies the input under `rows` output rows.
+def _rows_overlap(x: TensorType, out: TensorType, window: Window, rows: int) -> int:
+    """Smallest ``input address - output address`` for a kernel that copies what `rows` output rows read.
 
     The last rows are moved up if fewer are left. Then all reads of a step come before its writes.
     """

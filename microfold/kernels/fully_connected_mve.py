@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from microfold.ir.types import Array
 from microfold.kernels import mve
 from microfold.kernels.fully_connected import (
     centred_weights,
@@ -10,7 +11,6 @@ from microfold.kernels.fully_connected import (
     weights_zero_point,
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.ir.types import Array
 from microfold.ops.fully_connected import FullyConnected
 
 

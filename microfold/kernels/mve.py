@@ -1,4 +1,4 @@
-"""What the int8 kernels for Helium (MVE) share: the form of requantisation, and packing in blocks of 4 channels.
+"""What the int8 kernels for Helium (MVE) share: forms of requantisation, packing in blocks of 4 channels.
 
 ``VQRDMULH`` is the reference's first rounding bit for bit (multipliers are not negative). ``VRSHL`` by ``-e``
 differs from its second, ``(t + 2^(e-1) - [t < 0]) >> e``, only in ``[t < 0]``: results that are negative
@@ -78,8 +78,8 @@ def pack_blocks(matrix: Array, records: Array) -> Array:
     """Weights [channels, K] and their records in the order that kernels read them.
 
     Returns:
-        int32 [blocks, words]: for each block of 4 channels the biases, the weights ([vectors, 4, 16] bytes, little
-        endian), then the other rows of the records.
+        int32 [blocks, words]: for each block of 4 channels the biases, the weights ([vectors, 4, 16] bytes,
+        little endian), then the other rows of the records.
     """
     weights = block_weights(matrix)
     words = weights.reshape(weights.shape[0], -1).view("<i4")

@@ -1,11 +1,13 @@
 """Weight layouts of the SMLAD kernels, and their inverses.
 
-SMLAD multiplies two pairs of int16. SXTB16 widens every other byte of a word of int8 inputs, so that the natural
-pairs of four inputs are (0, 2) and (1, 3): the weights are put in that order, and the inputs need no shuffling.
+SMLAD multiplies two pairs of int16. SXTB16 widens every other byte of a word of int8 inputs, so that the
+natural pairs of four inputs are (0, 2) and (1, 3): the weights are put in that order, and the inputs need no
+shuffling.
 
-*Dual lane* packing keeps two channels in the bytes of one int16, ``v = a + 256 * b``. ``sum(v * x) = A + 256 * B``
-modulo 2^32 and ``sum(a * x) = A`` (SXTB16 extracts ``a``), so that ``B = (sum(v * x) - A) >> 8`` as long as
-``|B| < 2^23``: two products for one unpacking instruction, with weights of int8 size.
+*Dual lane* packing keeps two channels in the bytes of one int16, ``v = a + 256 * b``. Modulo 2^32,
+``sum(v * x) = A + 256 * B``, and ``sum(a * x) = A`` (SXTB16 extracts ``a``), so that
+``B = (sum(v * x) - A) >> 8`` as long as ``|B| < 2^23``: two products for one unpacking instruction, with weights
+of int8 size.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def unpack_dual_lane(words: Array) -> Array:
 
 
 def pack_int16(lanes: Array) -> Array:
-    """[channels, pairs, 2] integers to int32 [channels / 2, pairs, 2 channels]; a missing last channel is zero."""
+    """[channels, pairs, 2] to int32 [channels / 2, pairs, 2 channels]; a missing last channel is zero."""
     wide = _even_channels(lanes)
     channels, pairs, _ = wide.shape
     return np.ascontiguousarray(_words(wide).reshape(channels // 2, 2, pairs).swapaxes(1, 2))
@@ -108,7 +110,7 @@ def dual_lane_biases(bias: Array) -> Array:
 
 
 def choose_packing(options: Options, matrix: Array, bounds: tuple[Array, Array]) -> str:
-    """``dual``, or ``int16`` where dual lanes do not fit or flash matters less than speed; see `fits_dual_lane`."""
+    """``dual``, or ``int16`` where that does not fit (see `fits_dual_lane`) or speed matters more."""
     return "dual" if options.optimize != "speed" and fits_dual_lane(matrix, bounds) else "int16"
 
 

@@ -1,13 +1,14 @@
 """Requantisation for kernels that shift their sums anyway, or can have them shifted by their weights.
 
-`requantize` has the proof for the form that multiplies four times the accumulator. In the same way, for any s >= 1,
-E = e + s and e >= 1,
+`requantize` has the proof for the form that multiplies four times the accumulator. In the same way, for any
+s >= 1, E = e + s and e >= 1,
 
-    u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + 2^(E-1) + zero_point * 2^E,   y = (u - 2^s * [x < 0]) >> E
+    u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + 2^(E-1) + zero_point * 2^E
+    y = (u - 2^s * [x < 0]) >> E
 
 so that s can make up for the channels' different e, and E is the same for all: an immediate in the code. The
-correction by ``[x < 0]`` can only change results at or below the zero point: not needed where the output is clamped
-there (ReLU).
+correction by ``[x < 0]`` can only change results at or below the zero point: not needed where the output is
+clamped there (ReLU).
 
 Channels whose clamped output is the same for all inputs need neither weights nor multiplier: they are given
 x = 0, m = 0, c = (y + 1/2) * 2^E.
@@ -75,7 +76,7 @@ def plan_smlad_requantization(
     m = multipliers[0].astype(np.int64)
     e = -multipliers[1].astype(np.int64)
     magnitude = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
-    # Requantisation is monotonic (no left shift that could overflow): equal at both bounds means equal everywhere.
+    # Requantisation is monotonic, left shifts that overflow aside: equal at both bounds means equal everywhere.
     ends = [
         np.clip(
             numerics.multiply_by_quantized_multiplier(b, *multipliers).astype(np.int64) + zero_point, *limits

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from microfold import target
+from microfold.codegen.emit import emit
 from microfold.compiler import compile_graph
 from microfold.host.session import Session
-from microfold.ir.graph import Graph
+from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.interpret import Interpreter
+from microfold.ir.types import Array, Tensor
 from microfold.options import IO, Options
 from microfold.verify import compare, input_sets
 from tests.codegen import graphs
@@ -51,19 +52,20 @@ def test_every_layer_can_be_observed(make: Callable[[], Graph], io: str) -> None
     session = Session(program)
     interpreter = Interpreter(program.graph)
     for call in input_sets([buffer.type for buffer in program.inputs], 4):
-        expected: dict[str, np.ndarray] = {}
+        expected: dict[Value, Array] = {}
 
-        def observe(node, results, into=expected) -> None:  # noqa: ANN001
-            into.update({id(value): r.data for value, r in zip(node.outputs, results, strict=True)})
+        def observe(node: Node, results: tuple[Tensor, ...], into: dict[Value, Array] = expected) -> None:
+            into.update(zip(node.outputs, (result.data for result in results), strict=True))
 
         interpreter.run(*call, observe=observe)
         _, values = session.run_layers(*call)
         assert len(values) == sum(len(layer.outputs) for layer in program.layers)
         for value, array in values.items():
-            assert compare(array, expected[id(value)]) is None, value.name
+            assert compare(array, expected[value]) is None, value.name
 
 
 def test_initial_states_of_zeros_take_no_flash() -> None:
-    program = compile_graph(graphs.accumulator(), target.load("host"))
-    assert program.weight_bytes == 2 * 20
-    assert program.state_size == 3 * 24 - 4
+    files = emit(compile_graph(graphs.accumulator(), target.load("host")))
+    assert "accumulator_total_initial[5]" in files["accumulator_weights.h"]
+    assert "product_initial" not in files["accumulator_weights.h"]
+    assert "memset(ACCUMULATOR_STATE(product_offset), 0, 20);" in files["accumulator.c"]

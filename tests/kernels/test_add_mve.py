@@ -36,9 +36,7 @@ def _graph(
     shape: tuple[int, ...] = (1, 9, 7, 4),
     activation: Clip | None = None,
 ) -> Graph:
-    operands = [
-        graphs.int8_input(n, shape, s, z) for n, s, z in zip("ab", scales, (4, -90), strict=False)
-    ]
+    operands = [graphs.int8_input(n, shape, s, z) for n, s, z in zip("ab", scales, (4, -90), strict=False)]
     return graphs.one_node_graph(op(graphs.int8_element(scales[2], -11)), operands, {}, activation)
 
 

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 # Arguments of the graph, and what the kernel must have chosen.
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
-    "pointwise": ((5, 5, 8, 6), {"kernel": (1, 1)}, {"pointwise": True, "packing": "dual", "full_range": True}),
+    "pointwise": ((5, 5, 8, 6), {"kernel": (1, 1)}, {"pointwise": True, "packing": "dual"}),
     "pointwise, relu": (
         (4, 6, 16, 10),
         {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
@@ -56,7 +56,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "batch 2, width 1": ((8, 1, 8, 4), {"padding": SAME3, "batch": 2}, {}),
     "width 2": ((8, 2, 5, 6), {"padding": SAME3}, {}),
     "large padding": ((2, 3, 4, 6), {"padding": ((4, 4), (5, 4))}, {}),
-    "1 output channel": ((9, 9, 6, 1), {"padding": SAME3}, {}),
+    "3 output channels": ((9, 9, 6, 3), {"padding": SAME3}, {}),
     "output larger than input": ((9, 9, 2, 24), {"padding": SAME3}, {}),
     "3 output pixels": ((3, 5, 8, 16), {}, {"group": 1}),
     "window as large as the image": ((4, 4, 8, 16), {"kernel": (4, 4)}, {"group": 1}),
@@ -64,13 +64,13 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "wide range of scales": ((6, 6, 16, 6), {"kernel": (1, 1), "out": WIDE_OUT}, {"shift": 16}),
     "multiplier above one": (
         (6, 6, 8, 6),
-        {"padding": SAME3, "out": graphs.int8_element(0.0004, 0)},
+        {"padding": SAME3, "out": graphs.int8_element(0.00002, 0)},
         {"requantize": "general", "packing": "dual"},
     ),
     "saturated weights": ((6, 6, 9, 6), {"saturated": True, "out": WIDE_OUT}, {"packing": "int16"}),
     "saturated weights, multiplier above one": (
         (6, 6, 9, 6),
-        {"saturated": True, "out": graphs.int8_element(0.0004, 0), "activation": graphs.RELU},
+        {"saturated": True, "out": graphs.int8_element(0.00002, 0), "activation": graphs.RELU},
         {"packing": "int16", "requantize": "general"},
     ),
 }  # fmt: skip

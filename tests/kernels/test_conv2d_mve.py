@@ -46,7 +46,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         (8, 7, 3, 8),
         {"padding": ((0, 1), (0, 1)), "strides": (2, 2), "activation": graphs.RELU, "out": RELU_OUT},
     ),
-    "3x3 1 channel": ((6, 5, 1, 1), {"padding": SAME3}),
+    "3x3 1 channel": ((6, 5, 1, 4), {"padding": SAME3}),
     "3x3 batch 2": ((5, 3, 6, 9), {"padding": SAME3, "batch": 2}),
     "3x3 width 1": ((6, 1, 5, 6), {"padding": SAME3}),
     "3x2 dilation 2x3": ((7, 6, 5, 9), {"kernel": (3, 2), "dilations": (2, 3), "padding": ((2, 2), (1, 1))}),

@@ -32,8 +32,12 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
     "3 units": ((130, 3), {}, {}),
     "1 input": ((1, 24), {}, {"rest": True}),
     "no bias, per channel": ((66, 9), {"per_channel": True, "bias": False}, {}),
-    "multiplier above one": ((24, 10), {"out": graphs.int8_element(0.0004, 0)}, {"requantize": "general"}),
-    "saturated weights": ((200, 10), {"saturated": True, "out": graphs.int8_element(4.0, 7)}, {"packing": "int16"}),
+    "multiplier above one": ((24, 10), {"out": graphs.int8_element(0.00002, 0)}, {"requantize": "general"}),
+    "saturated weights": (
+        (200, 10),
+        {"saturated": True, "out": graphs.int8_element(4.0, 7)},
+        {"packing": "int16"},
+    ),
 }  # fmt: skip
 
 

@@ -50,9 +50,9 @@ def test_equals_reference(seed: int, relu: bool, common: bool) -> None:
 
 def plan_one(mantissa: int, shift: int, low: int, high: int) -> SmladRequantization:
     multipliers = np.array([mantissa], np.int32), np.array([shift], np.int32)
-    return plan_smlad_requantization(
-        np.ones((1, 1), np.int8), np.array([7]), (np.array([low]), np.array([high])), multipliers, 3, (-128, 127), common=True
-    )  # fmt: skip
+    bounds = np.array([low]), np.array([high])
+    matrix, bias = np.ones((1, 1), np.int8), np.array([7])
+    return plan_smlad_requantization(matrix, bias, bounds, multipliers, 3, (-128, 127), common=True)
 
 
 def test_constant_channels_lose_their_weights() -> None:
