@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from microfold.analysis.certificate import Certificate
 from microfold.codegen.names import Namer, model_identifier
 from microfold.errors import Problem, UnsupportedModelError
 from microfold.frontend import tflite
@@ -12,7 +14,7 @@ from microfold.ir.graph import Graph, Node, Value
 from microfold.kernels.kernel import Call, Kernel, Site
 from microfold.kernels.select import Candidate, candidates, select
 from microfold.options import Options
-from microfold.passes import PassContext
+from microfold.passes import Decision, PassContext
 from microfold.pipeline import optimize
 from microfold.plan.arena import Overlap, align, plan_arena
 from microfold.plan.check import check_plan
@@ -45,9 +47,13 @@ def compile_graph(
 ) -> Program:
     """Compile an imported graph; see `compile_file`."""
     options = options or Options()
-    optimized = optimize(graph, context or PassContext())
+    context = context or PassContext()
+    decisions: list[Decision] = []
+    optimized = optimize(graph, context.reporting_to(decisions.append))
     kernels = _select_kernels(optimized, target, options)
-    return _plan(graph, optimized, kernels, target, options, model_identifier(name or graph.name))
+    program = _plan(graph, optimized, kernels, target, options, model_identifier(name or graph.name))
+    proofs = (decision.evidence for decision in decisions)
+    return replace(program, pruned=tuple(proof for proof in proofs if isinstance(proof, Certificate)))
 
 
 def explain_kernels(

@@ -111,6 +111,18 @@ class PassContext:
         """Record that the pass looked there and left it as it was, and why."""
         self._decide(where, False, reason)
 
+    def reporting_to(self, sink: Callable[[Decision], None]) -> PassContext:
+        """The same context, with one more receiver of decisions."""
+        first = self.sink
+        if first is None:
+            return replace(self, sink=sink)
+
+        def both(decision: Decision) -> None:
+            first(decision)
+            sink(decision)
+
+        return replace(self, sink=both)
+
     def _decide(self, where: Node | str, fired: bool, reason: str, evidence: object = None) -> None:
         if self.sink is not None:
             place = where if isinstance(where, str) else describe(where)

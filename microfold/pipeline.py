@@ -13,6 +13,7 @@ from microfold.transform.fold_constant import fold_constant
 from microfold.transform.fold_pad import fold_pad
 from microfold.transform.fuse_ops import FuseOps
 from microfold.transform.materialize_outputs import materialize_outputs
+from microfold.transform.prune_constant_channels import prune_constant_channels
 
 
 def default_pipeline() -> Sequential:
@@ -31,6 +32,10 @@ def default_pipeline() -> Sequential:
             fold_pad,
             # Rewrites have made equal what was not before, e.g. two reshapes of one value.
             eliminate_common_subexpr,
+            # After fold_pad: a window with its own padding shows what its border does to a constant channel.
+            prune_constant_channels,
+            # Where all channels of a value were constant, its readers may now be constant too.
+            fold_constant,
             # Last of the rewrites: the others match bare operators, not epilogues.
             FuseOps(),
             # What code generation expects; copies only where the final graph needs them.

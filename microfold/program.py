@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from microfold.analysis.certificate import Certificate
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.kernel import Call, Kernel
@@ -85,6 +86,7 @@ class Program:
         source: the graph as it was imported.
         graph: the optimised graph that the layers compute.
         arena: the memory plan; its size includes scratch.
+        pruned: the proofs of what `prune_constant_channels` removed.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Program:
     layers: tuple[Layer, ...]
     state: tuple[StateSlot, ...]
     arena: ArenaPlan
+    pruned: tuple[Certificate, ...] = ()
 
     @property
     def macs(self) -> int:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from microfold.ir.types import TensorType
+from microfold.analysis.certificate import Certificate
+from microfold.analysis.interval import channel_count
+from microfold.analysis.product_sum import Accumulator
+from microfold.analysis.ranges import Ranges, analyze
+from microfold.ir.types import DType, TensorType
 from microfold.measure import Measurement
 from microfold.program import Buffer, Program
 from microfold.simulate.run import SimulationResult
@@ -18,6 +22,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
 
     Deterministic for one compiler: no dates, no paths.
     """
+    ranges = analyze(program.graph)
     return {
         "model": program.name,
         "target": program.target.name,
@@ -49,8 +54,56 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                 "weights": sum(c.array.nbytes for c in layer.call.constants.values()),
                 "output": describe_type(layer.outputs[0].type),
                 "output_offset": layer.outputs[0].offset,
+                "accumulator_bits": _bits(ranges.accumulators.get(layer.node)),
             }
             for layer in program.layers
+        ],
+        "accumulators": _overflow_proof(program, ranges),
+        "pruned": [_pruned(certificate) for certificate in program.pruned],
+    }
+
+
+def _bits(accumulator: Accumulator | None) -> int | None:
+    """Width of the signed integer that holds every partial sum, in whatever order it is summed."""
+    return int(accumulator.partial.max()).bit_length() + 1 if accumulator is not None else None
+
+
+def _overflow_proof(program: Program, ranges: Ranges) -> Report:
+    """Which sums are proved to stay in their type: 64 bits for int16 product sums, 32 for all others."""
+    bits: dict[str, int] = {}
+    unproved: list[str] = []
+    for layer in program.layers:
+        width = _bits(ranges.accumulators.get(layer.node))
+        x = layer.node.operands[0].type if layer.node.operands else None
+        if width is None:
+            if layer.macs and x is not None and not x.dtype.is_float:
+                unproved.append(layer.name)
+            continue
+        bits[layer.name] = width
+        if width > (64 if layer.macs and x is not None and x.dtype is DType.INT16 else 32):
+            unproved.append(layer.name)
+    largest = max(bits.values(), default=0)
+    return {"proved": not unproved, "largest_bits": largest, "unproved_layers": unproved}
+
+
+def _pruned(certificate: Certificate) -> Report:
+    """What was removed from a graph, per value of the graph before; channels are its last axis."""
+    return {
+        "graph": certificate.graph_name,
+        "macs_before": certificate.macs[0],
+        "macs_after": certificate.macs[1],
+        "channels": certificate.channels,
+        "values": [
+            {
+                "op": pruned.layer,
+                "tensor": pruned.value.name,
+                "channels": channel_count(pruned.value.type),
+                "removed": [
+                    {"reason": reason.name.lower(), "low": low, "high": high, "channels": list(channels)}
+                    for (reason, low, high), channels in pruned.groups()
+                ],
+            }
+            for pruned in certificate.values
         ],
     }
 

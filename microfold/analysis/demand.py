@@ -76,6 +76,11 @@ def contribution(sums: ProductSum, x: Range) -> Contribution:
     return Contribution(reads, np.where(reads, 0, constant))
 
 
+def any_of(mask: Array, axis: int) -> Array:
+    """`numpy.any` along an axis of a matrix."""
+    return np.asarray(mask.any(axis=axis))
+
+
 class Demand:
     """Needed channels of every value that a node computes or reads.
 
@@ -146,7 +151,7 @@ class Demand:
         if node in self.contributions:
             assert node.inputs[0] is not None
             outputs = self.of(node.outputs[0])
-            self._need(node.inputs[0], self.contributions[node].reads[outputs].any(axis=0))
+            self._need(node.inputs[0], any_of(self.contributions[node].reads[outputs], axis=0))
             return
         links = self.links[node]
         if links is None:
@@ -179,7 +184,7 @@ class Demand:
         for reader in consumers.get(value, []):
             where = describe(reader)
             if reader in self.contributions and reader.inputs[0] is value:
-                reads = self.contributions[reader].reads[self.of(reader.outputs[0])].any(axis=0)
+                reads = any_of(self.contributions[reader].reads[self.of(reader.outputs[0])], axis=0)
                 if (reads & kept).any():
                     return f"{where} cannot fold them: its padding cuts them off at the border"
             elif self.links.get(reader) is None:
@@ -221,7 +226,7 @@ def _depthwise(x: Value, out: Value) -> tuple[Link]:
     return (
         Link(
             x,
-            lambda result: np.any(result.reshape(channels, multiplier), axis=1, keepdims=False),
+            lambda result: any_of(result.reshape(channels, multiplier), axis=1),
             lambda operand: np.repeat(operand, multiplier),
         ),
     )
@@ -288,6 +293,6 @@ def _reshape(x: Value, out: Value) -> Iterator[Link]:
     if x.type.shape and out.type.shape and new % old == 0:
         yield Link(
             x,
-            lambda result: result.reshape(-1, old).any(axis=0),
+            lambda result: any_of(result.reshape(-1, old), axis=0),
             lambda operand: np.tile(operand, new // old),
         )

@@ -13,7 +13,7 @@ from microfold.kernels.requantize import Requantization
 
 
 def unsupported_int8_constants(site: Site) -> str | None:
-    """The conditions of every int8 product-sum kernel: int8 operands, constant weights and bias, clips only."""
+    """What every int8 product-sum kernel needs: int8 operands, constant weights and bias, clips only."""
     return unsupported_constants(site, DType.INT8, DType.INT8)
 
 
@@ -42,7 +42,7 @@ def unsupported_bounds(site: Site, matrix: Array) -> str | None:
 
 
 def bias_and_bounds(site: Site, matrix: Array) -> tuple[Array, tuple[Array, Array]]:
-    """Per channel, int64: the bias with the input's zero point folded in, and the smallest and largest sum."""
+    """Per channel, int64: the bias with the input's zero point folded in; smallest and largest sum."""
     x = site.node.inputs[0]
     assert x is not None and x.type.quant is not None
     bias = requantize.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
@@ -94,7 +94,7 @@ def float_biases(site: Site, channels: int) -> Array:
 
 
 def wide_records(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> tuple[Array, str] | None:
-    """For int16 activations: channel records (bias, reduced multiplier, 0, shift), and the accumulator's C type.
+    """For int16 activations: records (bias, reduced multiplier, 0, shift), and the accumulator's C type.
 
     The reference reduces the multiplier to 16 bits and rounds once, see
     `numerics.multiply_int64_by_quantized_multiplier`. None if a bias or a shift does not fit.

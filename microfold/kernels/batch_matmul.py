@@ -35,7 +35,9 @@ class _Product:
 
 
 def _product(first: TensorType, second: TensorType, out: TensorType, turns: tuple[bool, bool]) -> _Product:
-    strides = [(1, t.shape[-1]) if turn else (t.shape[-1], 1) for t, turn in zip((first, second), turns, strict=True)]
+    strides = [
+        (1, t.shape[-1]) if turn else (t.shape[-1], 1) for t, turn in zip((first, second), turns, strict=True)
+    ]
     batch = out.shape[:-2]
     steps = [
         [step * t.shape[-1] * t.shape[-2] for step in broadcast_strides(t.shape[:-2], batch)]
@@ -59,7 +61,9 @@ class _Matmul(Kernel):
     def supports(self, site: Site) -> str | None:
         first, second = (v.type for v in site.node.operands[:2])
         if first.dtype is not self.dtype or second.dtype is not self.dtype:
-            return f"it needs {self.dtype.value} operands; they are {first.dtype.value} and {second.dtype.value}"
+            return (
+                f"it needs {self.dtype.value} operands; they are {first.dtype.value} and {second.dtype.value}"
+            )
         if site.present(2):
             return "it adds no bias"
         product = self.product(site)
@@ -151,9 +155,31 @@ class _MatmulInt16(_MatmulQuantized):
         return reason
 
 
-for _base, _prefix in ((_MatmulFloat, "f32"), (_MatmulInt8, "s8"), (_MatmulInt16, "s16")):
-    for _operator in (BatchMatmul, FullyConnected):
-        if _base is _MatmulInt16 and _operator is FullyConnected:
-            continue  # int16 activations come with int8 weights
-        _attributes = {"name": f"{_prefix}_{_operator.name}__c_matmul", "op": _operator}
-        register(type(f"{_operator.__name__}{_prefix.upper()}Matmul", (_base,), _attributes))
+@register
+class BatchMatmulFloat(_MatmulFloat):
+    name = "f32_batch_matmul__c"
+    op = BatchMatmul
+
+
+@register
+class FullyConnectedFloatMatmul(_MatmulFloat):
+    name = "f32_fully_connected__c_matmul"
+    op = FullyConnected
+
+
+@register
+class BatchMatmulInt8(_MatmulInt8):
+    name = "s8_batch_matmul__c"
+    op = BatchMatmul
+
+
+@register
+class FullyConnectedInt8Matmul(_MatmulInt8):
+    name = "s8_fully_connected__c_matmul"
+    op = FullyConnected
+
+
+@register
+class BatchMatmulInt16(_MatmulInt16):
+    name = "s16_batch_matmul__c"
+    op = BatchMatmul

@@ -25,7 +25,9 @@ def merge_axes(sizes: Sequence[int], *strides: Sequence[int]) -> list[tuple[int,
         if row[0] == 1:
             continue
         # The outer loop's steps are whole runs of this one: both are one longer loop.
-        if loops and all(outer == row[0] * inner for outer, inner in zip(loops[-1][1:], row[1:], strict=True)):
+        if loops and all(
+            outer == row[0] * inner for outer, inner in zip(loops[-1][1:], row[1:], strict=True)
+        ):
             loops[-1] = (loops[-1][0] * row[0], *row[1:])
         else:
             loops.append(row)

@@ -43,8 +43,8 @@ class Conv2DDsp(Kernel):
         segments, _ = _segments(site)
         pairs, _ = _loop(site)
         channels = out.shape[3] + out.shape[3] % 2
-        per_pair = 1.7 if _group(site) == PIXELS else 2.5
-        pixel = channels * (per_pair * pairs + 11) + 4 * pairs + 20 * segments + 20
+        per_pair = 1.6 if _group(site) == PIXELS else 2.7
+        pixel = channels * (per_pair * pairs + 12) + 3.2 * pairs + 30 * segments + 15
         return out.size // out.shape[3] * pixel
 
     def overlap(self, site: Site, index: int) -> int | None:

@@ -52,11 +52,15 @@ def channel_records(site: Site) -> tuple[requantize.Requantization, Mapping[str,
 def plane_in_place(x: TensorType, out: TensorType) -> bool:
     """For a kernel that copies a channel of the input before it writes that channel of the output.
 
-    With one output channel per input channel, and images that do not grow, output pixel p of channel c lies on
-    input pixel p of channel c, which has been copied.
+    With one output channel per input channel, and images that do not grow, output pixel p of channel c lies
+    on input pixel p of channel c, which has been copied.
     """
     fits = out.shape[1] * out.shape[2] <= x.shape[1] * x.shape[2]
     return fits and x.shape[3] == out.shape[3]
+
+
+MAXIMUM_BLOCK = 6
+UNROLLED_TAPS = 5  # a narrower kernel is unrolled along its width
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def _as_row(x: TensorType, out: TensorType, window: Window) -> tuple[TensorType,
     if (x.shape[2], out.shape[2], window.size[1], window.padding[1]) != (1, 1, 1, (0, 0)):
         return x, out, window
     turned = Window(
-        window.size[::-1], window.strides[::-1], window.dilations[::-1], window.padding[::-1]
+        (1, window.size[0]), (1, window.strides[0]), (1, window.dilations[0]), ((0, 0), window.padding[0])
     )
     return _turn(x), _turn(out), turned
 
@@ -98,10 +102,11 @@ def _plan_plane(site: Site) -> _Plane:
     taps, columns = window.size[1], out.shape[2]
 
     def row_cost(block: int) -> int:
-        blocks = -(-columns // block)
-        return blocks * (window.size[0] * (taps + (block + taps if taps <= 4 else block * taps) + block * taps) + 6)
+        """Instructions for one row of outputs on a core with 13 registers."""
+        inputs = (block - 1) * window.strides[1] + taps if taps <= UNROLLED_TAPS else block * taps
+        return -(-columns // block) * (25 + 10 * block + window.size[0] * (4 + taps + inputs + block * taps))
 
-    block = min(range(1, min(4, columns) + 1), key=row_cost)
+    block = min(range(1, min(MAXIMUM_BLOCK, columns) + 1), key=row_cost)
     last = (out.shape[1] - 1, -(-columns // block) * block - 1)
     rows, width = (
         last[i] * window.strides[i] + (window.size[i] - 1) * window.dilations[i] + 1 for i in range(2)
@@ -135,8 +140,7 @@ class _PlaneDepthwise(Kernel):
             *choice,
             ("clamped", clamped),
             ("block", plane.block),
-            # A narrow kernel is unrolled along its width.
-            ("kernel_width", window.size[1] if window.size[1] <= 5 else 0),
+            ("kernel_width", window.size[1] if window.size[1] <= UNROLLED_TAPS else 0),
             ("stride_width", window.strides[1]),
             ("dilation_width", window.dilations[1]),
         )

@@ -44,7 +44,9 @@ class _QuantizedMul(BinaryKernel):
         extent = (high - low) ** 2 if self.dtype is DType.INT8 else low**2
         clamped, limits = epilogue.clamping(site.node)
         multiplier = site.node.op.multiplier(first, second)
-        plan = plan_one(0, (-extent, extent), multiplier, out.zero_point, epilogue.integer_bounds(site.node)[0])
+        plan = plan_one(
+            0, (-extent, extent), multiplier, out.zero_point, epilogue.integer_bounds(site.node)[0]
+        )
         fields: dict[str, Parameter] = {
             "scale": Constant("scale", plan.records, record="mf_channel"),
             "first_zero_point": first.zero_point,
@@ -90,7 +92,13 @@ class _Arithmetic(BinaryKernel):
         return self.call(site, spec, limits)
 
 
-_PREFIXES = {DType.INT8: "s8", DType.INT16: "s16", DType.INT32: "s32", DType.INT64: "s64", DType.FLOAT32: "f32"}
+_PREFIXES = {
+    DType.INT8: "s8",
+    DType.INT16: "s16",
+    DType.INT32: "s32",
+    DType.INT64: "s64",
+    DType.FLOAT32: "f32",
+}
 # Plain integers wrap around, which C leaves undefined for signed ones.
 _EXPRESSIONS = (
     (Add, (DType.FLOAT32,), "a + b"),

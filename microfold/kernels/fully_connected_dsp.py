@@ -37,7 +37,7 @@ class FullyConnectedDsp(Kernel):
         whole = out.shape[1] // self.UNITS
         pairs = -(-(out.shape[1] % self.UNITS) // 2)
         quads = -(-x.shape[1] // 4)
-        return x.shape[0] * (whole * (37 * quads + 90) + pairs * (13 * quads + 40) + 40)
+        return x.shape[0] * (whole * (34 * quads + 95) + pairs * (12 * quads + 40) + 40)
 
     def lower(self, site: Site) -> Call:
         x, weights, out = fully_connected_types(site)

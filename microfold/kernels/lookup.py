@@ -52,7 +52,11 @@ class _Lookup(Kernel):
 
 def _define(operator: type[Op]) -> None:
     """Registers the kernel of one operator; all of them share a C function."""
-    register(type(f"{operator.__name__}Lookup", (_Lookup,), {"name": f"s8_{operator.name}__c_table", "op": operator}))
+    register(
+        type(
+            f"{operator.__name__}Lookup", (_Lookup,), {"name": f"s8_{operator.name}__c_table", "op": operator}
+        )
+    )
 
 
 for _operator in (Abs, HardSwish, LeakyRelu, Logistic, Relu, Requantize, Rsqrt, Tanh, Unary):

@@ -1,4 +1,4 @@
-"""Kernels that move elements without changing them: copy, pad, slice, transpose, concatenate, resize, gather."""
+"""Kernels that move elements unchanged: copy, pad, slice, transpose, concatenate, resize, gather."""
 
 from __future__ import annotations
 
@@ -120,7 +120,9 @@ class PadMovement(_Movement):
         assert isinstance(site.node.op, Pad)
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         strides = contiguous_strides(out.shape)
-        start = sum(before * stride for (before, _), stride in zip(site.node.op.padding, strides, strict=True))
+        start = sum(
+            before * stride for (before, _), stride in zip(site.node.op.padding, strides, strict=True)
+        )
         return Box(x.shape, contiguous_strides(x.shape), strides, target_start=start)
 
     def fill(self, site: Site) -> Parameter | None:

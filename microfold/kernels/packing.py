@@ -6,8 +6,8 @@ shuffling.
 
 *Dual lane* packing keeps two channels in the bytes of one int16, ``v = a + 256 * b``. Modulo 2^32,
 ``sum(v * x) = A + 256 * B``, and ``sum(a * x) = A`` (SXTB16 extracts ``a``), so that
-``B = (sum(v * x) - A) >> 8`` as long as ``|B| < 2^23``: two products for one unpacking instruction, with weights
-of int8 size.
+``B = (sum(v * x) - A) >> 8`` as long as ``|B| < 2^23``: two products for one unpacking instruction, with
+weights of int8 size.
 """
 
 from __future__ import annotations

@@ -54,9 +54,7 @@ class _Reduction(Kernel):
 
     def lower(self, site: Site) -> Call:
         x = site.node.operands[0].type
-        kept, reduced = (
-            loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self._loops(site)
-        )
+        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self._loops(site))
         parameters: dict[str, Parameter] = {
             "kept": Constant("kept", kept, record="mf_loop"),
             "reduced": Constant("reduced", reduced, record="mf_loop"),
@@ -77,7 +75,7 @@ class _Reduction(Kernel):
         return C_TYPES[dtype]
 
     def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
-        """What becomes of the combined value: ``""``, ``divide``, or a requantisation; with its layer fields."""
+        """What becomes of the combined value: nothing, ``divide``, or a requantisation; and its fields."""
         return "", {}
 
 
@@ -110,7 +108,10 @@ class _QuantizedSum(_Reduction):
         x, out, count = site.node.operands[0].type, site.node.outputs[0].type, self._count(site)
         op = site.node.op
         assert isinstance(op, Mean | Sum) and x.quant is not None and out.quant is not None
-        bounds = ((x.dtype.range[0] - x.quant.zero_point) * count, (x.dtype.range[1] - x.quant.zero_point) * count)
+        bounds = (
+            (x.dtype.range[0] - x.quant.zero_point) * count,
+            (x.dtype.range[1] - x.quant.zero_point) * count,
+        )
         low, _ = epilogue.integer_bounds(site.node)
         multiplier = op.multiplier(x.quant, count)
         plan = plan_one(-x.quant.zero_point * count, bounds, multiplier, out.quant.zero_point, low)

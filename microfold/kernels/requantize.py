@@ -7,8 +7,9 @@ nested floors merge. For E = e + 1,
     u = floor(4*x*m / 2^32) + c,   c = 1 + [e > 0] * 2^(E-1) + zero_point * 2^E,   y = (u - 2*[t < 0]) >> E
 
 gives the output including its zero point: one multiply-high with addend, one shift. ``[t < 0]`` equals
-``[x < 0]`` except for ``m = 2^30, x = -1``. It can only change results at or below the zero point, so it is not
-needed where the output is clamped there (ReLU); with e = 0 there is no second rounding, and it must be left out.
+``[x < 0]`` except for ``m = 2^30, x = -1``. It can only change results at or below the zero point, so it is
+not needed where the output is clamped there (ReLU). With e = 0 there is no second rounding, and it must be
+left out.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def plan_requantization(
     magnitude = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
     # Requantisation is monotonic: equal at both bounds means equal everywhere, whatever the multiplier.
     lowest, highest = (
-        numerics.multiply_by_quantized_multiplier(bound, mantissas, shifts).astype(np.int64) for bound in bounds
+        numerics.multiply_by_quantized_multiplier(bound, mantissas, shifts).astype(np.int64)
+        for bound in bounds
     )
     constant = (lowest == highest) & (magnitude < 1 << 29)
     shift = e + 1

@@ -76,7 +76,7 @@ def plan_smlad_requantization(
     m = multipliers[0].astype(np.int64)
     e = -multipliers[1].astype(np.int64)
     magnitude = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
-    # Requantisation is monotonic, left shifts that overflow aside: equal at both bounds means equal everywhere.
+    # Requantisation is monotonic unless a left shift overflows: equal ends mean one value for all sums.
     ends = [
         np.clip(
             numerics.multiply_by_quantized_multiplier(b, *multipliers).astype(np.int64) + zero_point, *limits

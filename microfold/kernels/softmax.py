@@ -7,7 +7,13 @@ from typing import ClassVar
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.ops.softmax import Softmax, exp_table
+from microfold.ops.softmax import (
+    Softmax,
+    exp_table,
+    int16_exp_table,
+    int16_multiplier,
+    int16_reciprocal_table,
+)
 
 
 def _operator(site: Site) -> Softmax:
@@ -76,6 +82,39 @@ class SoftmaxInt8ToInt16(_SoftmaxInt8):
     name = "s8_s16_softmax__c"
     op = Softmax
     dtypes = (DType.INT8, DType.INT16)
+
+
+@register
+class SoftmaxInt16(_Softmax):
+    """Exponentials and the reciprocal are interpolated in tables."""
+
+    name = "s16_softmax__c"
+    op = Softmax
+    dtypes = (DType.INT16, DType.INT16)
+
+    def supports(self, site: Site) -> str | None:
+        depth = site.node.operands[0].type.shape[-1]
+        return (
+            f"the sum of {depth} exponentials might overflow" if depth >= 1 << 15 else super().supports(site)
+        )
+
+    def cost(self, site: Site) -> float:
+        return site.node.operands[0].type.size * 70.0
+
+    def lower(self, site: Site) -> Call:
+        quant = site.node.operands[0].type.quant
+        assert quant is not None
+        multiplier = int16_multiplier(_operator(site).beta, quant)
+        low, high = epilogue.integer_bounds(site.node)
+        parameters = self.shape(site) | {
+            "exponentials": Constant("exponentials", int16_exp_table()),
+            "reciprocals": Constant("reciprocals", int16_reciprocal_table()),
+            "multiplier": multiplier.mantissa,
+            "shift": multiplier.shift,
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        return Call(Function("softmax/s16.c.j2", self.name), parameters)
 
 
 @register

@@ -191,7 +191,11 @@ class _Rescale(UnaryKernel):
 
     def supports(self, site: Site) -> str | None:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
-        if x.dtype not in (DType.INT16, DType.INT32) or out.dtype not in (DType.INT8, DType.INT16, DType.INT32):
+        if x.dtype not in (DType.INT16, DType.INT32) or out.dtype not in (
+            DType.INT8,
+            DType.INT16,
+            DType.INT32,
+        ):
             return f"it rescales int16 and int32; these are {x.dtype.value} and {out.dtype.value}"
         if x.quant is None or (x.dtype is DType.INT32 and x.quant.zero_point):
             return "int32 must have zero point 0"
@@ -247,7 +251,8 @@ class RequantizeWide(_Rescale):
 
     def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
         assert isinstance(site.node.op, Requantize)
-        return (site.node.op.multiplier(x),) * 2
+        multiplier = site.node.op.multiplier(x)
+        return multiplier, multiplier
 
 
 @register
@@ -257,7 +262,8 @@ class ReluInt16(_Rescale):
 
     def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
         assert isinstance(site.node.op, Relu)
-        return (site.node.op.multiplier(x),) * 2
+        multiplier = site.node.op.multiplier(x)
+        return multiplier, multiplier
 
     def bounds(self, site: Site) -> tuple[int, int]:
         assert isinstance(site.node.op, Relu)
@@ -273,7 +279,8 @@ class AbsInt16(_Rescale):
 
     def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
         assert isinstance(site.node.op, Abs)
-        return (site.node.op.multiplier(x),) * 2
+        multiplier = site.node.op.multiplier(x)
+        return multiplier, multiplier
 
 
 @register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -46,10 +47,11 @@ def align(offset: int) -> int:
 
 
 class _Placement:
-    """Greedy placement: each storage goes to the lowest offset where nothing forbids it."""
+    """Greedy placement: storages one by one, each to the best place that is left."""
 
-    def __init__(self, overlaps: Mapping[tuple[Storage, Storage], Overlap]):
+    def __init__(self, overlaps: Mapping[tuple[Storage, Storage], Overlap], *, grow_down: bool):
         self.overlaps = overlaps
+        self.grow_down = grow_down
         self.offsets: dict[Storage, int] = {}
 
     def forbidden(self, block: Storage) -> list[tuple[int, int]]:
@@ -76,15 +78,40 @@ class _Placement:
         return sorted(ranges)
 
     def place(self, block: Storage) -> None:
-        offset = 0
-        for low, high in self.forbidden(block):
-            if low <= offset < high:
-                offset = align(high)
-        self.offsets[block] = offset
+        """Put a block at the lowest free place or, growing down, where the whole grows least.
+
+        Growing down makes offsets negative: an output may have to start before an input that already lies at
+        the bottom. `result` moves everything up.
+        """
+        ranges = self.forbidden(block)
+        bottom = min(self.offsets.values(), default=0)
+        top = self.top()
+        edges = [edge for low, high in ranges for edge in (align(high), align(low) - ALIGNMENT)]
+        free = [
+            offset
+            for offset in (bottom, *edges)
+            if not any(low <= offset < high for low, high in ranges)
+        ]
+
+        def growth(offset: int) -> tuple[int, int]:
+            return max(top, align(offset + block.size)) - min(bottom, offset), offset
+
+        if self.grow_down:
+            self.offsets[block] = min(free, key=growth)
+        else:
+            self.offsets[block] = min(offset for offset in free if offset >= 0)
+
+    def top(self) -> int:
+        return max((align(offset + block.size) for block, offset in self.offsets.items()), default=0)
 
     @property
     def size(self) -> int:
-        return max((align(offset + block.size) for block, offset in self.offsets.items()), default=0)
+        return self.top() - min(self.offsets.values(), default=0)
+
+    def result(self) -> dict[Storage, int]:
+        """Offsets from the start of the arena."""
+        bottom = min(self.offsets.values(), default=0)
+        return {block: offset - bottom for block, offset in self.offsets.items()}
 
 
 def _orders(blocks: Sequence[Storage]) -> list[list[Storage]]:
@@ -111,14 +138,14 @@ def plan_arena(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaP
     table = {(o.source, o.target): o for o in overlaps}
     best: _Placement | None = None
     tried = [*_orders(blocks), *_promote_peak(blocks)]
-    for order in tried:
-        placement = _Placement(table)
+    for order, grow_down in itertools.product(tried, (False, True)):
+        placement = _Placement(table, grow_down=grow_down)
         for block in order:
             placement.place(block)
         if best is None or placement.size < best.size:
             best = placement
     assert best is not None
-    return ArenaPlan(dict(best.offsets), best.size, lower_bound(blocks), tuple(overlaps))
+    return ArenaPlan(best.result(), best.size, lower_bound(blocks), tuple(overlaps))
 
 
 def _promote_peak(blocks: Sequence[Storage]) -> list[list[Storage]]:

@@ -19,8 +19,8 @@ the zero point stays in front of a padded window: it adds less to the sum at the
 
 A value all of whose channels are constant becomes data if that is small or is broadcast by its readers.
 
-Quantised networks have such channels where a ReLU lets nothing of a filter through and where quantisation then
-gave it an extreme scale. Every removal is claimed in a `Certificate`, which goes with the decision to the context.
+Quantised networks have such channels where a ReLU lets nothing of a filter through and where quantisation
+then gave it an extreme scale. Every removal is claimed in a `Certificate`, the evidence of the decision.
 """
 
 from __future__ import annotations
@@ -265,14 +265,7 @@ class _Ledger:
             for value in node.outputs
         }
 
-    def record(
-        self,
-        graph: Graph,
-        ranges: Ranges,
-        demand: Demand,
-        renamed: Mapping[Value, Value],
-        replaced: Collection[Value],
-    ) -> None:
+    def record(self, graph: Graph, ranges: Ranges, demand: Demand, renamed: Mapping[Value, Value]) -> None:
         """One round."""
         origins: dict[Value, list[tuple[Value, Array]]] = {}
         for node in graph.nodes:

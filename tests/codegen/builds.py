@@ -20,9 +20,13 @@ def sample_graphs() -> dict[str, Graph]:
     """Graphs that between them take every path of the product-sum kernels."""
     same = ((1, 1), (1, 1))
     return {
-        "conv_odd": graphs.conv2d_graph(5, 7, 3, 5, padding=((1, 1), (0, 1)), activation=graphs.RELU6, batch=2),
+        "conv_odd": graphs.conv2d_graph(
+            5, 7, 3, 5, padding=((1, 1), (0, 1)), activation=graphs.RELU6, batch=2
+        ),
         "conv_dilated": graphs.conv2d_graph(9, 8, 4, 2, dilations=(2, 3), padding=((2, 2), (3, 3))),
-        "conv_large_padding": graphs.conv2d_graph(3, 3, 2, 3, (5, 5), padding=((4, 4), (4, 4)), strides=(2, 3)),
+        "conv_large_padding": graphs.conv2d_graph(
+            3, 3, 2, 3, (5, 5), padding=((4, 4), (4, 4)), strides=(2, 3)
+        ),
         "conv_pointwise": graphs.conv2d_graph(3, 3, 6, 7, (1, 1), saturated=True, bias=False),
         "depthwise": graphs.depthwise_conv2d_graph(6, 7, 5, padding=same, activation=graphs.RELU),
         "depthwise_stride": graphs.depthwise_conv2d_graph(9, 9, 3, strides=(2, 2), multiplier=2, batch=2),

@@ -8,6 +8,7 @@ import pytest
 from microfold import target, verify
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
+from microfold.ir.types import Tensor
 from microfold.kernels.add_dsp import find_split
 from microfold.ops.add import Add
 from microfold.ops.clip import Clip
@@ -58,8 +59,6 @@ def test_split_gives_the_reference_for_all_pairs(
     total = split.table.astype(np.int64)[:, None] + values[None, :] * split.factor
     assert np.abs(total).max() < 1 << 31
     result = np.clip(total >> split.shift, -128, 127)
-    from microfold.ir.types import Tensor
-
     data = values.astype(np.int8)
     expected = node.op.reference(
         Tensor(graph.inputs[0].type, data[:, None]), Tensor(graph.inputs[1].type, data[None, :])

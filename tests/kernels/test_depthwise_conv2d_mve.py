@@ -44,7 +44,7 @@ LANES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "5x5": ((7, 7, 32), {"kernel": (5, 5), "padding": ((2, 2), (2, 2)), "activation": graphs.RELU6}),
     "15x1": ((15, 1, 44), {"kernel": (15, 1)}),
     "multipliers above one": ((4, 5, 32), {"padding": SAME3, "out": graphs.int8_element(0.0004, 3)}),
-    "large padding": ((2, 3, 36), {"padding": ((4, 4), (5, 4))}),
+    "large padding": ((2, 3, 36), {"padding": ((4, 4), (5, 5))}),
 }
 
 

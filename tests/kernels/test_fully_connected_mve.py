@@ -19,7 +19,6 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
     "whole": ((128, 16), {"activation": graphs.RELU, "out": graphs.int8_element(0.05, -128)}),
     "tails": ((37, 7), {}),
     "less than a vector": ((5, 3), {"activation": graphs.RELU6}),
-    "one": ((1, 1), {}),
     "batch": ((50, 6), {"batch": 3}),
     "saturated": ((640, 12), {"saturated": True}),
     "per channel, no bias": ((20, 9), {"per_channel": True, "bias": False}),

@@ -40,10 +40,14 @@ CONVOLUTIONS = {
 DEPTHWISE = {
     "3x3": graphs.depthwise_conv2d_graph(6, 7, 8, padding=SAME3, activation=graphs.RELU, out=LOW),
     "odd": graphs.depthwise_conv2d_graph(5, 6, 3, padding=((0, 1), (0, 1)), strides=(2, 2)),
-    "multiplier": graphs.depthwise_conv2d_graph(5, 5, 2, multiplier=3, padding=SAME3, activation=graphs.RELU6),
+    "multiplier": graphs.depthwise_conv2d_graph(
+        5, 5, 2, multiplier=3, padding=SAME3, activation=graphs.RELU6
+    ),
     "one channel": graphs.depthwise_conv2d_graph(5, 1, 1, (3, 1)),
     "column": graphs.depthwise_conv2d_graph(30, 1, 5, (10, 1), strides=(1, 1)),
-    "column, padded": graphs.depthwise_conv2d_graph(15, 1, 5, (5, 1), padding=((2, 2), (0, 0)), strides=(2, 1)),
+    "column, padded": graphs.depthwise_conv2d_graph(
+        15, 1, 5, (5, 1), padding=((2, 2), (0, 0)), strides=(2, 1)
+    ),
     "1x7": graphs.depthwise_conv2d_graph(2, 13, 4, (1, 7), padding=((0, 0), (3, 3))),
     "5x5": graphs.depthwise_conv2d_graph(7, 9, 3, (5, 5), padding=((2, 2), (2, 2))),
     "dilated": graphs.depthwise_conv2d_graph(9, 11, 3, dilations=(2, 3), padding=((2, 2), (3, 3))),

@@ -64,10 +64,14 @@ def test_short_forms_are_exact(m: int, e: int, zero_point: int, limit: int, relu
     assert np.array_equal(np.clip(actual, low, 127), np.clip(expected, low, 127))
 
 
-@pytest.mark.parametrize(("e", "relu", "form"), [(7, True, "short_relu"), (7, False, "short"), (0, False, "short_relu")])
+@pytest.mark.parametrize(
+    ("e", "relu", "form"), [(7, True, "short_relu"), (7, False, "short"), (0, False, "short_relu")]
+)
 def test_usual_layers_get_a_short_form(e: int, relu: bool, form: str) -> None:
     bounds = (np.array([-(1 << 22)]), np.array([1 << 22]))
-    plan = plan_requantization(np.array([0]), bounds, np.array([3 << 29]), np.array([-e]), 5, 5 if relu else -128)
+    plan = plan_requantization(
+        np.array([0]), bounds, np.array([3 << 29]), np.array([-e]), 5, 5 if relu else -128
+    )
     assert plan.form.value == form
 
 

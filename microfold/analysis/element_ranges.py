@@ -1,0 +1,226 @@
+"""Ranges of every single element: slower than `microfold.analysis.ranges`, and found in another way.
+
+Where a result never falls when an operand grows, the reference is evaluated at both ends; product sums are
+evaluated position by position, positive weights at one end and negative ones at the other. The certificate of
+a pruning is checked with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.op import Op, Pattern
+from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.ops import accumulate
+from microfold.ops.add import Add, add_parameters
+from microfold.ops.clip import Clip
+from microfold.ops.concatenate import Concatenate
+from microfold.ops.conv2d import Conv2D
+from microfold.ops.copy import Copy
+from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.maximum import Maximum
+from microfold.ops.mean import Mean, Sum
+from microfold.ops.minimum import Minimum
+from microfold.ops.mul import Mul
+from microfold.ops.pad import Pad
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.reduce import ReduceMax, ReduceMin
+from microfold.ops.reshape import Reshape
+from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.strided_slice import StridedSlice
+from microfold.ops.sub import Sub
+from microfold.ops.transpose import Transpose
+from microfold.ops.transpose_conv2d import TransposeConv2D
+
+# Their results are elements of their operands (or the fill), moved.
+MOVEMENTS = (Concatenate, Pad, Reshape, ResizeNearestNeighbor, StridedSlice, Transpose)
+# They grow with each operand.
+_MONOTONE = (*MOVEMENTS, AveragePool2D, Clip, Copy, MaxPool2D, Maximum, Minimum, ReduceMax, ReduceMin)
+_QUANTIZED = (DType.INT8, DType.INT16)
+
+
+class Ends(NamedTuple):
+    """Smallest and largest value of each element, in the value's own type and shape."""
+
+    low: Array
+    high: Array
+
+
+def element_ranges(graph: Graph) -> dict[Value, Ends]:
+    """Ranges of all integer values of a graph; those that are not integers are not in it."""
+    found: dict[Value, Ends] = {value: Ends(array, array) for value, array in graph.constants.items()}
+    for value in (*graph.inputs, *(state.value for state in graph.state)):
+        if value.type.dtype.is_integer:
+            found[value] = everything(value.type)
+    for node in graph.nodes:
+        types = node.op.infer_all([v.type if v is not None else None for v in node.inputs])
+        ends = _first_output(node, types[0], found)
+        running = types[0]
+        for step in node.epilogue:
+            after = step.op.infer_all([running, *(v.type for v in step.operands)])[0]
+            is_plain = ends is not None and not step.operands and after.dtype.is_integer
+            ends = _elementwise(step.op, running, ends, after) if is_plain and ends is not None else None
+            running = after
+        for value in node.outputs:
+            if value.type.dtype.is_integer:
+                first = ends if value is node.outputs[0] else None
+                found[value] = first if first is not None else everything(value.type)
+    return found
+
+
+def everything(t: TensorType) -> Ends:
+    """All that the type can hold."""
+    low, high = (np.full(t.shape, bound, t.dtype.numpy) for bound in t.dtype.range)
+    return Ends(low, high)
+
+
+def _first_output(node: Node, out: TensorType, found: dict[Value, Ends]) -> Ends | None:
+    op = node.op
+    present = [v for v in node.inputs if v is not None]
+    operands = [found[v] for v in present if v in found]
+    if not out.dtype.is_integer or out.size == 0 or len(operands) < len(present) or not operands:
+        return None
+    types = [v.type for v in present]
+    if isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D):
+        known = all(ends.low is ends.high for ends in operands[1:])
+        return _product_sum(op, operands, types) if known and out.dtype in _QUANTIZED else None
+    if isinstance(op, _MONOTONE):
+        return _at_ends(op, types, operands)
+    if op.pattern is Pattern.ELEMENTWISE and len(operands) == 1:
+        return _elementwise(op, types[0], operands[0], out)
+    if out.dtype in _QUANTIZED and _stays_in_range(op, types):
+        if isinstance(op, Add | Mean | Sum):
+            return _at_ends(op, types, operands)
+        if isinstance(op, Sub | Mul):
+            first, second = operands
+            corners = [
+                _evaluate(op, types, (x, y))
+                for x in (first.low, first.high)
+                for y in (second.low, second.high)
+            ]
+            return Ends(np.min(corners, axis=0), np.max(corners, axis=0))
+    return None
+
+
+def _evaluate(op: Op, types: Sequence[TensorType], arrays: Sequence[Array]) -> Array:
+    (result,) = op.evaluate([Tensor(t, array) for t, array in zip(types, arrays, strict=True)])
+    return result.data
+
+
+def _at_ends(op: Op, types: Sequence[TensorType], operands: Sequence[Ends]) -> Ends:
+    low = _evaluate(op, types, [ends.low for ends in operands])
+    return Ends(low, _evaluate(op, types, [ends.high for ends in operands]))
+
+
+def _stays_in_range(op: Op, types: Sequence[TensorType]) -> bool:
+    """No intermediate result of the reference's fixed-point arithmetic leaves 32 bits."""
+    if any(t.quant is None or (t.dtype is DType.INT16 and t.quant.zero_point != 0) for t in types):
+        return False
+    quants = [t.quant for t in types if t.quant is not None]
+    if isinstance(op, Add | Sub):
+        parameters = add_parameters(quants[0], quants[1], op.out)
+        return all(m.shift <= 0 for m in (parameters.first, parameters.second, parameters.output))
+    is_byte = types[0].dtype is DType.INT8
+    if isinstance(op, Mul):
+        return op.multiplier(quants[0], quants[1]).shift <= (15 if is_byte else 0)
+    if isinstance(op, Mean | Sum):
+        return op.rescale(quants[0]).shift <= (8 if is_byte else 0) and op.count(types[0]) < 1 << 14
+    return False
+
+
+def _elementwise(op: Op, given: TensorType, x: Ends, out: TensorType) -> Ends | None:
+    if isinstance(op, _MONOTONE):
+        return _at_ends(op, [given], [x])
+    if given.dtype.itemsize > 2 or not out.dtype.is_integer:
+        return None
+    pairs = np.stack([x.low.reshape(-1), x.high.reshape(-1)], axis=1)
+    distinct, which = np.unique(pairs, axis=0, return_inverse=True)
+    bounds: list[tuple[int, int]] = []
+    for low, high in distinct.tolist():
+        inputs = np.arange(low, high + 1).astype(given.dtype.numpy)
+        with np.errstate(all="ignore"):
+            results = _evaluate(op, [given.with_shape(inputs.shape)], [inputs])
+        bounds.append((int(results.min()), int(results.max())))
+    table = np.array(bounds, out.dtype.numpy)[which.reshape(-1)]
+    return Ends(table[:, 0].reshape(out.shape), table[:, 1].reshape(out.shape))
+
+
+def _product_sum(
+    op: Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D,
+    operands: Sequence[Ends],
+    types: Sequence[TensorType],
+) -> Ends | None:
+    x, filters = types[0].quant, types[1].quant
+    assert x is not None and filters is not None and op.out.quant is not None
+    weights = operands[1].low.astype(np.float64) - filters.zero_points[0]
+    low, high = (end.astype(np.float64) - x.zero_point for end in operands[0])
+    bias = operands[2].low.astype(np.int64) if len(operands) > 2 else 0
+    positive, negative = np.maximum(weights, 0), np.minimum(weights, 0)
+    sums = [
+        np.rint(_sum(op, a, positive, types) + _sum(op, b, negative, types)).astype(np.int64) + bias
+        for a, b in ((low, high), (high, low))
+    ]
+    channels = sums[0].shape[-1]
+    if isinstance(op, FullyConnected):
+        mantissas, shifts = op.multipliers(x, filters, channels)
+    else:
+        mantissas, shifts = accumulate.output_multipliers(x, filters, op.out.quant, channels)
+    # Beyond it, the reference's arithmetic wraps round: nothing is known then.
+    limit = 1 << (31 if op.out.dtype is DType.INT8 else 46)
+    room = limit >> np.maximum(shifts.astype(np.int64), 0)
+    safe = np.maximum(np.abs(sums[0]), np.abs(sums[1])) < room
+    if op.out.dtype is DType.INT16 and (shifts.max() > 14 or shifts.min() < -45):
+        return None
+    low, high = (
+        accumulate.requantize(np.where(safe, end, 0), mantissas, shifts, op.out).astype(np.int64)
+        for end in sums
+    )
+    lowest, highest = op.out.dtype.range
+    return Ends(
+        np.where(safe, low, lowest).astype(op.out.dtype.numpy),
+        np.where(safe, high, highest).astype(op.out.dtype.numpy),
+    )
+
+
+def _sum(
+    op: Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D,
+    image: Array,
+    weights: Array,
+    types: Sequence[TensorType],
+) -> Array:
+    """The operator's sum of products in float64, without bias; zero outside the image."""
+    if isinstance(op, FullyConnected):
+        return image @ weights.T
+    if isinstance(op, TransposeConv2D):
+        return _transposed_sum(op, image, weights)
+    patches = op.window(types[1]).patches(image, fill=0)
+    batch, rows, columns, channels = patches.shape[:4]
+    if isinstance(op, DepthwiseConv2D):
+        split = weights[0].reshape(*weights.shape[1:3], channels, -1)
+        return np.einsum("nyxchw,hwcm->nyxcm", patches, split, optimize=True).reshape(
+            batch, rows, columns, -1
+        )
+    filters, height, width, depth = weights.shape
+    groups = channels // depth
+    split = weights.reshape(groups, filters // groups, height, width, depth)
+    parts = patches.reshape(batch, rows, columns, groups, depth, height, width)
+    return np.einsum("nyxgchw,gohwc->nyxgo", parts, split, optimize=True).reshape(
+        batch, rows, columns, filters
+    )
+
+
+def _transposed_sum(op: TransposeConv2D, image: Array, weights: Array) -> Array:
+    batch, rows, columns, _ = image.shape
+    filters, height, width, _ = weights.shape
+    total = np.zeros((batch, *op.size, filters))
+    products = np.einsum("nyxc,ohwc->nyxhwo", image, weights, optimize=True)
+    for y, x, ky, kx in np.ndindex(rows, columns, height, width):
+        row, column = y * op.strides[0] + ky - op.offset[0], x * op.strides[1] + kx - op.offset[1]
+        if 0 <= row < op.size[0] and 0 <= column < op.size[1]:
+            total[:, row, column] += products[:, y, x, ky, kx]
+    return total
