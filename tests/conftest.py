@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,10 @@ def golden(request: pytest.FixtureRequest) -> Golden:
 def made_models() -> Path:
     """The folder of bundled models."""
     return MADE
+
+
+@pytest.fixture(scope="session", autouse=True)
+def strict_host_compiler() -> None:
+    """Host runs compile generated C as strictly as its promise says; users' compilers may warn."""
+    flags = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
+    os.environ["CC"] = f"{os.environ.get('CC', 'cc')} {flags}"

@@ -173,9 +173,10 @@ def _product_sum(
     # Beyond it, the reference's arithmetic wraps round: nothing is known then.
     limit = 1 << (31 if op.out.dtype is DType.INT8 else 46)
     room = limit >> np.maximum(shifts.astype(np.int64), 0)
-    safe = np.maximum(np.abs(sums[0]), np.abs(sums[1])) < room
-    if op.out.dtype is DType.INT16 and (shifts.max() > 14 or shifts.min() < -45):
-        return None
+    safe = (sums[0] >= -room) & (sums[1] < room)
+    if op.out.dtype is DType.INT16:
+        safe &= (shifts <= 14) & (shifts >= -45)
+        shifts = np.clip(shifts, -45, 14)
     low, high = (
         accumulate.requantize(np.where(safe, end, 0), mantissas, shifts, op.out).astype(np.int64)
         for end in sums

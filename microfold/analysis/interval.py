@@ -101,7 +101,9 @@ def multiply_wide(values: Range, mantissa: Array, shift: Array) -> tuple[Range, 
     """The same for `numerics.multiply_int64_by_quantized_multiplier`."""
     total = 15 - np.asarray(shift, np.int64)
     # A product of a 46-bit value and a 15-bit multiplier, and the rounding addend, stay within 62 bits.
-    known = (total >= 1) & (total <= 60) & fits(values, (-(1 << 46), 1 << 46)) & (np.asarray(mantissa) >= 0)
+    known = (
+        (total >= 1) & (total <= 60) & fits(values, (-(1 << 46), (1 << 46) - 1)) & (np.asarray(mantissa) >= 0)
+    )
     safe = Range(np.where(known, values.low, 0), np.where(known, values.high, 0))
     shift = np.where(known, shift, 0)
     reduced = np.where(mantissa < 0x7FFF0000, (mantissa.astype(np.int64) + (1 << 15)) >> 16, 0x7FFF)

@@ -199,10 +199,13 @@ class Model:
         return self.arena_bytes + self.state_bytes
 
     @property
-    def uses_context(self) -> bool:
-        """A run touches the arena or the state."""
-        addresses = [argument for call in self.calls for argument in call.arguments]
-        return any("(" in address for address in addresses) or any(slot.next for slot in self.slots)
+    def unused_parameters(self) -> list[str]:
+        """Parameters of the run function that nothing reads."""
+        addresses = {argument for call in self.calls for argument in call.arguments}
+        addresses |= {slot.next for slot in self.slots}
+        context = any("(" in address for address in addresses)
+        ports = [port.name for port in self.ports] if self.caller_io else []
+        return [*(() if context else ("context",)), *(name for name in ports if name not in addresses)]
 
     @property
     def arrays(self) -> list[ConstantArray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from microfold.codegen.environment import environment, template_source
@@ -58,13 +58,33 @@ def _macros(path: str) -> Iterator[tuple[str, str]]:
 
 
 def helpers(code: Iterable[str]) -> list[str]:
-    """The helpers that the code uses, directly or through other helpers, in definition order."""
+    """The helpers that the code uses, directly or through other helpers, in definition order.
+
+    Those that only stand in for GNU assembly are hidden from compilers that have it: some warn of unused
+    functions.
+    """
+    texts = list(code)
+    used = _closure(texts)
+    shown = _closure(texts, _without_fallbacks)
+    return [
+        text if name in shown else f"#if !defined(__GNUC__)\n{text}\n#endif"
+        for name, text in _vocabulary().items()
+        if name in used
+    ]
+
+
+def _without_fallbacks(text: str) -> str:
+    return re.sub(r"#if defined\(__GNUC__\)\n(.*?)#else\n.*?#endif", r"\1", text, flags=re.DOTALL)
+
+
+def _closure(code: Iterable[str], view: Callable[[str], str] = str) -> set[str]:
+    """Names of the helpers that the code, seen through `view`, refers to."""
     vocabulary = _vocabulary()
     used: set[str] = set()
     pending = list(code)
     while pending:
-        for name in set(re.findall(r"\bmf_\w+", pending.pop())) & vocabulary.keys():
+        for name in set(re.findall(r"\bmf_\w+", view(pending.pop()))) & vocabulary.keys():
             if name not in used:
                 used.add(name)
                 pending.append(vocabulary[name])
-    return [text for name, text in vocabulary.items() if name in used]
+    return used

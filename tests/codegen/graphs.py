@@ -44,7 +44,11 @@ class Builder:
         return make_node(FullyConnected(int8_element()), inputs, [name], [Step(RELU)] if relu else [])
 
     def conv(self, x: Value, filters: int, size: int, name: str) -> Node:
-        inputs = [x, self.weights(f"{name}/w", (filters, size, size, x.type.shape[3])), self.bias(f"{name}/b", filters)]
+        inputs = [
+            x,
+            self.weights(f"{name}/w", (filters, size, size, x.type.shape[3])),
+            self.bias(f"{name}/b", filters),
+        ]
         op = Conv2D((1, 1), (1, 1), NO_PADDING, int8_element())
         return make_node(op, inputs, [name], [Step(RELU)])
 
@@ -55,7 +59,9 @@ class Builder:
         return Graph(name, tuple(inputs), tuple(outputs), tuple(nodes), self.constants, tuple(state))
 
 
-def chain(name: str = "net", layers: Sequence[str] = ("net/conv_a", "net/conv_b", "net/logits"), seed: int = 0) -> Graph:
+def chain(
+    name: str = "net", layers: Sequence[str] = ("net/conv_a", "net/conv_b", "net/logits"), seed: int = 0
+) -> Graph:
     """Two convolutions, a view, a fully connected layer."""
     b = Builder(seed)
     x = int8_input("serving_default_x:0", (1, 6, 6, 3))
@@ -90,7 +96,11 @@ def several_outputs() -> Graph:
 def two_inputs() -> Graph:
     """Two inputs, one of them read by the last layer too, and one that nothing reads."""
     b = Builder(2)
-    left, right, unread = int8_input("left", (1, 6)), int8_input("right", (1, 6), 0.2, -7), float_input("unread", (3,))
+    left, right, unread = (
+        int8_input("left", (1, 6)),
+        int8_input("right", (1, 6), 0.2, -7),
+        float_input("unread", (3,)),
+    )
     added = make_node(Add(int8_element()), [left, right], ["added"])
     dense = b.dense(added.output, 6, "dense")
     result = make_node(Add(int8_element()), [dense.output, right], ["result"])
@@ -98,7 +108,7 @@ def two_inputs() -> Graph:
 
 
 def accumulator() -> Graph:
-    """Float state: a running sum that starts at constants, one that starts at zero, one that never changes."""
+    """Float state: a running sum that starts at numbers, one that starts at zero, one that never changes."""
     b = Builder(3)
     x = float_input("x", (1, 5))
     t = x.type

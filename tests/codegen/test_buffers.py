@@ -30,7 +30,9 @@ GRAPHS = (
 @pytest.mark.parametrize("io", IO)
 @pytest.mark.parametrize("single_file", [False, True])
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
-def test_calls_in_sequence_equal_the_interpreter(make: Callable[[], Graph], io: str, single_file: bool) -> None:
+def test_calls_in_sequence_equal_the_interpreter(
+    make: Callable[[], Graph], io: str, single_file: bool
+) -> None:
     graph = make()
     session = Session(compile_graph(graph, target.load("host"), Options(io=io, single_file=single_file)))
     interpreter = Interpreter(graph)

@@ -42,6 +42,7 @@ from microfold.ops.strided_slice import StridedSlice
 from microfold.ops.sub import Sub
 from microfold.ops.transpose import Transpose
 from microfold.ops.transpose_conv2d import TransposeConv2D
+from microfold.ops.window import Padding, Pair
 from tests.kernels import graphs
 from tests.kernels.portable import as_float, as_int16, check, check_on_cores
 
@@ -92,7 +93,7 @@ def test_extrema(op: type[Maximum], element: ElementType) -> None:
 
 
 @pytest.mark.parametrize(
-    "first,second,out", [(0.1, 0.1, 0.2), (0.1, 0.1, 0.1), (1e-6, 1.0, 0.5), (0.3, 0.2, 1e-4)]
+    ("first", "second", "out"), [(0.1, 0.1, 0.2), (0.1, 0.1, 0.1), (1e-6, 1.0, 0.5), (0.3, 0.2, 1e-4)]
 )
 def test_add_of_any_scales(first: float, second: float, out: float) -> None:
     """All pairs of int8 values; 0.1 with 0.1 has multipliers of one half."""
@@ -156,8 +157,8 @@ def test_cast(source: DType, target: DType) -> None:
     ],
 )
 def test_pools(
-    op: type[AveragePool2D], size: tuple[int, int], strides, padding, element: ElementType
-) -> None:  # type: ignore[no-untyped-def]
+    op: type[AveragePool2D | MaxPool2D], size: Pair, strides: Pair, padding: Padding, element: ElementType
+) -> None:
     x = _value("x", (2, 5, 6, 3), element)
     check(_graph(op(size, strides, padding), x, activation=graphs.RELU))
 
@@ -228,7 +229,7 @@ def test_gather_takes_any_index(axis: int, index: DType) -> None:
 
 
 @pytest.mark.parametrize("element", [INT8, INT16, FLOAT], ids=["int8", "int16", "float"])
-@pytest.mark.parametrize("align,half", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("align", "half"), [(False, False), (True, False), (False, True)])
 def test_resize_bilinear(align: bool, half: bool, element: ElementType) -> None:
     check(_graph(ResizeBilinear((7, 4), align, half), _value("x", (2, 3, 6, 2), element)))
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.codegen.builds import STRICT
 from tests.needs import need_tools
-
-STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
 
 
 def run(command: Sequence[str | Path], cwd: Path | None = None) -> str:
@@ -31,7 +30,9 @@ def write(folder: Path, files: Mapping[str, str]) -> list[Path]:
     return sorted(folder / name for name in files if name.endswith(".c"))
 
 
-def objects(folder: Path, files: Mapping[str, str], flags: Sequence[str] = ("-O2",), compiler: str = "cc") -> list[Path]:
+def objects(
+    folder: Path, files: Mapping[str, str], flags: Sequence[str] = ("-O2",), compiler: str = "cc"
+) -> list[Path]:
     """Object files of the C sources."""
     need_tools(compiler)
     found: list[Path] = []
@@ -53,7 +54,9 @@ def sections(path: Path) -> dict[str, int]:
     need_tools("objdump")
     return {
         name: int(size, 16)
-        for name, size in re.findall(r"^ *\d+ (\S+) +([0-9a-f]+) ", run(["objdump", "-h", path]), re.MULTILINE)
+        for name, size in re.findall(
+            r"^ *\d+ (\S+) +([0-9a-f]+) ", run(["objdump", "-h", path]), re.MULTILINE
+        )
     }
 
 

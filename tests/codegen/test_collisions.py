@@ -1,0 +1,77 @@
+"""No name that a model brings along can break the C, or collide with another."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from microfold import target
+from microfold.codegen.emit import emit
+from microfold.codegen.names import model_identifier
+from microfold.compiler import compile_graph
+from microfold.options import Options
+from tests.codegen.builds import STRICT
+from tests.codegen.graphs import dense_chain
+from tests.codegen.toolchain import run, write
+from tests.needs import need_tools
+
+AWKWARD = [
+    "", " ", "0", "3x3", "int", "while", "class", "arena", "state", "context", "layer", "bytes", "main",
+    "input", "input_0", "output_0", "x_scratch", "x", "x_2", "net", "net_run", "net_init", "net_context", "run",
+    "mf", "mf_clamp", "mf_channel", "s8_fully_connected__c_4", "s8_fully_connected__c_4_layer", "weights",
+    "simulate", "memcpy", "string", "stdint", "math", "float", "time", "a/b;c/BiasAdd", "a*/b", "/*", "??/",
+    "line\nbreak", "\u65e5\u672c\u8a9e", "\u0000", '"quoted"', "%s", "{{ 7 * 7 }}", "{% raw %}", "x" * 300,
+    "9" * 60, "ARENA", "KWS_HOOKS", "linux", "unix", "int8_t", "NET_ARENA", "net_x_weights", "x_weights",
+    "constant", "a__b", "__x__", "init", "NULL", "channels", "\\",
+]  # fmt: skip
+names = st.one_of(st.sampled_from(AWKWARD), st.text(max_size=50))
+
+
+@settings(max_examples=60, deadline=None)
+@given(names, names, st.lists(names, min_size=1, max_size=6), st.booleans())
+@example("mf", "mf_clamp", ["mf_clamp", "mf_channel", "x", "x_2", "x", "x_scratch"], True)
+@example("stdint", "input_0", ["input_0", "input_0_offset", "arena", "context", "", ""], False)
+@example(
+    "net", "x", ["net_run", "run", "net_context", "context", "size_check", "s8_fully_connected__c_4"], False
+)
+def test_any_names_compile(model: str, first: str, layers: list[str], single_file: bool) -> None:
+    need_tools("cc")
+    program = compile_graph(
+        dense_chain(model, first, layers), target.load("host"), Options(single_file=single_file)
+    )
+    files = emit(program)
+    with tempfile.TemporaryDirectory() as folder:
+        sources = write(Path(folder), files)
+        # As a project sees it: the folder is searched for headers.
+        command = ["cc", *STRICT, "-Wcomment", "-Wtrigraphs", "-I.", "-O0", "-fsyntax-only", *sources]
+        result = subprocess.run(
+            list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False
+        )
+    assert result.returncode == 0, result.stderr
+    assert all(text.isascii() for text in files.values())
+
+
+@given(st.text())
+def test_model_names(text: str) -> None:
+    name = model_identifier(text)
+    assert re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name)
+    assert model_identifier(name) == name
+
+
+@pytest.mark.parametrize("text", ["mf", "mf_net", "MF/x", "stdint", "math.h", "main", "simulate", "time"])
+def test_names_of_files_and_helpers_are_avoided(text: str) -> None:
+    assert model_identifier(text).startswith("m_") or model_identifier(text) == "math_h"
+
+
+def test_a_model_may_be_called_like_a_header(tmp_path: Path) -> None:
+    """Its own header must not be found in the place of the standard one."""
+    need_tools("cc")
+    program = compile_graph(dense_chain("string", "x", ["y"]), target.load("host"))
+    sources = write(tmp_path, emit(program))
+    run(["cc", *STRICT, f"-I{tmp_path}", "-fsyntax-only", *sources])

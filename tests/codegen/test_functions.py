@@ -1,0 +1,45 @@
+"""Kernel functions: shared where they are equal, their structs without what they do not read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from microfold import target
+from microfold.codegen.emit import emit
+from microfold.codegen.functions import render_functions
+from microfold.compiler import compile_graph
+from microfold.kernels.kernel import KERNELS
+from tests.codegen import graphs
+from tests.codegen.builds import compile_sample, sample_graphs
+
+
+def test_kernel_names_are_of_their_own_kind() -> None:
+    """Two underscores in a row: no name made from a model's has them."""
+    assert all(re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*__[a-z0-9]+(_[a-z0-9]+)*", k.name) for k in KERNELS)
+    assert len({kernel.name for kernel in KERNELS}) == len(KERNELS)
+
+
+def test_equal_functions_are_emitted_once() -> None:
+    graph = graphs.dense_chain("net", "x", [f"layer{i}" for i in range(7)])
+    text = emit(compile_graph(graph, target.load("host")))["net.c"]
+    definitions = re.findall(r"^static (?!inline)[^=;]*?(\w+__\w+)\(", text, re.MULTILINE)
+    assert len(definitions) == len(set(definitions))
+    calls = re.findall(r"^    (\w+)\(&\w+_layer", text, re.MULTILINE)
+    assert len(calls) == 7 and len(set(calls)) < 7
+
+
+@pytest.mark.parametrize("core", ["host", "cortex-m4", "cortex-m55"])
+def test_no_field_of_a_layer_goes_unread(core: str) -> None:
+    for name, graph in sample_graphs().items():
+        program = compile_sample(name, graph, core)
+        rendered = render_functions(program)
+        for layer in program.layers:
+            function = rendered[layer.call.function]
+            head, _, code = function.text.partition(f"}} {function.name}_layer;")
+            for field in layer.call.parameters.keys() - function.unread:
+                assert re.search(rf"\b{field}\b", head), f"{function.name} lacks {field}"
+                assert re.search(rf"(->|\.){field}\b", code), f"{function.name} does not read {field}"
+            for field in function.unread:
+                assert not re.search(rf"\b{field};", head) and not re.search(rf"(->|\.){field}\b", code)

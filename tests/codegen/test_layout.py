@@ -1,0 +1,86 @@
+"""Comments and line breaks of generated text."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from microfold.codegen.layout import LINE_WIDTH, comment_block, comment_text, label_text, wrap_code
+
+
+@given(st.text())
+def test_comment_text_cannot_leave_its_comment(text: str) -> None:
+    plain = comment_text(text)
+    assert plain.isascii() and plain.isprintable()
+    assert "*/" not in plain and "/*" not in plain and "??" not in plain
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [("a*/b", "a* /b"), ("/*/", "/ * /"), ("\u65e5\u672c/x", "?/x"), ("a??/\nb", "a?/?b"), ("", "")],
+)
+def test_comment_text(text: str, plain: str) -> None:
+    assert comment_text(text) == plain
+
+
+def test_long_labels_keep_their_ends() -> None:
+    label = label_text("first/" + "x;" * 200 + "/last")
+    assert len(label) <= 80 and label.startswith('"first/') and label.endswith('/last"')
+
+
+@given(st.lists(st.text(st.characters(codec="ascii"), max_size=300), min_size=1, max_size=3))
+def test_comment_blocks_are_narrow(lines: list[str]) -> None:
+    block = comment_block([comment_text(line) for line in lines])
+    assert block.startswith("/*") and block.endswith("*/") and block.count("*/") == 1
+    assert all(len(line) <= LINE_WIDTH - 4 for line in block.split("\n"))
+
+
+def test_lines_break_at_the_outermost_commas() -> None:
+    name = "x" * 40
+    assert wrap_code(
+        f"static void {name}(const {name}_layer *layer, const int8_t *input, int8_t *output)"
+    ) == (f"static void {name}(const {name}_layer *layer,\n{' ' * 53}const int8_t *input, int8_t *output)")
+    assert wrap_code(f"    {name}(layer, {name}({name}, 1, 2), &third, 4);") == (
+        f"    {name}(layer,\n{' ' * 45}{name}({name}, 1, 2),\n{' ' * 45}&third, 4);"
+    )
+
+
+def test_a_parenthesis_breaks_where_no_comma_fits() -> None:
+    name = "x" * 60
+    assert wrap_code(f"    static void {name}(const {name} *layer, int32_t a)") == (
+        f"    static void {name}(\n        const {name} *layer, int32_t a)"
+    )
+
+
+def test_comments_break_at_spaces() -> None:
+    words = " ".join(["word"] * 30)
+    broken = wrap_code(f"    /* {words} */\n     * {words}").split("\n")
+    assert broken[0] == "    /*" and broken[1].startswith("     * word") and broken[3] == "     */"
+    assert all(line.startswith("     * word") for line in broken[4:])
+
+
+def test_preprocessor_lines_and_trailing_comments_stay() -> None:
+    long = "x" * 120
+    for line in (f'#error "{long}, {long}"', f"    int32_t field; /* {long}, {long} */"):
+        assert wrap_code(line) == line
+
+
+identifiers = st.text("abcdefgh_", min_size=1, max_size=50)
+expressions = st.recursive(
+    identifiers,
+    lambda inner: st.builds(
+        lambda name, arguments: f"{name}({', '.join(arguments)})", identifiers, st.lists(inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(expressions, st.integers(0, 5))
+def test_only_white_space_changes(code: str, depth: int) -> None:
+    wrapped = wrap_code(" " * (4 * depth) + code + ";")
+    assert re.sub(r"\s+", "", wrapped) == re.sub(r"\s+", "", code + ";")
+    for line in wrapped.split("\n"):
+        assert len(line) <= LINE_WIDTH or not re.search(r"[,(](?=.*[a-h])", line[: LINE_WIDTH - 1].rstrip())
