@@ -37,34 +37,12 @@ INT32 = 1 << 31
 MAX_SIZE = 600
 INF = float("inf")
 
-OPERATORS = [
-    "conv2d",
-    "conv2d",
-    "conv2d",
-    "conv2d",
-    "depthwise",
-    "depthwise",
-    "depthwise",
-    "fully_connected",
-    "clip",
-    "clip",
-    "add",
-    "add",
-    "concatenate",
-    "pool",
-    "pad",
-    "reshape",
-    "mean",
-    "mul",
-    "sub",
-    "unary",
-    "maximum",
-    "requantize",
-    "resize",
-    "transpose",
-    "transpose_conv2d",
-    "softmax",
-]
+# Those that find or make dead channels are drawn more often.
+OPERATORS = (
+    *("conv2d", "conv2d", "conv2d", "conv2d", "depthwise", "depthwise", "depthwise", "fully_connected"),
+    *("clip", "clip", "add", "add", "concatenate", "pool", "pad", "reshape", "mean", "mul", "sub", "unary"),
+    *("maximum", "requantize", "resize", "transpose", "transpose_conv2d", "softmax"),
+)
 
 
 class _Builder:
@@ -121,9 +99,8 @@ class _Builder:
         wide = self.dtype is DType.INT16 and self.flag()
         values = self.rng.integers(-3000, 3000, channels)
         extreme = self.rng.choice([-(1 << 30), -(10**6), 10**6, 1 << 30, INT32 - 1, -INT32], channels)
-        array = np.where(
-            self.rng.random(channels) < self.draw(st.sampled_from((0.0, 0.4, 1.0))), extreme, values
-        )
+        share = self.draw(st.sampled_from((0.0, 0.4, 1.0)))
+        array = np.where(self.rng.random(channels) < share, extreme, values)
         return self.constant(array, TensorType(DType.INT64 if wide else DType.INT32, (channels,)))
 
     def emit(self, op: Op, *inputs: Value | None) -> None:
@@ -153,9 +130,8 @@ class _Builder:
             return
         size, padding = (size, padding) if self.flag() else ((1, 1), ((0, 0), (0, 0)))
         channels = x.type.shape[3]
-        depth = self.draw(
-            st.sampled_from([d for d in range(1, channels + 1) if channels % d == 0] + [channels] * 4)
-        )
+        divisors = [d for d in range(1, channels + 1) if channels % d == 0]
+        depth = self.draw(st.sampled_from(divisors + [channels] * 4))
         filters = channels // depth * self.number(1, 5)
         weights = self.weights((filters, *size, depth), 0, 3)
         op = Conv2D(strides, (self.number(1, 2), self.number(1, 2)), padding, self.element())
@@ -189,9 +165,8 @@ class _Builder:
             self.emit(FullyConnected(self.element()), x, weights, self.bias(units))
 
     def _clip(self) -> None:
-        self.emit(
-            Clip(*self.draw(st.sampled_from(((0.0, INF), (0.0, 6.0), (-1.0, 1.0), (3.0, 3.0))))), self.pick()
-        )
+        bounds = self.draw(st.sampled_from(((0.0, INF), (0.0, 6.0), (-1.0, 1.0), (3.0, 3.0))))
+        self.emit(Clip(*bounds), self.pick())
 
     def _binary(self, op: Op) -> None:
         x = self.pick()
@@ -269,23 +244,17 @@ class _Builder:
     def graph(self) -> Graph:
         shape = (1, self.number(1, 5), self.number(1, 5), self.number(1, 4))
         inputs = [Value("x", TensorType(self.dtype, shape, self.element().quant))]
-        kept = (
-            [Value("s", TensorType(self.dtype, shape, self.element().quant))]
-            if self.number(0, 4) == 0
-            else []
-        )
+        has_state = self.number(0, 4) == 0
+        kept = [Value("s", TensorType(self.dtype, shape, self.element().quant))] if has_state else []
         self.pool += [*inputs, *kept]
         for _ in range(self.number(1, 14)):
             self.step()
         alike = {s: [v for v in self.pool if v.type == s.type] for s in kept}
-        state = [
-            State(s, np.zeros(s.type.shape, s.type.dtype.numpy), self.draw(st.sampled_from(alike[s])))
-            for s in kept
-        ]
+        following = [self.draw(st.sampled_from(alike[s])) for s in kept]
+        zeros = [np.zeros(s.type.shape, s.type.dtype.numpy) for s in kept]
+        state = tuple(map(State, kept, zeros, following))
         outputs = [self.pool[-1], *self.draw(st.lists(st.sampled_from(self.pool), max_size=1))]
-        graph = Graph(
-            "network", tuple(inputs), tuple(outputs), tuple(self.nodes), self.constants, tuple(state)
-        )
+        graph = Graph("network", tuple(inputs), tuple(outputs), tuple(self.nodes), self.constants, state)
         return graph.with_nodes(graph.nodes)
 
 

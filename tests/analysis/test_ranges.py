@@ -16,7 +16,7 @@ from microfold.ir.types import Tensor
 from tests.analysis.networks import networks
 from tests.evaluation import random_array
 
-thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=300)
+thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
 
 
 def ranges_of(text: str) -> tuple[Graph, Ranges]:
@@ -80,9 +80,8 @@ def test_convolution_is_exact() -> None:
     graph = parse(dedent(text))
     interpreter = Interpreter(graph)
     corners = np.array(np.meshgrid(*[[-128, 127]] * 3)).reshape(3, -1).T
-    reached = np.array(
-        [interpreter.run(c.astype(np.int8).reshape(1, 1, 1, 3))[0].reshape(2) for c in corners]
-    )
+    images = corners.astype(np.int8).reshape(-1, 1, 1, 1, 3)
+    reached = np.array([interpreter.run(image)[0].reshape(2) for image in images])
     expected = list(zip(reached.min(axis=0).tolist(), reached.max(axis=0).tolist(), strict=True))
     assert output_range(text) == expected
 
