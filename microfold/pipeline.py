@@ -9,6 +9,7 @@ from microfold.transform import available
 from microfold.transform.canonicalize_ops import canonicalize_ops
 from microfold.transform.dead_code_elimination import dead_code_elimination
 from microfold.transform.eliminate_common_subexpr import eliminate_common_subexpr
+from microfold.transform.fold_batchnorm_to_conv2d import fold_batchnorm_to_conv2d
 from microfold.transform.fold_constant import fold_constant
 from microfold.transform.fold_pad import fold_pad
 from microfold.transform.fuse_ops import FuseOps
@@ -26,6 +27,9 @@ def default_pipeline() -> Sequential:
             fold_constant,
             # Equal branches become one value. Before everything that asks whether a value has one reader.
             eliminate_common_subexpr,
+            # Scales, then shifts, into weights and biases (float32). Before what merges neighbours: with the
+            # products and sums between them gone, there are more of them.
+            fold_batchnorm_to_conv2d,
             # Rows of pads become one, grouped convolutions depthwise: what the next passes look for.
             canonicalize_ops,
             # After canonicalize_ops, which leaves at most one pad to fold.

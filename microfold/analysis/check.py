@@ -27,7 +27,7 @@ from microfold.ops.reduce import ReduceMax, ReduceMin
 from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.passes import describe
 
-_DATA = -1  # marks elements of constants: each reader has of them what it needs
+_DATA = -1  # marks elements that each reader has as it needs them: those of constants, and padding
 
 
 def check_certificate(graph: Graph, certificate: Certificate) -> list[str]:
@@ -133,7 +133,7 @@ class _Checker:
 
     def _check_movement(self, node: Node) -> None:
         """The removed elements of the result must be those of the operands."""
-        op = replace(node.op, fill=0.0) if isinstance(node.op, Pad) else node.op
+        op = replace(node.op, fill=float(_DATA)) if isinstance(node.op, Pad) else node.op
         marks: list[Tensor] = []
         for value in node.inputs:
             assert value is not None

@@ -122,15 +122,17 @@ def _stays_in_range(op: Op, types: Sequence[TensorType]) -> bool:
     if any(t.quant is None or (t.dtype is DType.INT16 and t.quant.zero_point != 0) for t in types):
         return False
     quants = [t.quant for t in types if t.quant is not None]
+    span = 1 << (8 if types[0].dtype is DType.INT8 else 15)
     if isinstance(op, Add | Sub):
         parameters = add_parameters(quants[0], quants[1], op.out)
         return all(m.shift <= 0 for m in (parameters.first, parameters.second, parameters.output))
-    is_byte = types[0].dtype is DType.INT8
     if isinstance(op, Mul):
-        return op.multiplier(quants[0], quants[1]).shift <= (15 if is_byte else 0)
-    if isinstance(op, Mean | Sum):
-        return op.rescale(quants[0]).shift <= (8 if is_byte else 0) and op.count(types[0]) < 1 << 14
-    return False
+        shift, reach = op.multiplier(quants[0], quants[1]).shift, span * span
+    elif isinstance(op, Mean | Sum):
+        shift, reach = op.multiplier(quants[0], op.count(types[0])).shift, span * op.count(types[0])
+    else:
+        return False
+    return reach << max(shift, 0) <= 1 << 31
 
 
 def _elementwise(op: Op, given: TensorType, x: Ends, out: TensorType) -> Ends | None:

@@ -53,7 +53,7 @@ def _vocabulary() -> dict[str, str]:
 
 def _macros(path: str) -> Iterator[tuple[str, str]]:
     module = environment().get_template(path).module
-    for name in re.findall(r"{% *macro +(\w+)\(", template_source(path)):
+    for name in re.findall(r"{% *macro +(mf_\w+)\(", template_source(path)):
         yield name, str(getattr(module, name)()).strip()
 
 

@@ -42,7 +42,10 @@ def parse(text: str, *, constants: Mapping[str, Array] | None = None, source: st
 
 def read_scale(text: str) -> float:
     """A scale: the float32 nearest to the decimal; with a ``d`` behind it, the double."""
-    return float(text[:-1]) if text.endswith("d") else float(np.float32(float(text)))
+    if text.endswith("d"):
+        return float(text[:-1])
+    with np.errstate(over="ignore"):  # beyond float32: infinite
+        return float(np.float32(float(text)))
 
 
 def read_element(text: str, dtype: DType) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels import accumulate, epilogue, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
@@ -102,14 +104,18 @@ class _PatchConv(Kernel):
     ) -> Call:
         """The call with everything but the records of the channels."""
         x, _, out, window = conv_types(site)
-        matrix = filter_matrix(site)
         clamped, limits = epilogue.clamping(site.node)
-        depth = matrix.shape[1]
         pointwise = is_pointwise(window)
+        matrix = filter_matrix(site)
+        # Gathered patches end in zeros that let the inner loop take four products at a time.
+        missing = 0 if pointwise else -matrix.shape[1] % 4
+        matrix = np.pad(matrix, ((0, 0), (0, missing)))
+        depth = matrix.shape[1]
         spec = (
             *choice,
             ("clamped", clamped),
             ("pointwise", pointwise),
+            ("padded", missing > 0),
             ("dilated", window.dilations[1] > 1),
             ("unroll", accumulate.unroll_factor(depth)),
         )

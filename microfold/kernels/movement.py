@@ -61,6 +61,10 @@ class _Movement(Kernel):
             return "it moves along too many axes at once"
         return _unsupported(site)
 
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        # A graph output that turns out to be constant is a copy of the constant.
+        return (0,)
+
     def cost(self, site: Site) -> float:
         out = site.node.outputs[0].type
         loops = self.box(site).loops

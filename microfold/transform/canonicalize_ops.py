@@ -6,8 +6,13 @@
     %a: int8[8] = clip(%x) {minimum=0.0, maximum=inf}
     %y: int8[8] = clip(%a) {minimum=-inf, maximum=6.0}  ->  %y: int8[8] = clip(%x) {minimum=0.0, maximum=6.0}
 
-Reshapes, clips, transposes and pads in a row become one; those that change nothing go; a grouped convolution
-with one input channel per group is a depthwise one. Each rule keeps the bits.
+    %a: float32[1,8] = fully_connected(%x, %w, %b)
+    %y: float32[1,8] = add(%a, %c)                      ->  %y: float32[1,8] = fully_connected(%x, %w, %bc)
+
+Reshapes, clips, transposes and pads in a row become one, and so do sums and products with constants; those
+that change nothing go; a difference with a constant is a sum; a sum with one constant per channel behind
+weights is their bias; a grouped convolution with one input channel per group is a depthwise one. Each rule
+keeps the bits of integers; in floating point, two constants made one are rounded in another order.
 """
 
 from __future__ import annotations
@@ -17,16 +22,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
-from microfold.ir.types import TensorType
+from microfold.ir.types import Array, DType, TensorType
+from microfold.ops.add import Add
 from microfold.ops.clip import Clip
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.mul import Mul
 from microfold.ops.pad import Pad
 from microfold.ops.reshape import Reshape
+from microfold.ops.sub import Sub
 from microfold.ops.transpose import Transpose
+from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.passes import PassContext, function_pass
 
 Result = Operand | tuple[Operand, ...] | None
@@ -55,6 +65,9 @@ class _Rules:
             Clip: self.clip,
             Pad: self.pad,
             Conv2D: self.conv2d,
+            Add: self.add,
+            Sub: self.sub,
+            Mul: self.mul,
         }
 
     def remove(self, site: Site[None], reason: str) -> Result:
@@ -153,10 +166,108 @@ class _Rules:
         rest = (bias,) if bias is not None else ()
         return site.emit(depthwise, image, filters, *rest, epilogue=site.epilogue)
 
+    def add(self, site: Site[None]) -> Result:
+        found = _float_constant(site)
+        if found is None:
+            return None
+        data, value, constant = found
+        source = site.value(data)
+        assert source is not None
+        if not np.any(constant) and source.type == site.node.output.type and not site.node.epilogue:
+            self.context.fired(site.node, "it adds 0")
+            return source
+        return self._bias(site, data, constant) or self._merge(site, data, value, constant)
 
-def _bare_producer(site: Site[None], op_type: type[Op]) -> Node | None:
+    def mul(self, site: Site[None]) -> Result:
+        found = _float_constant(site)
+        if found is None:
+            return None
+        data, value, constant = found
+        source = site.value(data)
+        assert source is not None
+        if np.all(constant == 1) and source.type == site.node.output.type and not site.node.epilogue:
+            self.context.fired(site.node, "it multiplies by 1")
+            return source
+        return self._merge(site, data, value, constant)
+
+    def sub(self, site: Site[None]) -> Result:
+        constant = site.array(site.node.inputs[1])
+        if constant is None or site.node.output.type.dtype is not DType.FLOAT32:
+            return None
+        value = site.value(1)
+        assert value is not None
+        assert isinstance(site.node.op, Sub)
+        self.context.fired(site.node, "what it subtracts is constant: it is a sum")
+        negative = site.builder.constant(-constant, value.type, value.name)
+        return site.emit(Add(site.node.op.out), site.value(0), negative, epilogue=site.epilogue)
+
+    def _merge(self, site: Site[None], data: int, value: Value, constant: Array) -> Result:
+        """Two sums, or two products, with constants."""
+        node, inner = site.node, _bare_producer(site, type(site.node.op), data)
+        if inner is None or not site.is_only_reader(data):
+            return None
+        for index in range(2):
+            other = site.builder.constants.get(_operand(inner, index))
+            if other is None:
+                continue
+            with np.errstate(over="ignore"):
+                both = constant + other if isinstance(node.op, Add) else constant * other
+            if both.size > max(constant.size, other.size):
+                self.context.declined(
+                    node,
+                    f"the constants of both, {constant.shape} and {other.shape}, would become {both.shape}",
+                )
+                return None
+            if not np.isfinite(both).all():
+                self.context.declined(node, "both constants together exceed float32")
+                return None
+            self.context.fired(node, f"{node.op.name} %{inner.output.name} has a constant, too")
+            merged = site.builder.constant(both, TensorType(DType.FLOAT32, both.shape), value.name)
+            return site.emit(node.op, inner.inputs[1 - index], merged, epilogue=site.epilogue)
+        return None
+
+    def _bias(self, site: Site[None], data: int, constant: Array) -> Result:
+        """A constant per channel behind weights."""
+        node, inner = site.node, site.producer(data)
+        if inner is None or inner.epilogue or not site.is_only_reader(data):
+            return None
+        if not isinstance(inner.op, Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected):
+            return None
+        if inner.output.type != node.output.type or constant.size not in (1, *constant.shape[-1:]):
+            self.context.declined(node, f"{constant.shape} is not one constant per channel: it is no bias")
+            return None
+        channels = inner.output.type.shape[-1]
+        name, total = f"{node.output.name}_bias", np.broadcast_to(constant.reshape(-1), (channels,))
+        if len(inner.inputs) > 2:
+            bias = site.builder.constants.get(_operand(inner, 2))
+            if bias is None:
+                return None
+            name, total = _operand(inner, 2).name, bias + total
+        self.context.fired(node, f"it is the bias of {inner.op.name} %{inner.output.name}")
+        merged = site.builder.constant(total.copy(), TensorType(DType.FLOAT32, (channels,)), name)
+        return site.emit(inner.op, *inner.inputs[:2], merged, epilogue=site.epilogue)
+
+
+def _operand(node: Node, index: int) -> Value:
+    value = node.inputs[index]
+    assert value is not None
+    return value
+
+
+def _float_constant(site: Site[None]) -> tuple[int, Value, Array] | None:
+    """Of a float32 node with a constant operand: the other operand's index, the constant and its elements."""
+    if site.node.output.type.dtype is not DType.FLOAT32:
+        return None
+    for index in (1, 0):
+        value, array = site.value(index), site.array(site.node.inputs[index])
+        if value is not None and array is not None and site.array(site.node.inputs[1 - index]) is None:
+            return 1 - index, value, array
+    return None
+
+
+def _bare_producer(site: Site[None], op_type: type[Op], index: int = 0) -> Node | None:
     """The operand's producer if it is of that operator and has no epilogue."""
-    producer = site.producer(0)
+    producer = site.producer(index)
     return (
         producer
         if producer is not None and isinstance(producer.op, op_type) and not producer.epilogue

@@ -23,12 +23,12 @@ from tests.needs import need_tools
 
 AWKWARD = [
     "", " ", "0", "3x3", "int", "while", "class", "arena", "state", "context", "layer", "bytes", "main",
-    "input", "input_0", "output_0", "x_scratch", "x", "x_2", "net", "net_run", "net_init", "net_context", "run",
+    "input", "input_0", "output_0", "x_scratch", "x", "x_2", "net", "net_run", "net_init", "net_context",
     "mf", "mf_clamp", "mf_channel", "s8_fully_connected__c_4", "s8_fully_connected__c_4_layer", "weights",
     "simulate", "memcpy", "string", "stdint", "math", "float", "time", "a/b;c/BiasAdd", "a*/b", "/*", "??/",
     "line\nbreak", "\u65e5\u672c\u8a9e", "\u0000", '"quoted"', "%s", "{{ 7 * 7 }}", "{% raw %}", "x" * 300,
     "9" * 60, "ARENA", "KWS_HOOKS", "linux", "unix", "int8_t", "NET_ARENA", "net_x_weights", "x_weights",
-    "constant", "a__b", "__x__", "init", "NULL", "channels", "\\",
+    "constant", "a__b", "__x__", "init", "run", "NULL", "channels", "\\",
 ]  # fmt: skip
 names = st.one_of(st.sampled_from(AWKWARD), st.text(max_size=50))
 

@@ -43,3 +43,21 @@ def test_no_field_of_a_layer_goes_unread(core: str) -> None:
                 assert re.search(rf"(->|\.){field}\b", code), f"{function.name} does not read {field}"
             for field in function.unread:
                 assert not re.search(rf"\b{field};", head) and not re.search(rf"(->|\.){field}\b", code)
+
+
+@pytest.mark.parametrize("core", ["host", "cortex-m4", "cortex-m55"])
+def test_lines_are_indented_as_deep_as_their_braces(core: str) -> None:
+    """What templates leave out must not pull a line out of its place."""
+    for name, graph in sample_graphs().items():
+        depth = 0
+        code = emit(compile_sample(name, graph, core))[f"{name}.c"]
+        code = re.sub(
+            r'/\*.*?\*/|"[^"\n]*"', lambda m: re.sub(r"[{}]", "_", m.group()), code, flags=re.DOTALL
+        )
+        for number, line in enumerate(code.split("\n"), 1):
+            text = line.lstrip()
+            inside = depth - text.startswith("}")
+            if text and not text.startswith(("#", "*")):
+                assert len(line) - len(text) >= 4 * inside, f"{name}.c:{number}: {line}"
+            depth += line.count("{") - line.count("}")
+        assert depth == 0

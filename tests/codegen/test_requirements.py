@@ -35,7 +35,7 @@ def test_helpers_bring_theirs_along_in_definition_order() -> None:
 
 def test_every_helper_defines_its_name() -> None:
     names = [
-        name for path in HELPER_FILES for name in re.findall(r"{% *macro +(\w+)\(", template_source(path))
+        name for path in HELPER_FILES for name in re.findall(r"{% *macro +(mf_\w+)\(", template_source(path))
     ]
     assert len(set(names)) == len(names)
     for name in names:

@@ -90,7 +90,9 @@ class _Product(Rule):
             product = product if message is None else product * message
         for index in range(2):
             if place.is_constant(index):
-                return None, [lowered(product, place.type(index).rank) if i == index else None for i in range(2)]
+                return None, [
+                    lowered(product, place.type(index).rank) if i == index else None for i in range(2)
+                ]
         return minimal(product), (None, None)
 
 

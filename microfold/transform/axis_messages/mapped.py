@@ -200,18 +200,15 @@ class _StridedSlice(Mapped):
         cut = [axis for axis in axes if place.type(0).shape[axis] != place.out.shape[axis]]
         if cut:
             return f"it is a slice along axis {cut[0]}; the rest has no {place.kind.name}"
-        return self._sliced(place, message, backwards=True)
+        # A whole axis, in its order or reversed, is its own inverse.
+        return self.to_result(place, message)
 
     def to_result(self, place: Place, message: Message) -> Message | str:
-        return self._sliced(place, message, backwards=False)
-
-    def _sliced(self, place: Place, message: Message, *, backwards: bool) -> Message:
         op = place.op
         assert isinstance(op, StridedSlice)
         for axis in varying_axes(message):
             index = op.begin[axis] + op.strides[axis] * np.arange(op.size[axis])
-            # Backwards the slice is the whole axis, in its order or reversed: its own inverse.
-            message = message.take(index if not backwards or index[0] else np.sort(index), axis=axis)
+            message = message.take(index, axis=axis)
         return minimal(message)
 
 
@@ -219,7 +216,7 @@ class _StridedSlice(Mapped):
 @SHIFT.rule(BroadcastTo)
 class _BroadcastTo(Mapped):
     def to_operand(self, place: Place, message: Message) -> Message | str:
-        source = raised(np.empty(place.type(0).shape), place.out.rank).shape
+        source = (1,) * (place.out.rank - place.type(0).rank) + place.type(0).shape
         wrong = [axis for axis in varying_axes(message) if source[axis] == 1]
         if wrong:
             return f"it broadcasts along axis {wrong[0]}, along which the {place.kind.name} varies"

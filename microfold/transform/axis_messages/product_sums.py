@@ -58,7 +58,7 @@ def _by_input(place: Place, message: Message) -> Message:
     return message.reshape(*(1 for _ in weights[1:]), -1)
 
 
-def _behind_weights(place: Place, offered: Messages) -> bool:
+def _beside_data(offered: Messages) -> bool:
     return any(message is not None for message in offered[1:])
 
 
@@ -73,7 +73,7 @@ class _Scaled(Rule):
         return _operands(place, weights=_by_filter(place, scales), bias=scales)
 
     def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
-        if offered[0] is None or _behind_weights(place, offered):
+        if offered[0] is None or _beside_data(offered):
             return "it reads the scaled value as weights or bias"
         scales = _channels(place, offered[0], place.type(0).shape[-1])
         if isinstance(scales, str):
@@ -91,7 +91,7 @@ class _Shifted(Rule):
 
     def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
         weights = place.array(WEIGHTS)
-        if offered[0] is None or _behind_weights(place, offered):
+        if offered[0] is None or _beside_data(offered):
             return "it reads the shifted value as weights or bias"
         if weights is None:
             return "its weights are not constant"

@@ -1,0 +1,109 @@
+"""Messages travel from their source towards the readers of its result.
+
+A source that goes leaves its readers with a value that lacks the message. Each reader makes up for it in its
+constants, or has a result that lacks a message in turn; all of them must be able to.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.rewrite import remove_dead_nodes
+from microfold.passes import PassContext
+from microfold.transform.axis_messages.message import Message, describe
+from microfold.transform.axis_messages.plan import Plan, Planner, named, rebuild
+from microfold.transform.axis_messages.rule import Kind, Messages
+
+
+def fold_forward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
+    """Fold what can be folded into readers; the graph itself if nothing can."""
+    slim = remove_dead_nodes(graph)
+    result = slim
+    while True:
+        planner = _Forward(result, kind)
+        plan = planner.plan()
+        planner.explain(context, plan)
+        if not plan.sources:
+            planner.quantized_sources(context)
+            return graph if result is slim else result
+        result = rebuild(result, kind, plan)
+
+
+class _Forward(Planner):
+    def __init__(self, graph: Graph, kind: Kind):
+        super().__init__(graph, kind)
+        self.readers = graph.consumers()
+        for value in self.ends:
+            self.block(value, f"%{value.name} leaves the graph")
+
+    def sweep(self) -> Plan:
+        plan = Plan()
+        for node in self.graph.nodes:
+            offered = [plan.messages.get(value) if value is not None else None for value in node.inputs]
+            source = self.source(node)
+            if source is not None and node.output not in self.blocked:
+                before = offered[source.operand]
+                message = source.message if before is None else self.kind.compose(before, source.message)
+                plan.sources[node] = source
+                plan.messages[node.output] = message
+                continue
+            self._refuse_in_epilogue(node, plan)
+            if all(message is None for message in offered):
+                continue
+            reply = self._reply(node, offered)
+            if isinstance(reply, str):
+                for value, message in zip(node.inputs, offered, strict=True):
+                    if value is not None and message is not None:
+                        self.block(value, reply)
+                continue
+            lacking, plan.applied[node] = reply
+            if lacking is not None:
+                plan.messages[node.output] = lacking
+        return plan
+
+    def _refuse_in_epilogue(self, node: Node, plan: Plan) -> None:
+        for step in node.epilogue:
+            for value in step.operands:
+                if value in plan.messages:
+                    self.block(value, f"{step.op.name} in the epilogue of {named(node)} reads it")
+
+    def _reply(self, node: Node, offered: Messages) -> tuple[Message | None, Messages] | str:
+        rule = self.rule(node)
+        if isinstance(rule, str):
+            return rule
+        for message in offered:
+            refusal = self.sign_refusal(node, rule, message) if message is not None else None
+            if refusal is not None:
+                return refusal
+        reply = rule.forward(self.place(node), offered)
+        if isinstance(reply, str):
+            return f"{named(node)}: {reply}"
+        lacking, applied = reply
+        refusal = self.constant_refusal(node, applied)
+        if refusal is not None:
+            return refusal
+        if lacking is None or bool(np.all(lacking == self.kind.neutral)):
+            return None, applied
+        return self.epilogue_refusal(node, lacking) or self.blocked.get(node.outputs[0]) or (lacking, applied)
+
+    def explain(self, context: PassContext, plan: Plan) -> None:
+        for node in self.graph.nodes:
+            source = self.source(node)
+            if source is None:
+                continue
+            if node in plan.sources:
+                ends = ", ".join(self._ends(node.output, plan))
+                context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
+            else:
+                context.declined(node, self.blocked[node.output])
+
+    def _ends(self, value: Value, plan: Plan) -> list[str]:
+        """The nodes in which a message of this value comes to rest."""
+        ends: list[str] = []
+        for reader in self.readers[value]:
+            if any(output in plan.messages for output in reader.outputs):
+                ends += self._ends(reader.output, plan)
+            else:
+                ends.append(named(reader))
+        return list(dict.fromkeys(ends))
