@@ -10,6 +10,7 @@ from microfold.transform.canonicalize_ops import canonicalize_ops
 from microfold.transform.dead_code_elimination import dead_code_elimination
 from microfold.transform.eliminate_common_subexpr import eliminate_common_subexpr
 from microfold.transform.fold_batchnorm_to_conv2d import fold_batchnorm_to_conv2d
+from microfold.transform.expand_grouped_conv2d import expand_grouped_conv2d
 from microfold.transform.fold_constant import fold_constant
 from microfold.transform.fold_pad import fold_pad
 from microfold.transform.fuse_ops import FuseOps
@@ -40,6 +41,10 @@ def default_pipeline() -> Sequential:
             prune_constant_channels,
             # Where all channels of a value were constant, its readers may now be constant too.
             fold_constant,
+            # A state whose last reader went is no state.
+            dead_code_elimination,
+            # What kernels compute. After everything that can do better with groups.
+            expand_grouped_conv2d,
             # Last of the rewrites: the others match bare operators, not epilogues.
             FuseOps(),
             # What code generation expects; copies only where the final graph needs them.

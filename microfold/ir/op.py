@@ -64,8 +64,11 @@ class Op:
         return 0
 
     def infer_all(self, operands: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
-        """`infer` with the operand count checked and the result always a tuple."""
+        """`infer` with the presence of operands checked and the result always a tuple."""
         self._check_count(len(operands))
+        names = required_operands(type(self))
+        absent = [name for name, operand in zip(names, operands, strict=False) if name and operand is None]
+        require(not absent, f"{self.name} needs its operand {', '.join(absent)}; it is absent")
         result = self.infer(*operands)
         return result if isinstance(result, tuple) else (result,)
 
@@ -102,6 +105,13 @@ def operand_count(op_type: type[Op]) -> tuple[int, int | None]:
     )
     variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
     return minimum, None if variadic else len(parameters)
+
+
+@cache
+def required_operands(op_type: type[Op]) -> tuple[str, ...]:
+    """The name of each operand that must not be absent, and '' for the others, read off `infer`'s signature."""
+    parameters = list(inspect.signature(op_type.infer).parameters.values())[1:]
+    return tuple("" if p.default is None or "None" in str(p.annotation) else p.name for p in parameters)
 
 
 REGISTRY: dict[str, type[Op]] = {}

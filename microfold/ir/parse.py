@@ -59,7 +59,8 @@ def read_element(text: str, dtype: DType) -> Any:
             raise ValueError("expected true or false")
         return text == "true"
     if dtype.is_float:
-        return dtype.numpy.type(float(text))
+        with np.errstate(over="ignore"):
+            return dtype.numpy.type(float(text))
     number, (low, high) = int(text), dtype.range
     if not low <= number <= high:
         raise ValueError(f"expected an integer in [{low}, {high}]")

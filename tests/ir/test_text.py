@@ -55,7 +55,7 @@ def test_scales_come_back_exactly(scale: float) -> None:
         assert back.inputs[0].type == value.type
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(scale=st.floats(0, width=32, allow_nan=False, allow_infinity=False))
 def test_any_scale(scale: float) -> None:
     quant = Quant((scale, 1.0), (1, 2), 0)
@@ -65,7 +65,7 @@ def test_any_scale(scale: float) -> None:
     assert "d," not in text
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(names=st.lists(st.text(), min_size=1, max_size=6))
 def test_any_names(names: list[str]) -> None:
     inputs = tuple(Value(name, TensorType(DType.BOOL, ())) for name in [*names, *names])
@@ -251,6 +251,10 @@ HEAD = "graph @g(%x: int8[2] q(0.5, 0)) -> (%x) {\n"
             "%y: int8[2] q(0.5, 0) = clip(%x, %x) {minimum=0, maximum=1}",
             ":2:1: clip takes 1 operands; 2 given",
         ),
+        (
+            "%y: int8[2] q(0.5, 0) = clip(none) {minimum=0, maximum=1}",
+            ":2:1: clip needs its operand x; it is absent",
+        ),
         ("%y: int8[2] q(0.5, 0) = clip(x)", ":2:30: expected a value (%name) or none; found 'x'"),
         ("%x: int8[2] q(0.5, 0) = add(%x, %x)", ":2:1: %x is defined twice"),
         ("%y: int9[2] = add(%x, %x)", ":2:5: expected an element type (bool, int4,"),
@@ -283,7 +287,7 @@ def test_errors_say_where_and_what(body: str, message: str) -> None:
 PIECES = ["", "%", '"', "(", ")", "q", "-1", "999999999999", "none", ",", "{", "e9"]
 
 
-@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damaged_text_is_refused_or_parses(data: st.DataObject) -> None:
     text = EVERYTHING

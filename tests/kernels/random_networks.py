@@ -122,16 +122,16 @@ class _Builder:
     def weights(self, shape: tuple[int, ...], axis: int) -> Array:
         if self.dtype is DType.FLOAT32:
             return (self.rng.normal(size=shape) / math.sqrt(math.prod(shape) / shape[axis])).astype(np.float32)
-        kind = self.number(0, 9)
-        if kind == 0:
+        kind = self.number(0, 14)
+        if kind <= 1:
             array = self.rng.choice([-128, -127, 127], shape)
-        elif kind == 1:
-            array = np.full(shape, self.rng.choice([-128, 127, 1, 0]))
         elif kind == 2:
-            array = self.rng.integers(-127, 128, shape) * (self.rng.random(shape) < 0.1)
+            array = np.full(shape, self.rng.choice([-128, 127, 1, 1, 0]))
+        elif kind <= 4:
+            array = self.rng.integers(-127, 128, shape) * (self.rng.random(shape) < 0.15)
         else:
             array = self.rng.integers(-127, 128, shape)
-        if self.chance(0.2):  # some channels are constant
+        if self.chance(0.1):  # some channels are constant
             array = array * np.expand_dims(
                 self.rng.random(shape[axis]) < 0.6, tuple(i for i in range(len(shape)) if i != axis)
             )
@@ -171,8 +171,8 @@ class _Builder:
             assert x.type.quant is not None
             spread = (64 if self.dtype is DType.INT8 else 16000) * 64 * math.sqrt(depth)
             multiplier = {DType.INT8: 64, DType.INT16: 16000}[self.dtype] / spread
-            if self.chance(0.2):  # far too small, far too large
-                multiplier = float(2 ** self.rng.uniform(-24, 6))
+            if self.chance(0.15):  # far too small, far too large
+                multiplier = float(2 ** self.rng.uniform(-20, 6))
             count = channels if self.chance(0.7) else 1
             spans = self.rng.uniform(-4, 0.5, count) if self.chance(0.1) else self.rng.uniform(-0.5, 0.2, count)
             # Of the output, so that activations mostly leave something over.
@@ -320,7 +320,9 @@ class _Builder:
         return self.emit(Reshape((1, rows, size // depth // rows, depth)), x) or x
 
     def clip(self, x: Value) -> Value | None:
-        return self.emit(Clip(*CLIPS[min(self.number(0, 6), 4) if self.chance(0.3) else self.number(0, 1)]), x)
+        if x.type.quant is not None and x.type.quant.zero_point > 100 and self.chance(0.8):
+            return x  # hardly any value is positive
+        return self.emit(Clip(*CLIPS[self.number(0, 4) if self.chance(0.1) else self.number(0, 1)]), x)
 
     def unary(self, x: Value) -> None:
         kind = self.number(0, 6)
@@ -365,7 +367,7 @@ class _Builder:
         ]
         self.pool += inputs
         for _ in range(20 * nodes):
-            if len(self.nodes) >= nodes:
+            if sum(not isinstance(node.op, Clip | Reshape) for node in self.nodes) >= nodes:
                 break
             recent = self.pool[-1] if self.chance(0.65) else self.pool[self.number(0, len(self.pool) - 1)]
             if recent.type.rank:

@@ -66,7 +66,8 @@ static void s8_fully_connected__c_4_1(const s8_fully_connected__c_4_1_layer *lay
         const int8_t *weights = layer->weights;
         const mf_channel *channel = layer->channels;
         const int8_t *const end = input + layer->inputs;
-for (int32_t m = 0; m < layer->outputs; m += 4) {
+
+        for (int32_t m = 0; m < layer->outputs; m += 4) {
             const int8_t *x = input;
             int32_t sum0 = channel[0].bias;
             int32_t sum1 = channel[1].bias;
@@ -122,7 +123,8 @@ static void s8_fully_connected__c_4_2(const s8_fully_connected__c_4_2_layer *lay
         const int8_t *weights = layer->weights;
         const mf_channel *channel = layer->channels;
         const int8_t *const end = input + layer->inputs;
-for (int32_t m = 0; m < layer->outputs; m += 4) {
+
+        for (int32_t m = 0; m < layer->outputs; m += 4) {
             const int8_t *x = input;
             int32_t sum0 = channel[0].bias;
             int32_t sum1 = channel[1].bias;
