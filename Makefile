@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 # apt-get needs root; in a container that is usually who we are.
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-PACKAGES = gcc clang cmake make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
+PACKAGES = python3-venv gcc clang cmake make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
 
 .PHONY: setup tools venv test test-fast lint format clean
 
@@ -16,7 +16,8 @@ setup: tools venv
 
 # Nothing is asked of apt if all the tools are there already.
 tools:
-	@if for tool in cc clang cmake arm-none-eabi-gcc qemu-system-arm; do command -v $$tool >/dev/null || exit 1; done; \
+	@if (for tool in cc clang cmake arm-none-eabi-gcc qemu-system-arm; do command -v $$tool >/dev/null || exit 1; done; \
+	      $(PYTHON) -c "import ensurepip" 2>/dev/null); \
 	then echo "cross tools: present"; \
 	else $(SUDO) apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(PACKAGES); fi

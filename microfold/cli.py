@@ -134,7 +134,7 @@ def verify(
         list[Path] | None,
         typer.Option("--inputs", help="A .npy per model input: one input set, or several stacked.", show_default=False),
     ] = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Input sets to make up.")] = 8,
+    runs: Annotated[int, typer.Option("--runs", min=1, max=10_000, help="Input sets to make up.")] = 8,
     layers: Annotated[bool, typer.Option("--layers", help="List every differing layer.")] = False,
     name: Name = "",
     optimize: Optimize = "balanced",
@@ -290,8 +290,9 @@ def ir(
     from microfold.frontend import tflite
     from microfold.instruments import Snapshot
     from microfold.ir.text import to_text
-    from microfold.passes import Decision, PassContext
+    from microfold.passes import Decision, PassContext, Sequential
     from microfold.pipeline import default_pipeline, optimize
+    from microfold.transform import available
 
     graph = tflite.load(model)
     names = default_pipeline().names()
@@ -301,7 +302,9 @@ def ir(
     snapshot = Snapshot(after)
     final = optimize(graph, PassContext(instruments=[snapshot], sink=decisions.append))
     if explain:
-        found = [decision for decision in decisions if decision.pass_name == explain]
+        step = available().get(explain)
+        explained = step.names() | {explain} if isinstance(step, Sequential) else {explain}
+        found = [decision for decision in decisions if decision.pass_name in explained]
         if as_json:
             _print_json([{"where": d.where, "fired": d.fired, "reason": d.reason} for d in found])
         else:

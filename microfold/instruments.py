@@ -66,7 +66,7 @@ class DumpIR(Instrument):
     elide: bool = True
     _count: int = field(default=0, init=False)
 
-    def before(self, step: Pass, graph: Graph) -> None:  # noqa: ARG002
+    def before(self, step: Pass, graph: Graph) -> None:
         if self._count == 0:
             self._write("input", graph)
 
@@ -95,7 +95,7 @@ class Snapshot(Instrument):
     name: str
     graph: Graph | None = None
 
-    def after(self, step: Pass, before: Graph, after: Graph) -> None:  # noqa: ARG002
+    def after(self, step: Pass, before: Graph, after: Graph) -> None:
         if step.name == self.name:
             self.graph = after
 
@@ -111,10 +111,10 @@ class Timing(Instrument):
     seconds: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
     _started: float = field(default=0.0, init=False)
 
-    def before(self, step: Pass, graph: Graph) -> None:  # noqa: ARG002
+    def before(self, step: Pass, graph: Graph) -> None:
         self._started = time.perf_counter()
 
-    def after(self, step: Pass, before: Graph, after: Graph) -> None:  # noqa: ARG002
+    def after(self, step: Pass, before: Graph, after: Graph) -> None:
         self.seconds.append((step.name, time.perf_counter() - self._started))
 
     def __str__(self) -> str:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from microfold.errors import InputError
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph, Node, describe
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
@@ -127,11 +127,6 @@ class PassContext:
         if self.sink is not None:
             place = where if isinstance(where, str) else describe(where)
             self.sink(Decision(self.pass_name, place, fired, reason, evidence))
-
-
-def describe(node: Node) -> str:
-    """How decisions call a node: its operator and what it computes."""
-    return " ".join([node.op.name, *(f"%{value.name}" for value in node.outputs)])
 
 
 class Pass(ABC):

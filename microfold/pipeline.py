@@ -9,8 +9,8 @@ from microfold.transform import available
 from microfold.transform.canonicalize_ops import canonicalize_ops
 from microfold.transform.dead_code_elimination import dead_code_elimination
 from microfold.transform.eliminate_common_subexpr import eliminate_common_subexpr
-from microfold.transform.fold_batchnorm_to_conv2d import fold_batchnorm_to_conv2d
 from microfold.transform.expand_grouped_conv2d import expand_grouped_conv2d
+from microfold.transform.fold_batchnorm_to_conv2d import fold_batchnorm_to_conv2d
 from microfold.transform.fold_constant import fold_constant
 from microfold.transform.fold_pad import fold_pad
 from microfold.transform.fuse_ops import FuseOps
@@ -35,16 +35,16 @@ def default_pipeline() -> Sequential:
             canonicalize_ops,
             # After canonicalize_ops, which leaves at most one pad to fold.
             fold_pad,
-            # Rewrites have made equal what was not before, e.g. two reshapes of one value.
-            eliminate_common_subexpr,
+            # What kernels compute, and pruning. After everything that can do better with groups.
+            expand_grouped_conv2d,
             # After fold_pad: a window with its own padding shows what its border does to a constant channel.
             prune_constant_channels,
             # Where all channels of a value were constant, its readers may now be constant too.
             fold_constant,
+            # Rewrites have made equal what was not before, e.g. two reshapes of one value, or two constants.
+            eliminate_common_subexpr,
             # A state whose last reader went is no state.
             dead_code_elimination,
-            # What kernels compute. After everything that can do better with groups.
-            expand_grouped_conv2d,
             # Last of the rewrites: the others match bare operators, not epilogues.
             FuseOps(),
             # What code generation expects; copies only where the final graph needs them.

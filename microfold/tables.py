@@ -84,8 +84,20 @@ def _print_memory(program: Program, report: Report) -> None:
     table.add_row("RAM: stack", _number(ram["stack"]), "deepest, besides the C library")
     table.add_row("flash: weights", _number(flash["weights"]), program.options.weights_section)
     table.add_row("flash: code", _number(flash["code"]), "at -O2, with layer descriptions")
-    table.add_row("MACs", _number(report["macs"]), "")
+    table.add_row("MACs", _number(report["macs"]), _describe_pruning(report))
+    sums = report["accumulators"]
+    if sums["largest_bits"]:
+        unproved = ", ".join(sums["unproved_layers"])
+        note = f"not proved to fit: {unproved}" if unproved else "the widest sum; proved: none can overflow"
+        table.add_row("accumulator bits", _number(sums["largest_bits"]), note)
     _console.print(table)
+
+
+def _describe_pruning(report: Report) -> str:
+    """What was left out, in a line."""
+    channels = sum(pruned["channels"] for pruned in report["pruned"])
+    saved = sum(pruned["macs_before"] - pruned["macs_after"] for pruned in report["pruned"])
+    return f"{saved:,} fewer: {channels:,} channels are constant or not read" if channels else ""
 
 
 def print_bench(program: Program, report: Report) -> None:

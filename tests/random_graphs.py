@@ -99,7 +99,16 @@ class _Builder:
         assert isinstance(x, Value)
         kinds = ["clip", "clip", "add", "reshape", "pad", "transpose", "softmax", "again"]
         if x.type.rank == 4:
-            kinds += ["conv2d", "conv2d", "depthwise", "pool", "pool", "pad_image", "pad_image"]
+            kinds += [
+                "conv2d",
+                "conv2d",
+                "depthwise",
+                "pool",
+                "pool",
+                "pad_image",
+                "pad_image",
+                "padded_pool",
+            ]
         if x.type.rank == 2:
             kinds += ["fully_connected"] * 3
         getattr(self, f"_{self.pick(kinds)}")(x)
@@ -138,8 +147,7 @@ class _Builder:
 
     def _fill(self, x: Value) -> float:
         zero = 0 if x.type.quant is None else x.type.quant.zero_point
-        lowest = -math.inf if self.floating else -128.0
-        return float(str(self.pick((float(zero), float(zero), lowest, 7.0))))
+        return float(str(self.pick((float(zero), float(zero), 7.0 if self.floating else -128.0))))
 
     def _window(self) -> tuple[tuple[int, int], tuple[int, int], tuple[tuple[int, int], tuple[int, int]]]:
         size, strides = ((self.number(1, 3), self.number(1, 3)), (self.number(1, 2), self.number(1, 2)))
@@ -166,6 +174,19 @@ class _Builder:
         op = AveragePool2D if self.draw(st.booleans()) else MaxPool2D
         self.emit(op(size, strides, padding), x)
 
+    def _padded_pool(self, x: Value) -> None:
+        """A maximum pool of an image padded with the lowest value, which no window sees alone.
+
+        Infinite values are kept from other readers: where a pass adds products by zero, they would make NaN.
+        """
+        size, strides, _ = self._window()
+        rows, columns = ((self.number(0, n - 1), self.number(0, n - 1)) for n in size)
+        fill = -math.inf if self.floating else -128.0
+        count = len(self.nodes)
+        self.emit(Pad(((0, 0), rows, columns, (0, 0)), fill), x)
+        if len(self.nodes) > count:
+            self.emit(MaxPool2D(size, strides, ((0, 0), (0, 0))), self.pool.pop())
+
     def _fully_connected(self, x: Value) -> None:
         units = self.number(1, 3)
         weights, bias = self.weights((units, x.type.shape[1]), 0, units)
@@ -176,7 +197,9 @@ class _Builder:
         if self.nodes:
             node = self.pick(self.nodes)
             assert isinstance(node, Node)
-            self.emit(node.op, *(node.inputs if self.draw(st.booleans()) else (x, *node.inputs[1:])))
+            infinite = isinstance(node.op, Pad) and math.isinf(node.op.fill)
+            if not infinite:
+                self.emit(node.op, *(node.inputs if self.draw(st.booleans()) else (x, *node.inputs[1:])))
 
     def graph(self) -> Graph:
         inputs = tuple(Value(self.name(), self.image()) for _ in range(self.number(1, 2)))

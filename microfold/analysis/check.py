@@ -13,7 +13,7 @@ import numpy as np
 
 from microfold.analysis.certificate import Certificate, Reason
 from microfold.analysis.element_ranges import MOVEMENTS, Ends, element_ranges
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.op import Pattern
 from microfold.ir.types import Array, Tensor
 from microfold.ops.broadcast_to import BroadcastTo
@@ -25,7 +25,6 @@ from microfold.ops.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce import ReduceMax, ReduceMin
 from microfold.ops.transpose_conv2d import TransposeConv2D
-from microfold.passes import describe
 
 _DATA = -1  # marks elements that each reader has as it needs them: those of constants, and padding
 

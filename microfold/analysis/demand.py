@@ -17,7 +17,7 @@ import numpy as np
 from microfold.analysis.interval import Range, channel_count, is_tracked
 from microfold.analysis.product_sum import ProductSum
 from microfold.analysis.ranges import Ranges
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array
 from microfold.ops.broadcast_to import BroadcastTo
@@ -30,7 +30,6 @@ from microfold.ops.reduce import ReduceMax, ReduceMin
 from microfold.ops.reshape import Reshape
 from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.transpose import Transpose
-from microfold.passes import describe
 
 INT32_LIMIT = (1 << 31) - 1
 

@@ -30,6 +30,8 @@ _FILES = """
 # Prefixes that the helpers and the simulation harness use.
 _PREFIXES = ("mf", "simulate")
 MAX_LENGTH = 40
+# Its files' names have limits, too.
+MODEL_LENGTH = 64
 
 
 def c_identifier(text: str) -> str:
@@ -42,9 +44,9 @@ def c_identifier(text: str) -> str:
 
 def model_identifier(text: str) -> str:
     """An identifier that can also be the stem of a header, and the prefix of everything a model defines."""
-    name = c_identifier(text)
+    name = c_identifier(text)[:MODEL_LENGTH].rstrip("_")
     if name in _FILES.split() or name.split("_")[0] in _PREFIXES:
-        name = f"m_{name}"
+        name = f"m_{name}"[:MODEL_LENGTH].rstrip("_")
     return name
 
 

@@ -167,6 +167,11 @@ class Graph:
         return Graph(self.name, self.inputs, outputs, nodes, kept, state, self.subgraphs)
 
 
+def describe(node: Node) -> str:
+    """How messages call a node: its operator and what it computes."""
+    return " ".join([node.op.name, *(f"%{value.name}" for value in node.outputs)])
+
+
 def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
     """Follow replacements to the end."""
     while value in replaced:
@@ -213,7 +218,9 @@ def verify(graph: Graph) -> None:
             faults.append(f"state {state.value!r} is followed by {state.next!r} of another type")
     for index, node in enumerate(graph.nodes):
         where = f"node {index} ({node.op.name})"
-        faults += [f"{where} reads {v!r}, which is not defined yet" for v in node.operands if v not in defined]
+        faults += [
+            f"{where} reads {v!r}, which is not defined yet" for v in node.operands if v not in defined
+        ]
         try:
             inferred = node.infer()
         except TypeRuleError as error:
@@ -226,7 +233,9 @@ def verify(graph: Graph) -> None:
     ends = (*graph.outputs, *(state.next for state in graph.state))
     faults += [f"output {v!r} is not defined" for v in ends if v not in defined]
     if faults:
-        raise GraphError(f"graph {graph.name!r} is not well-formed:\n" + "\n".join(f"  - {f}" for f in faults))
+        raise GraphError(
+            f"graph {graph.name!r} is not well-formed:\n" + "\n".join(f"  - {f}" for f in faults)
+        )
     for subgraph in graph.subgraphs.values():
         verify(subgraph)
 

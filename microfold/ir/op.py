@@ -59,7 +59,7 @@ class Op:
         """The operator's meaning on `Tensor` operands, bit-exact with the named reference."""
         raise NotImplementedError
 
-    def macs(self, *operands: Any, **_: Any) -> int:  # noqa: ARG002
+    def macs(self, *operands: Any, **_: Any) -> int:
         """Multiply-accumulates of one evaluation (0 for everything that is not a product sum)."""
         return 0
 
@@ -109,7 +109,7 @@ def operand_count(op_type: type[Op]) -> tuple[int, int | None]:
 
 @cache
 def required_operands(op_type: type[Op]) -> tuple[str, ...]:
-    """The name of each operand that must not be absent, and '' for the others, read off `infer`'s signature."""
+    """The name of each operand that must not be absent, '' for the others, read off `infer`'s signature."""
     parameters = list(inspect.signature(op_type.infer).parameters.values())[1:]
     return tuple("" if p.default is None or "None" in str(p.annotation) else p.name for p in parameters)
 

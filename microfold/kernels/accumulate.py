@@ -72,6 +72,11 @@ def pad_channels(array: Array, multiple: int) -> Array:
     return np.pad(array, ((0, missing), *((0, 0),) * (array.ndim - 1)))
 
 
+def pad_records(records: Array, multiple: int) -> Array:
+    """Copies of the last record behind the channels up to a multiple: a zero one would shift by -1 bits."""
+    return np.pad(records, ((0, -records.shape[0] % multiple), (0, 0)), mode="edge")
+
+
 def interleave_channels(matrix: Array, group: int) -> Array:
     """[channels, K] to [channels / group, K, group]: the order in which `group` sums at a time read weights.
 

@@ -193,5 +193,5 @@ class Conv2DInt16(_PatchConv):
     def lower(self, site: Site) -> Call:
         planned = self._records(site)
         assert planned is not None
-        records = Constant("channels", accumulate.pad_channels(planned[0], 2), record="mf_channel")
+        records = Constant("channels", accumulate.pad_records(planned[0], 2), record="mf_channel")
         return self.call(site, "conv2d/s16.c.j2", records, (("accumulator", planned[1]),))

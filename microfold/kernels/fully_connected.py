@@ -150,6 +150,6 @@ class FullyConnectedInt16(_UnitGroups):
     def lower(self, site: Site) -> Call:
         planned = self._records(site)
         assert planned is not None
-        padded = accumulate.pad_channels(planned[0], self.group(site))
+        padded = accumulate.pad_records(planned[0], self.group(site))
         records = Constant("channels", padded, record="mf_channel")
         return self.call(site, "fully_connected/s16.c.j2", records, (("accumulator", planned[1]),))

@@ -120,8 +120,8 @@ class Kernel:
     def data_inputs(self, site: Site) -> tuple[int, ...]:
         """Indices of the node's inputs that the call takes as pointers, in C order.
 
-        Default: the first one, which may be a constant that was too large to fold, and all others that are there
-        and not constant.
+        Default: the first one, which may be a constant that was too large to fold, and all others that are
+        there and not constant.
         """
         inputs = enumerate(site.node.inputs)
         return tuple(i for i, v in inputs if v is not None and (i == 0 or site.array(i) is None))

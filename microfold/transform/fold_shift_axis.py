@@ -22,11 +22,13 @@ from microfold.passes import PassContext, function_pass
 from microfold.transform.axis_messages.backward import fold_backward
 from microfold.transform.axis_messages.forward import fold_forward
 from microfold.transform.axis_messages.kinds import SHIFT
+from microfold.transform.axis_messages.stable import recording_once
 
 
 @function_pass(opt_level=3)
 def fold_shift_axis(graph: Graph, context: PassContext) -> Graph:
     """Fold shifts into what computes their operands, then into what reads their results."""
+    context = recording_once(context)
     while True:
         folded = fold_forward(fold_backward(graph, SHIFT, context), SHIFT, context)
         if folded is graph:

@@ -229,7 +229,15 @@ def test_contexts_are_independent(name: str) -> None:
                 np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("name", ["chain", "accumulator", "cnn_int8", "dscnn_bn_int8", "cnn_int16x8"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chain",
+        "accumulator",
+        "cnn_int8",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in BUNDLED[1:]),
+    ],
+)
 def test_the_compilers_optimisation_does_not_matter(name: str) -> None:
     program = built(name)
     results = [

@@ -33,7 +33,7 @@ from microfold.ops.strided_slice import StridedSlice
 from microfold.ops.sub import Sub
 from microfold.ops.tanh import Tanh
 from microfold.ops.transpose import Transpose
-from microfold.ops.window import Pair, Padding
+from microfold.ops.window import Padding, Pair
 
 MAX_ELEMENTS = 9000
 MAX_MACS = 200_000
@@ -121,7 +121,8 @@ class _Builder:
 
     def weights(self, shape: tuple[int, ...], axis: int) -> Array:
         if self.dtype is DType.FLOAT32:
-            return (self.rng.normal(size=shape) / math.sqrt(math.prod(shape) / shape[axis])).astype(np.float32)
+            depth = math.prod(shape) / shape[axis]
+            return (self.rng.normal(size=shape) / math.sqrt(depth)).astype(np.float32)
         kind = self.number(0, 14)
         if kind <= 1:
             array = self.rng.choice([-128, -127, 127], shape)
@@ -160,6 +161,8 @@ class _Builder:
         self, x: Value, shape: tuple[int, ...], axis: int, make: Callable[[ElementType], Op]
     ) -> Value | None:
         """A convolution or a fully connected layer, with an activation perhaps."""
+        if math.prod(shape) > MAX_MACS:
+            return None
         array = self.weights(shape, axis)
         channels, depth = shape[axis], array.size // shape[axis]
         with_bias = self.chance(0.8)
@@ -174,7 +177,7 @@ class _Builder:
             if self.chance(0.15):  # far too small, far too large
                 multiplier = float(2 ** self.rng.uniform(-20, 6))
             count = channels if self.chance(0.7) else 1
-            spans = self.rng.uniform(-4, 0.5, count) if self.chance(0.1) else self.rng.uniform(-0.5, 0.2, count)
+            spans = self.rng.uniform(*((-4, 0.5) if self.chance(0.1) else (-0.5, 0.2)), count)
             # Of the output, so that activations mostly leave something over.
             scale = 10 ** self.rng.uniform(-2, -0.5) / (1 if self.dtype is DType.INT8 else 256)
             factor = multiplier * scale / x.type.quant.scale
@@ -262,9 +265,11 @@ class _Builder:
         elif kind == 3:
             self.emit(Sub(self._like(x, y)), *operands)
         elif kind == 4:
-            scale = None if x.type.quant is None or y.type.quant is None else x.type.quant.scale * y.type.quant.scale
-            factor = 90 if self.dtype is DType.INT8 else 20000
-            self.emit(Mul(self.element(scale and scale * factor * self.rng.uniform(0.3, 2))), *operands)
+            scale = None
+            if x.type.quant is not None and y.type.quant is not None:
+                factor = (90 if self.dtype is DType.INT8 else 20000) * self.rng.uniform(0.3, 2)
+                scale = x.type.quant.scale * y.type.quant.scale * factor
+            self.emit(Mul(self.element(scale)), *operands)
         else:
             self.emit(Maximum(), *operands)
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from microfold.ir.types import DType
 from microfold.transform.canonicalize_ops import canonicalize_ops
 from tests.transform.check import check_declined, check_rewrite
 
@@ -104,22 +106,19 @@ def test_grouped_convolution_is_depthwise(kind: str) -> None:
             " q(axis=3, scales=[0.1, 0.2, 0.3, 0.4], zero_points=0)",
         )
     )
-    first, turned = (
-        ("[1, 2, 3, -4, 5, 6, -7, 8]", "[1, 3, 5, -7, 2, -4, 6, 8]")
-        if kind != "float32"
-        else ("[1.0, 2.0, 3.0, -4.0, 5.0, 6.0, -7.0, 8.0]", "[1.0, 3.0, 5.0, -7.0, 2.0, -4.0, 6.0, 8.0]")
-    )
+    filter = np.array([1, 2, 3, -4, 5, 6, -7, 8, 9, -10, 11, 12, -13, 14, 15, -16], DType(filters).numpy)
+    turned = filter.reshape(4, 4).T.reshape(-1)
     data = "[1.0, 2.0, 3.0, 4.0]" if kind == "float32" else "[1, 2, 3, 4]"
     check(
         f"""
-        %w = constant {filters}[4,1,2,1]{scales} {first}
+        %w = constant {filters}[4,2,2,1]{scales} {filter.tolist()}
         %b = constant {bias}[4] {data}
-        %y: {kind}[1,4,3,4]{out_quant} = conv2d(%x, %w, %b) {window} {clip}
+        %y: {kind}[1,3,3,4]{out_quant} = conv2d(%x, %w, %b) {window} {clip}
         """,
         f"""
-        %w = constant {filters}[1,1,2,4]{last} {turned}
+        %w = constant {filters}[1,2,2,4]{last} {turned.tolist()}
         %b = constant {bias}[4] {data}
-        %y: {kind}[1,4,3,4]{out_quant} = depthwise_conv2d(%x, %w, %b) {window} {clip}
+        %y: {kind}[1,3,3,4]{out_quant} = depthwise_conv2d(%x, %w, %b) {window} {clip}
         """,
         type=f"{kind}[1,3,3,2]{in_quant}",
         tolerance=1e-6,
@@ -146,3 +145,96 @@ def test_what_stays() -> None:
         """
     check_declined(canonicalize_ops, graph, "filter is not constant")
     check_declined(canonicalize_ops, graph, "it fills with 1, its operand with 0")
+
+
+CONV = "{strides=(1, 1), dilations=(1, 1), padding=((1, 0), (0, 0))}"
+
+
+def test_constants_that_change_nothing() -> None:
+    for node in ("add(%x, %c)", "add(%c, %x)"):
+        check(f"%c = constant float32[4] [0.0, 0.0, 0.0, 0.0]\n%y: float32[2,4] = {node}", "")
+    for node in ("mul(%x, %c)", "mul(%c, %x)"):
+        check(f"%c = constant float32[] [1.0]\n%y: float32[2,4] = {node}", "")
+
+
+def test_difference_with_a_constant() -> None:
+    check(
+        "%c = constant float32[] [2.0]\n%y: float32[2,4] = sub(%x, %c)",
+        "%c = constant float32[] [-2.0]\n%y: float32[2,4] = add(%x, %c)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "both"), [("add", "[12.0, 13.0, 14.0, 15.0]"), ("mul", "[20.0, 30.0, 40.0, 50.0]")]
+)
+def test_two_constants(op: str, both: str) -> None:
+    check(
+        f"""
+        %c = constant float32[] [10.0]
+        %a: float32[2,4] = {op}(%c, %x)
+        %d = constant float32[4] [2.0, 3.0, 4.0, 5.0]
+        %y: float32[2,4] = {op}(%a, %d)
+        """,
+        f"%d = constant float32[4] {both}\n%y: float32[2,4] = {op}(%x, %d)",
+        tolerance=1e-6,
+    )
+
+
+@pytest.mark.parametrize("scalar", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_bias(scalar: bool, bias: bool) -> None:
+    constant = "[] [10.0]" if scalar else "[1,1,2] [10.0, 20.0]"
+    total = ([11.0, 12.0] if bias else [10.0, 10.0]) if scalar else ([11.0, 22.0] if bias else [10.0, 20.0])
+    given, name = ("%b = constant float32[2] [1.0, 2.0]\n", "b") if bias else ("", "y_bias")
+    check(
+        f"""%w = constant float32[2,1,1,1] [1.0, 2.0]
+        {given}%a: float32[1,3,2,2] = conv2d(%x, %w{", %b" if bias else ""}) {CONV}
+        %c = constant float32{constant}
+        %y: float32[1,3,2,2] = add(%a, %c)""",
+        f"""%w = constant float32[2,1,1,1] [1.0, 2.0]
+        %{name} = constant float32[2] {total}
+        %y: float32[1,3,2,2] = conv2d(%x, %w, %{name}) {CONV}""",
+        type="float32[1,2,2,1]",
+        tolerance=1e-6,
+    )
+
+
+def test_conv_add_add_is_one_convolution() -> None:
+    check(
+        """
+        %w = constant float32[2,4] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+        %a: float32[2,2] = fully_connected(%x, %w)
+        %c = constant float32[2] [10.0, 20.0]
+        %b: float32[2,2] = add(%a, %c)
+        %d = constant float32[1] [1.0]
+        %y: float32[2,2] = sub(%b, %d)
+        """,
+        """
+        %w = constant float32[2,4] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+        %b_bias = constant float32[2] [9.0, 19.0]
+        %y: float32[2,2] = fully_connected(%x, %w, %b_bias)
+        """,
+        tolerance=1e-6,
+    )
+
+
+def test_constants_that_stay() -> None:
+    graph = """
+        graph @g(%x: float32[2,4], %q: int8[4] q(0.1, 0)) -> (%a, %b, %e, %f, %r) {
+          // Another reader of the first sum; constants whose sum would be larger; not per channel.
+          %c = constant float32[4] [1.0, 2.0, 3.0, 4.0]
+          %d = constant float32[2,1] [5.0, 6.0]
+          %a: float32[2,4] = add(%x, %c)
+          %b: float32[2,4] = add(%a, %c)
+          %i: float32[2,4] = add(%x, %d)
+          %e: float32[2,4] = add(%i, %c)
+          %w = constant float32[1,4] [1.0, 2.0, 3.0, 4.0]
+          %j: float32[2,1] = fully_connected(%x, %w)
+          %f: float32[2,1] = add(%j, %d)
+          // Quantised: rounded in between.
+          %k = constant int8[4] q(0.1, 0) [0, 0, 0, 0]
+          %r: int8[4] q(0.2, 0) = add(%q, %k)
+        }
+        """
+    check_declined(canonicalize_ops, graph, "(4,) and (2, 1), would become (2, 4)")
+    check_declined(canonicalize_ops, graph, "(2, 1) is not one constant per channel")

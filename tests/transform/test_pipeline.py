@@ -8,9 +8,10 @@ from microfold.errors import InputError, UnsupportedModelError
 from microfold.frontend import tflite
 from microfold.instruments import Verify
 from microfold.ir.text import to_text
-from microfold.passes import Pass, PassContext
+from microfold.passes import PassContext
 from microfold.pipeline import default_pipeline, optimize
 from microfold.transform import available
+from microfold.transform.materialize_outputs import materialize_outputs
 from tests.evaluation import assert_same_meaning
 from tests.golden import Golden
 
@@ -42,10 +43,8 @@ def test_every_pass_is_named_as_its_file() -> None:
     assert default_pipeline().names() - {"default_pipeline"} <= files
 
 
-def test_mandatory_passes_come_last() -> None:
-    steps = default_pipeline().passes
-    assert [step.mandatory for step in steps] == sorted(step.mandatory for step in steps)
-    assert all(isinstance(step, Pass) for step in steps)
+def test_outputs_are_placed_last() -> None:
+    assert default_pipeline().passes[-1] is materialize_outputs
 
 
 def test_unknown_names_are_refused(made_models: Path) -> None:

@@ -122,7 +122,7 @@ class _Backward(Planner):
             if node in plan.sources:
                 ends = ", ".join(self._ends(operand, plan))
                 context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
-            else:
+            elif not plan.sources:  # the next round may still find a way
                 context.declined(node, self.blocked[operand])
 
     def _ends(self, value: Value, plan: Plan) -> list[str]:

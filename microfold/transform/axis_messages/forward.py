@@ -95,7 +95,7 @@ class _Forward(Planner):
             if node in plan.sources:
                 ends = ", ".join(self._ends(node.output, plan))
                 context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
-            else:
+            elif not plan.sources:  # the next round may still find a way
                 context.declined(node, self.blocked[node.output])
 
     def _ends(self, value: Value, plan: Plan) -> list[str]:

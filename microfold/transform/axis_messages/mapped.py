@@ -22,6 +22,7 @@ from microfold.ops.resize_bilinear import ResizeBilinear
 from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.strided_slice import StridedSlice
 from microfold.ops.transpose import Transpose
+from microfold.ops.unary import Unary
 from microfold.transform.axis_messages.kinds import SCALE, SHIFT
 from microfold.transform.axis_messages.message import Message, minimal, raised, spread, varying_axes
 from microfold.transform.axis_messages.rule import Messages, Place, Rule
@@ -84,6 +85,13 @@ class _Clip(_PositivelyHomogeneous):
         bounds = (place.op.minimum, place.op.maximum)
         fixed = [bound for bound in bounds if np.isfinite(bound) and bound != 0]
         return f"it clips at {fixed[0]:g}, which would have to be scaled too" if fixed else None
+
+
+@SCALE.rule(Unary)
+class _Negation(Alike):
+    def refusal(self, place: Place) -> str | None:
+        assert isinstance(place.op, Unary)
+        return None if place.op.function == "neg" else f"{place.op.function} is not linear"
 
 
 class _Windows(Alike):

@@ -35,8 +35,8 @@ def _channels(place: Place, message: Message, size: int) -> Message | str:
 
 def _operands(place: Place, **given: Message) -> Messages:
     """Messages for weights and bias; those for an absent bias are dropped."""
-    names = ("x", "weights", "bias")
-    return [given.get(name) for name in names[: place.count()]]
+    names = enumerate(("x", "weights", "bias"))
+    return [given.get(name) if place.value(index) is not None else None for index, name in names]
 
 
 def _by_filter(place: Place, scales: Message) -> Message:

@@ -1,4 +1,4 @@
-"""Passes that help each other, run until none of them finds more to do."""
+"""What is repeated until nothing is left to do, with each decision recorded once."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from microfold.ir.graph import Graph
 from microfold.passes import Decision, PassContext, Sequential
 
 
+def recording_once(context: PassContext) -> PassContext:
+    """The context, with repeated decisions dropped."""
+    sink = context.sink
+    seen: set[tuple[str, str, bool, str]] = set()
+
+    def once(decision: Decision) -> None:
+        key = (decision.pass_name, decision.where, decision.fired, decision.reason)
+        if sink is not None and key not in seen:
+            seen.add(key)
+            sink(decision)
+
+    return replace(context, sink=once)
+
+
 class UntilStable(Sequential):
-    """A `Sequential` that is repeated until it returns its graph; each decision is recorded once.
+    """A `Sequential` of passes that help each other, repeated until it returns its graph.
 
     Its passes must each get closer to something, so that it ends.
     """
 
     def _run(self, graph: Graph, context: PassContext) -> Graph:
-        sink = context.sink
-        seen: set[tuple[str, str, bool, str]] = set()
-
-        def once(decision: Decision) -> None:
-            key = (decision.pass_name, decision.where, decision.fired, decision.reason)
-            if sink is not None and key not in seen:
-                seen.add(key)
-                sink(decision)
-
-        context = replace(context, sink=once)
+        context = recording_once(context)
         while True:
             result = super()._run(graph, context)
             if result is graph:
