@@ -28,10 +28,14 @@ app = typer.Typer(
 )
 
 Model = Annotated[Path, typer.Argument(help="The model: a .tflite file.", show_default=False)]
-TargetName = Annotated[str, typer.Option("--target", "-t", help="A target's name, or a path to your own .toml.")]
+TargetName = Annotated[
+    str, typer.Option("--target", "-t", help="A target's name, or a path to your own .toml.")
+]
 Name = Annotated[str, typer.Option("--name", help="Prefix of all C names; default: the file's name.")]
 Optimize = Annotated[str, typer.Option("--optimize", help="size, balanced or speed.")]
-Io = Annotated[str, typer.Option("--io", help="Inputs and outputs live in the arena, or the caller hands them in.")]
+Io = Annotated[
+    str, typer.Option("--io", help="Inputs and outputs live in the arena, or the caller hands them in.")
+]
 SingleFile = Annotated[bool, typer.Option("--single-file", help="Weights and code in one .c file.")]
 Section = Annotated[str, typer.Option("--weights-section", help="Linker section of the weights.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -132,7 +136,9 @@ def verify(
     target: TargetName = "host",
     inputs: Annotated[
         list[Path] | None,
-        typer.Option("--inputs", help="A .npy per model input: one input set, or several stacked.", show_default=False),
+        typer.Option(
+            "--inputs", help="A .npy per model input: one input set, or several stacked.", show_default=False
+        ),
     ] = None,
     runs: Annotated[int, typer.Option("--runs", min=1, max=10_000, help="Input sets to make up.")] = 8,
     layers: Annotated[bool, typer.Option("--layers", help="List every differing layer.")] = False,
@@ -188,7 +194,10 @@ def bench(
     for model in models:
         program = _compile(model, target, name, options, as_json)
         calls = input_sets([buffer.type for buffer in program.inputs], 4)[3:]
-        with _working(f"running {model.name} on {program.target.name}", as_json), simulator(program) as machine:
+        with (
+            _working(f"running {model.name} on {program.target.name}", as_json),
+            simulator(program) as machine,
+        ):
             reports.append(bench_report(program, machine.run(calls)))
         if not as_json and len(models) == 1:
             print_bench(program, reports[0])
@@ -214,9 +223,12 @@ def inspect(model: Model, as_json: Json = False) -> None:
 @app.command()
 def run(
     model: Model,
-    inputs: Annotated[list[Path], typer.Option("--input", help="A .npy per model input.", show_default=False)],
+    inputs: Annotated[
+        list[Path], typer.Option("--input", help="A .npy per model input.", show_default=False)
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz.", show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", help="Write the outputs to this .npz.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -281,7 +293,10 @@ def ir(
         str, typer.Option("--after", help="As this pass leaves it; 'all': after the whole pipeline.")
     ] = "",
     explain: Annotated[
-        str, typer.Option("--explain", help="Instead, list each place this pass looked at, and why it fired or not.")
+        str,
+        typer.Option(
+            "--explain", help="Instead, list each place this pass looked at, and why it fired or not."
+        ),
     ] = "",
     constants: Annotated[bool, typer.Option("--constants", help="Print large constants in full.")] = False,
     as_json: Json = False,
@@ -297,7 +312,9 @@ def ir(
     graph = tflite.load(model)
     names = default_pipeline().names()
     for name in {after, explain} - {"", "all"} - names:
-        raise InputError(f"there is no pass {name!r} in the pipeline; its passes are {', '.join(sorted(names))}")
+        raise InputError(
+            f"there is no pass {name!r} in the pipeline; its passes are {', '.join(sorted(names))}"
+        )
     decisions: list[Decision] = []
     snapshot = Snapshot(after)
     final = optimize(graph, PassContext(instruments=[snapshot], sink=decisions.append))
@@ -352,11 +369,10 @@ def _load_inputs(paths: list[Path], program: Program) -> list[tuple[Any, ...]]:
             array = array[np.newaxis]
         if array.shape[1:] != buffer.type.shape or array.dtype != buffer.type.dtype.numpy or not len(array):
             raise InputError(
-                f"{path} must hold {buffer.type}, or several stacked; it holds {array.dtype}{list(array.shape)}"
+                f"{path} must hold {buffer.type}, or several stacked; "
+                f"it holds {array.dtype}{list(array.shape)}"
             )
         columns.append(list(array))
     if len({len(column) for column in columns}) > 1:
         raise InputError(f"all inputs must have equally many sets; they have {[len(c) for c in columns]}")
     return list(zip(*columns, strict=True))
-
-

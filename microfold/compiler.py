@@ -1,4 +1,4 @@
-"""The whole way of a model, on one page: import, optimise, select kernels, plan, and hand over a `Program`."""
+"""The whole way of a model, on one page: import, optimise, select kernels, plan; gives a `Program`."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ def compile_graph(
     return replace(program, pruned=tuple(proof for proof in proofs if isinstance(proof, Certificate)))
 
 
-def explain_kernels(
-    graph: Graph, target: Target, options: Options
-) -> list[tuple[Site, list[Candidate]]]:
+def explain_kernels(graph: Graph, target: Target, options: Options) -> list[tuple[Site, list[Candidate]]]:
     """Every layer with every kernel considered for it, the chosen one first."""
     optimized = optimize(graph, PassContext())
     sites = [Site(node, optimized, target, options) for node in computing_nodes(optimized)]
@@ -106,7 +104,9 @@ def _plan(
     layers: list[Layer] = []
     for index, ((site, kernel), call) in enumerate(zip(kernels, lowered, strict=True)):
         block = scratch.get(index)
-        layers.append(_layer(index, namer, site, kernel, call, locate, arena.offsets[block] if block else None))
+        layers.append(
+            _layer(index, namer, site, kernel, call, locate, arena.offsets[block] if block else None)
+        )
     return Program(
         name=name,
         source=source,
@@ -171,7 +171,7 @@ class _Locator:
         self.roots = view_roots(graph)
         self.owners = owners
         self.offsets = offsets
-        self.special: dict[Value, tuple[str, int]] = {value: ("constant", 0) for value in graph.constants}
+        self.special: dict[Value, tuple[str, int]] = dict.fromkeys(graph.constants, ("constant", 0))
         offset = 0
         for state in graph.state:
             self.special[state.value] = ("state", offset)
@@ -187,4 +187,3 @@ class _Locator:
             region, offset = self.special[root]
             return Buffer(value, region, offset)
         return Buffer(value, "arena", self.offsets[self.owners[root]])
-

@@ -35,7 +35,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "macs": program.macs,
         "ram": {
             "arena": program.arena.size,
-            "arena_lower_bound": program.arena.lower_bound,
+            "arena_without_overlap": program.arena.lower_bound,
             "state": program.state_size,
             "stack": measurement.stack if measurement else None,
         },

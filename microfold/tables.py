@@ -44,7 +44,9 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         ports += [f"output_{i}" for i in range(len(program.outputs))]
         run = f"{name}_run(&network, {', '.join(ports)});"
     else:
-        run = f"/* fill {name}_input_0(&network) */ {name}_run(&network); /* read {name}_output_0(&network) */"
+        run = (
+            f"/* fill {name}_input_0(&network) */ {name}_run(&network); /* read {name}_output_0(&network) */"
+        )
     lines = (f'#include "{name}.h"', f"static {name}_context network;", f"{name}_init(&network);", run)
     for line in lines:
         _console.print(f"    {line}", markup=False)
@@ -78,7 +80,7 @@ def _print_memory(program: Program, report: Report) -> None:
     table = _table("", "", ">bytes", "")
     table.show_header = False
     scratch = max((layer["scratch"] for layer in report["layers"]), default=0)
-    note = f"{ram['arena_lower_bound']:,} without overlap at best; largest scratch {scratch:,}"
+    note = f"{ram['arena_without_overlap']:,} without overlap at best; largest scratch {scratch:,}"
     table.add_row("RAM: arena", _number(ram["arena"]), note)
     table.add_row("RAM: state", _number(ram["state"]), "kept from run to run")
     table.add_row("RAM: stack", _number(ram["stack"]), "deepest, besides the C library")

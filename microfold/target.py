@@ -88,7 +88,8 @@ def load(name_or_path: str) -> Target:
         path = resources.target_dir() / f"{name_or_path}.toml"
         if name_or_path not in available():
             raise TargetError(
-                f"unknown target {name_or_path!r}; known are {', '.join(available())}, or give a path to a .toml"
+                f"unknown target {name_or_path!r}; known are {', '.join(available())}; "
+                "a path to a .toml gives your own"
             )
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))

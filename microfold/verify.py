@@ -102,7 +102,9 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
             difference = compare(optimized, original)
             if difference is not None:
                 name = f"output {index}: the optimised graph against the imported one"
-                found.setdefault(len(program.layers), Difference(len(program.layers), name, call, *difference))
+                found.setdefault(
+                    len(program.layers), Difference(len(program.layers), name, call, *difference)
+                )
         for layer in program.layers:
             for buffer in layer.outputs:
                 tensors += 1

@@ -112,7 +112,9 @@ def test_inspect_names_operators() -> None:
 
 
 def test_targets_and_kernels() -> None:
-    assert {"host", "cortex-m4", "cortex-m55"} <= {t["name"] for t in json.loads(succeed("targets", "--json"))}
+    assert {"host", "cortex-m4", "cortex-m55"} <= {
+        t["name"] for t in json.loads(succeed("targets", "--json"))
+    }
     layers = json.loads(succeed("kernels", CNN, "-t", "cortex-m4", "--json"))
     assert layers[0]["op"] == "conv2d"
     assert all(layer["candidates"][0]["cost"] is not None for layer in layers)
@@ -132,7 +134,9 @@ def test_help_is_fast() -> None:
     succeed("--help")
     assert time.perf_counter() - start < 2.0
     code = "import sys, microfold.cli; print('numpy' in sys.modules, 'jinja2' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert result.stdout.split() == ["False", "False"]
 
 

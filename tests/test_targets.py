@@ -48,7 +48,7 @@ def test_own_target(tmp_path: Path) -> None:
 
 
 def test_unknown_names_and_paths() -> None:
-    with pytest.raises(TargetError, match="known are .*cortex-m4"):
+    with pytest.raises(TargetError, match=r"known are .*cortex-m4"):
         target.load("cortex-m99")
     with pytest.raises(TargetError, match="does not"):
         target.load("no/such/file.toml")

@@ -2,7 +2,7 @@
 
 A kernel is a C function template. Everything that a template needs is computed here in Python: compile-time
 choices go into the `Function`'s specification (functions with equal specifications are emitted once), the
-numbers and packed constants of one layer into the `Call`'s parameters, which become a `const` struct in flash.
+numbers and packed constants of one layer into the `Call`'s parameters: a `const` struct in flash.
 """
 
 from __future__ import annotations
@@ -130,14 +130,13 @@ class Kernel:
         """How the first output may lie over data input `index`.
 
         Returns:
-            The smallest allowed ``input address - output address`` in bytes (0: in place; negative: the output
+            The smallest allowed ``input address - output address``, bytes (0: in place; negative: the output
             may start behind the input's start), or None if the two must be disjoint.
         """
         return None
 
-
     def in_place(self, site: Site, index: int) -> bool:
-        """Whether the first output may start exactly where data input `index` does, though not elsewhere over it.
+        """Whether the first output may start exactly where data input `index` does, and nowhere else over it.
 
         For kernels that finish one channel after the other: each output element lies on an input element of
         the same channel. Only asked where `overlap` is None.

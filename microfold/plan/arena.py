@@ -88,9 +88,7 @@ class _Placement:
         top = self.top()
         edges = [edge for low, high in ranges for edge in (align(high), align(low) - ALIGNMENT)]
         free = [
-            offset
-            for offset in (bottom, *edges)
-            if not any(low <= offset < high for low, high in ranges)
+            offset for offset in (bottom, *edges) if not any(low <= offset < high for low, high in ranges)
         ]
 
         def growth(offset: int) -> tuple[int, int]:

@@ -23,7 +23,9 @@ def check_plan(blocks: Sequence[Storage], plan: ArenaPlan) -> None:
         if block not in plan.offsets:
             faults.append(f"{block.label!r} has no place")
         elif plan.offsets[block] % ALIGNMENT or not 0 <= plan.offsets[block] <= plan.size - block.size:
-            faults.append(f"{block.label!r} lies at {plan.offsets[block]}, outside of {plan.size} or unaligned")
+            faults.append(
+                f"{block.label!r} lies at {plan.offsets[block]}, outside of {plan.size} or unaligned"
+            )
     placed = [block for block in blocks if block in plan.offsets]
     for i, one in enumerate(placed):
         for other in placed[i + 1 :]:

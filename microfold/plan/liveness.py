@@ -57,7 +57,7 @@ def storages(graph: Graph, calls: Sequence[Node], *, include_io: bool) -> dict[V
     outside = set(graph.constants) | {state.value for state in graph.state}
     if not include_io:
         outside |= set(graph.inputs) | {roots.get(v, v) for v in graph.outputs}
-    first: dict[Value, int] = {value: -1 for value in graph.inputs}
+    first: dict[Value, int] = dict.fromkeys(graph.inputs, -1)
     last: dict[Value, int] = {}
     for index, node in enumerate(calls):
         for value in node.outputs:

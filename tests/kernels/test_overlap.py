@@ -43,7 +43,9 @@ def _is_safe(
 def test_distance_is_safe(data: st.DataObject) -> None:
     small = st.integers(1, 3)
     draw = data.draw
-    x = TensorType(DType.INT8, (draw(st.integers(1, 2)), draw(st.integers(1, 6)), draw(st.integers(1, 6)), draw(small)))
+    x = TensorType(
+        DType.INT8, (draw(st.integers(1, 2)), draw(st.integers(1, 6)), draw(st.integers(1, 6)), draw(small))
+    )
     size = (draw(small), draw(small))
     padding = tuple((draw(st.integers(0, s - 1)), draw(st.integers(0, s - 1))) for s in size)
     window = Window(size, (draw(small), draw(small)), (draw(st.integers(1, 2)), 1), padding)  # type: ignore[arg-type]
