@@ -91,8 +91,10 @@ class Demand:
         links: of all other nodes; None for those that need everything as it is.
     """
 
-    def __init__(self, graph: Graph, ranges: Ranges, replaced: Collection[Value]):
+    def __init__(self, graph: Graph, ranges: Ranges, replaced: Collection[Value], block: int = 1):
         self.graph = graph
+        self.block = block
+        self.rounded: set[Value] = set()
         self.ranges = ranges
         self.replaced = replaced
         self.contributions: dict[Node, Contribution] = {}
@@ -131,20 +133,30 @@ class Demand:
             self._changed = True
 
     def _settle(self) -> None:
+        self._changed = True
         while True:
-            self._changed = True
             while self._changed:
                 self._changed = False
                 for node in reversed(self.graph.nodes):
                     if self.is_live(node):
                         self._visit(node)
-            images = [node.inputs[0] for node in self.contributions if self.is_live(node)]
-            empty = [value for value in images if value is not None and not self.of(value).any()]
-            if not empty:
-                return
+            for value in [value for node in self.graph.nodes if self.is_live(node) for value in node.outputs]:
+                self._round(value)
             # No operator reads an image without channels.
-            for value in empty:
-                self._need(value, np.arange(channel_count(value.type)) == 0)
+            for node in self.contributions:
+                image = node.inputs[0]
+                if self.is_live(node) and image is not None and not self.of(image).any():
+                    self._need(image, np.arange(channel_count(image.type)) == 0)
+            if not self._changed:
+                return
+
+    def _round(self, value: Value) -> None:
+        """Keep all channels of a value if leaving some out would leave as many blocks."""
+        channels = self.of(value)
+        kept, total = int(channels.sum()), len(channels)
+        if 0 < kept < total and -(-kept // self.block) == -(-total // self.block):
+            self.rounded.add(value)
+            self._need(value)
 
     def _visit(self, node: Node) -> None:
         if node in self.contributions:

@@ -93,7 +93,7 @@ def _first_output(node: Node, out: TensorType, found: dict[Value, Ends]) -> Ends
         return _at_ends(op, types, operands)
     if op.pattern is Pattern.ELEMENTWISE and len(operands) == 1:
         return _elementwise(op, types[0], operands[0], out)
-    if out.dtype in _QUANTIZED and _stays_in_range(op, types):
+    if out.dtype in _QUANTIZED and _stays_in_range(op, types, operands):
         if isinstance(op, Add | Mean | Sum):
             return _at_ends(op, types, operands)
         if isinstance(op, Sub | Mul):
@@ -117,22 +117,26 @@ def _at_ends(op: Op, types: Sequence[TensorType], operands: Sequence[Ends]) -> E
     return Ends(low, _evaluate(op, types, [ends.high for ends in operands]))
 
 
-def _stays_in_range(op: Op, types: Sequence[TensorType]) -> bool:
+def _stays_in_range(op: Op, types: Sequence[TensorType], operands: Sequence[Ends]) -> bool:
     """No intermediate result of the reference's fixed-point arithmetic leaves 32 bits."""
     if any(t.quant is None or (t.dtype is DType.INT16 and t.quant.zero_point != 0) for t in types):
         return False
     quants = [t.quant for t in types if t.quant is not None]
-    span = 1 << (8 if types[0].dtype is DType.INT8 else 15)
+    spans = [
+        max(abs(int(end) - quant.zero_point) for end in (ends.low.min(), ends.high.max()))
+        for ends, quant in zip(operands, quants, strict=True)
+    ]
     if isinstance(op, Add | Sub):
         parameters = add_parameters(quants[0], quants[1], op.out)
         return all(m.shift <= 0 for m in (parameters.first, parameters.second, parameters.output))
     if isinstance(op, Mul):
-        shift, reach = op.multiplier(quants[0], quants[1]).shift, span * span
+        shift, reach = op.multiplier(quants[0], quants[1]).shift, spans[0] * spans[1]
     elif isinstance(op, Mean | Sum):
-        shift, reach = op.multiplier(quants[0], op.count(types[0])).shift, span * op.count(types[0])
+        count = op.count(types[0])
+        shift, reach = op.multiplier(quants[0], count).shift, spans[0] * count
     else:
         return False
-    return reach << max(shift, 0) <= 1 << 31
+    return reach << max(shift, 0) < 1 << 31
 
 
 def _elementwise(op: Op, given: TensorType, x: Ends, out: TensorType) -> Ends | None:

@@ -45,6 +45,8 @@ from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.reshape import Reshape
 from microfold.passes import PassContext, function_pass
 
+import os
+BLOCK=int(os.environ.get("BLK","1"))
 TINY = 1024  # bytes that a constant tensor may take in full
 
 
@@ -56,7 +58,7 @@ def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
     while True:
         ranges = analyze(pruned)
         replaced = _replaceable(pruned, ranges)
-        demand = Demand(pruned, ranges, replaced)
+        demand = Demand(pruned, ranges, replaced, BLOCK)
         rewrite = _Rewrite(pruned, ranges, demand, replaced)
         result = rewrite.run()
         if result is pruned:
