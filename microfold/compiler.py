@@ -47,7 +47,7 @@ def compile_graph(
 ) -> Program:
     """Compile an imported graph; see `compile_file`."""
     options = options or Options()
-    context = context or PassContext()
+    context = replace(context or PassContext(), channel_block=target.channel_block)
     decisions: list[Decision] = []
     optimized = optimize(graph, context.reporting_to(decisions.append))
     kernels = _select_kernels(optimized, target, options)
@@ -58,7 +58,7 @@ def compile_graph(
 
 def explain_kernels(graph: Graph, target: Target, options: Options) -> list[tuple[Site, list[Candidate]]]:
     """Every layer with every kernel considered for it, the chosen one first."""
-    optimized = optimize(graph, PassContext())
+    optimized = optimize(graph, PassContext(channel_block=target.channel_block))
     sites = [Site(node, optimized, target, options) for node in computing_nodes(optimized)]
     return [(site, candidates(site)) for site in sites]
 

@@ -76,6 +76,7 @@ class PassContext:
         disabled_pass: names of passes to leave out; stronger than `required_pass`. Mandatory passes stay.
         instruments: see each pass's input and result; called in order before, in reverse order after.
         numerics: ``exact`` admits only rewrites whose output is the same bits; ``relaxed`` the others too.
+        channel_block: how many channels the target's kernels compute at once.
         sink: receives every `Decision`, e.g. ``decisions.append``.
         pass_name: the pass that this context is handed to; `Pass` sets it.
 
@@ -88,6 +89,7 @@ class PassContext:
     disabled_pass: Collection[str] = ()
     instruments: Sequence[Instrument] = ()
     numerics: Numerics = "exact"
+    channel_block: int = 1
     sink: Callable[[Decision], None] | None = None
     pass_name: str = ""
 
@@ -96,6 +98,8 @@ class PassContext:
             raise InputError(f"opt_level must be 0 to {MAX_OPT_LEVEL}; it is {self.opt_level}")
         if self.numerics not in ("exact", "relaxed"):
             raise InputError(f"numerics must be exact or relaxed; it is {self.numerics!r}")
+        if self.channel_block < 1:
+            raise InputError(f"channel_block must be positive; it is {self.channel_block}")
         for field in ("required_pass", "disabled_pass"):
             names = getattr(self, field)
             if isinstance(names, str):

@@ -50,6 +50,11 @@ class Target:
     def has(self, feature: str) -> bool:
         return feature in self.features
 
+    @property
+    def channel_block(self) -> int:
+        """How many channels of an image are computed at once: the words of a vector."""
+        return 4 if self.has("mve") else 1
+
 
 def close_features(features: Mapping[str, object] | list[str], where: str) -> frozenset[str]:
     """Features with all that they imply.

@@ -85,6 +85,7 @@ class Demand:
 
     Args:
         replaced: values whose place a constant takes: what computes them is not needed.
+        block: channels that are computed at once; fewer are needed only if they are fewer blocks.
 
     Attributes:
         contributions: of product sums that can lose single input and output channels.
@@ -94,12 +95,12 @@ class Demand:
     def __init__(self, graph: Graph, ranges: Ranges, replaced: Collection[Value], block: int = 1):
         self.graph = graph
         self.block = block
-        self.rounded: set[Value] = set()
         self.ranges = ranges
         self.replaced = replaced
         self.contributions: dict[Node, Contribution] = {}
         self.links: dict[Node, tuple[Link, ...] | None] = {}
         self._needed: dict[Value, Array] = {}
+        self._rounded: dict[Value, int] = {}
         self._changed = False
         for node in graph.nodes:
             sums = ranges.product_sums.get(node)
@@ -155,7 +156,7 @@ class Demand:
         channels = self.of(value)
         kept, total = int(channels.sum()), len(channels)
         if 0 < kept < total and -(-kept // self.block) == -(-total // self.block):
-            self.rounded.add(value)
+            self._rounded[value] = kept
             self._need(value)
 
     def _visit(self, node: Node) -> None:
@@ -192,6 +193,8 @@ class Demand:
     def _why(self, value: Value, kept: Array, consumers: Mapping[Value, list[Node]]) -> str:
         if value in self._ends:
             return "the value leaves the graph"
+        if value in self._rounded:
+            return f"{self._rounded[value]} channels would be as many blocks of {self.block}"
         for reader in consumers.get(value, []):
             where = describe(reader)
             if reader in self.contributions and reader.inputs[0] is value:

@@ -93,17 +93,8 @@ def _first_output(node: Node, out: TensorType, found: dict[Value, Ends]) -> Ends
         return _at_ends(op, types, operands)
     if op.pattern is Pattern.ELEMENTWISE and len(operands) == 1:
         return _elementwise(op, types[0], operands[0], out)
-    if out.dtype in _QUANTIZED and _stays_in_range(op, types, operands):
-        if isinstance(op, Add | Mean | Sum):
-            return _at_ends(op, types, operands)
-        if isinstance(op, Sub | Mul):
-            first, second = operands
-            corners = [
-                _evaluate(op, types, (x, y))
-                for x in (first.low, first.high)
-                for y in (second.low, second.high)
-            ]
-            return Ends(np.min(corners, axis=0), np.max(corners, axis=0))
+    if out.dtype in _QUANTIZED and isinstance(op, Add | Sub | Mul | Mean | Sum):
+        return _scaled(op, types, operands, out)
     return None
 
 
@@ -117,26 +108,40 @@ def _at_ends(op: Op, types: Sequence[TensorType], operands: Sequence[Ends]) -> E
     return Ends(low, _evaluate(op, types, [ends.high for ends in operands]))
 
 
-def _stays_in_range(op: Op, types: Sequence[TensorType], operands: Sequence[Ends]) -> bool:
-    """No intermediate result of the reference's fixed-point arithmetic leaves 32 bits."""
-    if any(t.quant is None or (t.dtype is DType.INT16 and t.quant.zero_point != 0) for t in types):
-        return False
+def _scaled(
+    op: Add | Sub | Mul | Mean | Sum, types: Sequence[TensorType], operands: Sequence[Ends], out: TensorType
+) -> Ends | None:
+    """Arithmetic with a requantisation: known where nothing leaves 32 bits before it is scaled down."""
     quants = [t.quant for t in types if t.quant is not None]
-    spans = [
-        max(abs(int(end) - quant.zero_point) for end in (ends.low.min(), ends.high.max()))
-        for ends, quant in zip(operands, quants, strict=True)
+    if len(quants) < len(types):
+        return None
+    centred = [
+        tuple(end.astype(np.int64) - q.zero_point for end in x) for x, q in zip(operands, quants, strict=True)
     ]
-    if isinstance(op, Add | Sub):
-        parameters = add_parameters(quants[0], quants[1], op.out)
-        return all(m.shift <= 0 for m in (parameters.first, parameters.second, parameters.output))
-    if isinstance(op, Mul):
-        shift, reach = op.multiplier(quants[0], quants[1]).shift, spans[0] * spans[1]
-    elif isinstance(op, Mean | Sum):
-        count = op.count(types[0])
-        shift, reach = op.multiplier(quants[0], count).shift, spans[0] * count
+    if isinstance(op, Mean | Sum):
+        corners = [_evaluate(op, types, [end]) for end in operands[0]]
+        totals = [end.sum(axis=op.axes, keepdims=op.keep_dims) for end in centred[0]]
+        raw = [end.astype(np.int64).sum(axis=op.axes, keepdims=op.keep_dims) for end in operands[0]]
+        known = _in_int32(raw, 0) & _in_int32(totals, op.multiplier(quants[0], op.count(types[0])).shift)
     else:
-        return False
-    return reach << max(shift, 0) < 1 << 31
+        corners = [_evaluate(op, types, (x, y)) for x in operands[0] for y in operands[1]]
+        if isinstance(op, Mul):
+            products = [x * y for x in centred[0] for y in centred[1]]
+            known = _in_int32(products, op.multiplier(quants[0], quants[1]).shift)
+        else:
+            parameters = add_parameters(quants[0], quants[1], op.out)
+            # Both operands are halved at least; what is scaled up afterwards is not looked into.
+            known = np.asarray(parameters.output.shift <= 0)
+            for ends in centred:
+                known = known & _in_int32(ends, parameters.left_shift)
+    full, low, high = everything(out), np.min(corners, axis=0), np.max(corners, axis=0)
+    return Ends(np.where(known, low, full.low), np.where(known, high, full.high))
+
+
+def _in_int32(values: Sequence[Array], left: int) -> Array:
+    """Where all of them, shifted to the left, fit 32 bits."""
+    limit = (1 << 31) >> max(left, 0)
+    return np.all([(x >= -limit) & (x < limit) for x in values], axis=0)
 
 
 def _elementwise(op: Op, given: TensorType, x: Ends, out: TensorType) -> Ends | None:

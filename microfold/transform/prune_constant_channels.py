@@ -17,6 +17,9 @@ weights, biases and per-channel quantisation to the needed channels and adds wha
 to their readers' biases. The output is the same bits for every input. A channel of another number than
 the zero point stays in front of a padded window: it adds less to the sum at the border than inside.
 
+Where the target computes channels in blocks (`PassContext.channel_block`), a value keeps all of them if
+leaving some out would not save a block: an uneven number would cost more than it saves.
+
 A value all of whose channels are constant becomes data if that is small or is broadcast by its readers.
 
 Quantised networks have such channels where a ReLU lets nothing of a filter through and where quantisation
@@ -45,8 +48,6 @@ from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.reshape import Reshape
 from microfold.passes import PassContext, function_pass
 
-import os
-BLOCK=int(os.environ.get("BLK","1"))
 TINY = 1024  # bytes that a constant tensor may take in full
 
 
@@ -58,7 +59,7 @@ def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
     while True:
         ranges = analyze(pruned)
         replaced = _replaceable(pruned, ranges)
-        demand = Demand(pruned, ranges, replaced, BLOCK)
+        demand = Demand(pruned, ranges, replaced, context.channel_block)
         rewrite = _Rewrite(pruned, ranges, demand, replaced)
         result = rewrite.run()
         if result is pruned:

@@ -8,6 +8,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.analysis.certificate import Certificate, Reason
@@ -37,10 +38,10 @@ SAME = "{strides=(1, 1), dilations=(1, 1), padding=((1, 1), (1, 1))}"
 thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200)
 
 
-def prune(graph: Graph) -> tuple[Graph, Certificate | None]:
+def prune(graph: Graph, block: int = 1) -> tuple[Graph, Certificate | None]:
     """The pruned graph, and the proof if there was something to do."""
     decisions: list[Decision] = []
-    pruned = prune_constant_channels(graph, PassContext(sink=decisions.append))
+    pruned = prune_constant_channels(graph, PassContext(channel_block=block, sink=decisions.append))
     proofs = [d.evidence for d in decisions if isinstance(d.evidence, Certificate)]
     return pruned, proofs[0] if proofs else None
 
@@ -419,6 +420,27 @@ def test_other_readers_keep_a_channel() -> None:
     check_declined(prune_constant_channels, text, "the value leaves the graph")
 
 
+def test_blocks_of_channels() -> None:
+    """One of eight channels is no block less; five of eight are."""
+    text = f"""
+        graph @g(%x: int8[1,1,1,1] q(0.1, 0)) -> (%y) {{
+          %w1 = constant int8[8,1,1,1] q(0.1, 0) [9, 8, 7, 6, 5, 4, 3, 2]
+          %a: int8[1,1,1,8] q(0.1, 0) = conv2d(%x, %w1) {UNIT}
+          %w2 = constant int8[1,1,1,8] q(1.0, 0) WEIGHTS
+          %y: int8[1,1,1,1] q(0.1, 0) = conv2d(%a, %w2) {UNIT}
+        }}
+        """
+    decisions: list[Decision] = []
+    context = PassContext(channel_block=4, sink=decisions.append)
+    few = parse(dedent(text.replace("WEIGHTS", "[1, 2, 0, 4, 5, 6, 7, 8]")))
+    assert prune_constant_channels(few, context) is few
+    many = parse(dedent(text.replace("WEIGHTS", "[0, 0, 0, 0, 0, 6, 7, 8]")))
+    pruned = prune_constant_channels(many, context)
+    assert pruned.nodes[0].output.type.shape[3] == 3
+    assert_same_meaning(many, pruned)
+    assert prune_constant_channels(pruned, context) is pruned
+
+
 def test_floats_are_left_alone() -> None:
     text = """
         graph @g(%x: float32[1,2]) -> (%y) {
@@ -431,12 +453,12 @@ def test_floats_are_left_alone() -> None:
 
 
 @thorough
-@given(graph=networks())
-def test_meaning_idempotence_and_proof(graph: Graph) -> None:
-    pruned, certificate = prune(graph)
+@given(graph=networks(), block=st.sampled_from((1, 1, 2, 4)))
+def test_meaning_idempotence_and_proof(graph: Graph, block: int) -> None:
+    pruned, certificate = prune(graph, block)
     verify(pruned)
     assert_same_meaning(graph, pruned)
-    assert prune_constant_channels(pruned) is pruned
+    assert prune_constant_channels(pruned, PassContext(channel_block=block)) is pruned
     assert (certificate is None) == (pruned is graph)
     if certificate is not None:
         assert check_certificate(graph, certificate) == []
