@@ -238,7 +238,7 @@ class _Rules:
             return None
         channels = inner.output.type.shape[-1]
         name, total = f"{node.output.name}_bias", np.broadcast_to(constant.reshape(-1), (channels,))
-        if len(inner.inputs) > 2:
+        if len(inner.inputs) > 2 and inner.inputs[2] is not None:
             bias = site.builder.constants.get(_operand(inner, 2))
             if bias is None:
                 return None
