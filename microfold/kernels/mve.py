@@ -28,10 +28,6 @@ class Form(str, enum.Enum):
     GENERAL = "general"
 
 
-def ceil_multiple(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
-
-
 def requantization(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> tuple[Form, Array]:
     """The shortest exact form, and its constants.
 

@@ -53,6 +53,17 @@ def check_accumulation(
         )
 
 
+def check_symmetric(op: str, filters: TensorType, axis: int) -> None:
+    """The type rule of convolutions' filters: zero points 0, scales per tensor or along one axis.
+
+    Raises:
+        TypeRuleError: they are not so.
+    """
+    if filters.quant is not None:
+        require(not any(filters.quant.zero_points), f"{op}: filter zero points must be 0")
+        require(filters.quant.axis in (None, axis), f"{op}: filter scales must run along axis {axis}")
+
+
 def output_multipliers(x: Quant, weights: Quant, out: Quant, channels: int) -> tuple[Array, Array]:
     """Mantissas and shifts, int32 [channels]: effective scale ``in * weights[c] / out`` in double."""
     scales = weights.scales if weights.axis is not None else weights.scales * channels
@@ -70,6 +81,18 @@ def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType) ->
         wrapped = np.asarray(acc, np.int64).astype(np.int32)
         scaled = numerics.multiply_by_quantized_multiplier(wrapped, mantissas, shifts)
     return numerics.clamp(scaled.astype(np.int64) + out.quant.zero_point, *out.dtype.range, out.dtype)
+
+
+def finish(acc: Array, x: Tensor, weights: Tensor, bias: Tensor | None, out: ElementType) -> Array:
+    """Products summed up [..., channels], of `centred` images, to a convolution's results."""
+    if x.type.dtype.is_float:
+        return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
+    acc = exact_int(acc) + (bias.data if bias is not None else 0)
+    assert x.type.quant is not None
+    assert weights.type.quant is not None
+    assert out.quant is not None
+    multipliers = output_multipliers(x.type.quant, weights.type.quant, out.quant, acc.shape[-1])
+    return requantize(acc, *multipliers, out)
 
 
 def centred(x: Tensor) -> Array:

@@ -44,9 +44,7 @@ class Conv2D(Op):
             f"its {filters} filters; they are {depth}",
         )
         accumulate.check_accumulation("conv2d", x, weights, bias, filters, self.out)
-        if weights.quant is not None:
-            require(not any(weights.quant.zero_points), "conv2d: filter zero points must be 0")
-            require(weights.quant.axis in (None, 0), "conv2d: filter scales must run along axis 0")
+        accumulate.check_symmetric("conv2d", weights, axis=0)
         rows, columns = self.window(weights).output_size(height, width)
         return TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
 
@@ -54,8 +52,7 @@ class Conv2D(Op):
         window = self.window(weights.type)
         filters, kernel_height, kernel_width, depth = weights.type.shape
         groups = x.type.shape[3] // depth
-        floating = x.type.dtype.is_float
-        image = x.data if floating else accumulate.centred(x)
+        image = x.data if x.type.dtype.is_float else accumulate.centred(x)
         patches = window.patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
         batch, rows, columns = patches.shape[:3]
         size = depth * kernel_height * kernel_width
@@ -69,14 +66,7 @@ class Conv2D(Op):
             else matrix[:, 0] @ kernel[0].T
         )
         acc = acc.reshape(batch, rows, columns, filters)
-        if floating:
-            return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
-        acc = accumulate.exact_int(acc) + (bias.data if bias is not None else 0)
-        assert x.type.quant is not None
-        assert weights.type.quant is not None
-        assert self.out.quant is not None
-        multipliers = accumulate.output_multipliers(x.type.quant, weights.type.quant, self.out.quant, filters)
-        return accumulate.requantize(acc, *multipliers, self.out)
+        return accumulate.finish(acc, x, weights, bias, self.out)
 
     def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
         return self.infer(x, weights, bias).size * (weights.size // weights.shape[0])

@@ -46,29 +46,19 @@ class DepthwiseConv2D(Op):
             f"depthwise_conv2d: filters must be a multiple of the {channels} channels; they are {filters}",
         )
         accumulate.check_accumulation("depthwise_conv2d", x, weights, bias, filters, self.out)
-        if weights.quant is not None:
-            require(not any(weights.quant.zero_points), "depthwise_conv2d: filter zero points must be 0")
-            require(weights.quant.axis in (None, 3), "depthwise_conv2d: filter scales must run along axis 3")
+        accumulate.check_symmetric("depthwise_conv2d", weights, axis=3)
         rows, columns = self.window(weights).output_size(height, width)
         return TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
 
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
-        floating = x.type.dtype.is_float
-        image = x.data if floating else accumulate.centred(x)
+        image = x.data if x.type.dtype.is_float else accumulate.centred(x)
         patches = self.window(weights.type).patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
         batch, rows, columns, channels = patches.shape[:4]
         filters = weights.type.shape[3]
         kernel = weights.data[0].reshape(*weights.type.shape[1:3], channels, filters // channels)
         acc = np.einsum("nyxchw,hwcm->nyxcm", patches, kernel.astype(image.dtype), optimize=True)
         acc = acc.reshape(batch, rows, columns, filters)
-        if floating:
-            return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
-        acc = accumulate.exact_int(acc) + (bias.data if bias is not None else 0)
-        assert x.type.quant is not None
-        assert weights.type.quant is not None
-        assert self.out.quant is not None
-        multipliers = accumulate.output_multipliers(x.type.quant, weights.type.quant, self.out.quant, filters)
-        return accumulate.requantize(acc, *multipliers, self.out)
+        return accumulate.finish(acc, x, weights, bias, self.out)
 
     def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
         return self.infer(x, weights, bias).size * weights.shape[1] * weights.shape[2]

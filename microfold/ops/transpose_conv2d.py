@@ -48,14 +48,11 @@ class TransposeConv2D(Op):
             f"positive, the offset {self.offset} not negative",
         )
         accumulate.check_accumulation("transpose_conv2d", x, weights, bias, weights.shape[0], self.out)
-        if weights.quant is not None:
-            require(not any(weights.quant.zero_points), "transpose_conv2d: filter zero points must be 0")
-            require(weights.quant.axis in (None, 0), "transpose_conv2d: filter scales must run along axis 0")
+        accumulate.check_symmetric("transpose_conv2d", weights, axis=0)
         return TensorType(self.out.dtype, (x.shape[0], *self.size, weights.shape[0]), self.out.quant)
 
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
-        floating = x.type.dtype.is_float
-        image = x.data if floating else accumulate.centred(x)
+        image = x.data if x.type.dtype.is_float else accumulate.centred(x)
         kernel = weights.data.astype(image.dtype)
         filters, kernel_height, kernel_width, _ = weights.type.shape
         batch, rows, columns, _ = x.type.shape
@@ -77,14 +74,7 @@ class TransposeConv2D(Op):
                     kx : kx + columns * self.strides[1] : self.strides[1],
                 ][:, :rows, :columns] += contribution
         acc = canvas[:, top : top + self.size[0], left : left + self.size[1]]
-        if floating:
-            return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
-        acc = accumulate.exact_int(acc) + (bias.data if bias is not None else 0)
-        assert x.type.quant is not None
-        assert weights.type.quant is not None
-        assert self.out.quant is not None
-        multipliers = accumulate.output_multipliers(x.type.quant, weights.type.quant, self.out.quant, filters)
-        return accumulate.requantize(acc, *multipliers, self.out)
+        return accumulate.finish(acc, x, weights, bias, self.out)
 
     def macs(self, x: TensorType, weights: TensorType, _bias: TensorType | None = None) -> int:
         return x.size // max(x.shape[3], 1) * weights.size

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from microfold.ir.graph import Graph, Node, Value
-from microfold.ir.rewrite import remove_dead_nodes
 from microfold.ir.types import DType
 from microfold.passes import PassContext
 from microfold.transform.axis_messages.message import Message, agree, describe
-from microfold.transform.axis_messages.plan import Plan, Planner, named, rebuild
+from microfold.transform.axis_messages.plan import Plan, Planner, fold, named
 from microfold.transform.axis_messages.rule import Kind, Messages
 
 # A reader and its wish; the reader of an end of the graph has no node, and no wish.
@@ -23,16 +22,7 @@ Wish = tuple[Node | None, Message | None]
 
 def fold_backward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
     """Fold what can be folded into operands' nodes; the graph itself if nothing can."""
-    slim = remove_dead_nodes(graph)
-    result = slim
-    while True:
-        planner = _Backward(result, kind)
-        plan = planner.plan()
-        planner.explain(context, plan)
-        if not plan.sources:
-            planner.quantized_sources(context)
-            return graph if result is slim else result
-        result = rebuild(result, kind, plan)
+    return fold(graph, kind, context, _Backward)
 
 
 class _Backward(Planner):

@@ -9,25 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
-from microfold.ir.rewrite import remove_dead_nodes
 from microfold.passes import PassContext
 from microfold.transform.axis_messages.message import Message, describe
-from microfold.transform.axis_messages.plan import Plan, Planner, named, rebuild
+from microfold.transform.axis_messages.plan import Plan, Planner, fold, named
 from microfold.transform.axis_messages.rule import Kind, Messages
 
 
 def fold_forward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
     """Fold what can be folded into readers; the graph itself if nothing can."""
-    slim = remove_dead_nodes(graph)
-    result = slim
-    while True:
-        planner = _Forward(result, kind)
-        plan = planner.plan()
-        planner.explain(context, plan)
-        if not plan.sources:
-            planner.quantized_sources(context)
-            return graph if result is slim else result
-        result = rebuild(result, kind, plan)
+    return fold(graph, kind, context, _Forward)
 
 
 class _Forward(Planner):

@@ -131,6 +131,20 @@ def named(node: Node) -> str:
     return f"{node.op.name} %{node.outputs[0].name}"
 
 
+def fold(graph: Graph, kind: Kind, context: PassContext, direction: type[Planner]) -> Graph:
+    """Plan and rebuild until a plan is empty; the graph itself if the first one is."""
+    slim = remove_dead_nodes(graph)
+    result = slim
+    while True:
+        planner = direction(result, kind)
+        plan = planner.plan()
+        planner.explain(context, plan)
+        if not plan.sources:
+            planner.quantized_sources(context)
+            return graph if result is slim else result
+        result = rebuild(result, kind, plan)
+
+
 def rebuild(graph: Graph, kind: Kind, plan: Plan) -> Graph:
     """The graph without the plan's sources, its messages applied."""
     constants = Constants(kind, dict(graph.constants))
