@@ -208,8 +208,10 @@ class _Rescale(UnaryKernel):
         return epilogue.integer_bounds(site.node)
 
     def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
-        """For elements not below the zero point, and for those below it."""
-        raise NotImplementedError
+        """For elements not below the zero point, and for those below it; default: the operator's one."""
+        assert isinstance(site.node.op, Requantize | Relu | Abs)
+        multiplier = site.node.op.multiplier(x)
+        return multiplier, multiplier
 
     def below(self, site: Site) -> str:
         """C expression of the result of elements below the zero point, from `scaled`."""
@@ -249,21 +251,11 @@ class RequantizeWide(_Rescale):
     name = "requantize__c"
     op = Requantize
 
-    def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
-        assert isinstance(site.node.op, Requantize)
-        multiplier = site.node.op.multiplier(x)
-        return multiplier, multiplier
-
 
 @register
 class ReluInt16(_Rescale):
     name = "s16_relu__c"
     op = Relu
-
-    def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
-        assert isinstance(site.node.op, Relu)
-        multiplier = site.node.op.multiplier(x)
-        return multiplier, multiplier
 
     def bounds(self, site: Site) -> tuple[int, int]:
         assert isinstance(site.node.op, Relu)
@@ -276,11 +268,6 @@ class ReluInt16(_Rescale):
 class AbsInt16(_Rescale):
     name = "s16_abs__c"
     op = Abs
-
-    def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
-        assert isinstance(site.node.op, Abs)
-        multiplier = site.node.op.multiplier(x)
-        return multiplier, multiplier
 
 
 @register

@@ -10,7 +10,7 @@ from pathlib import Path
 from microfold.errors import ToolError
 from microfold.simulate.boards import INSTRUCTION_SHIFT, Board
 from microfold.simulate.memory import PlacedSection
-from microfold.simulate.toolchain import EMULATOR, find_tool
+from microfold.simulate.toolchain import EMULATOR, find_tool, run_tool
 
 # Bits of the Configurable Fault Status Register (Armv8-M ARM, D1.2.28) that generated code could cause.
 _CFSR_BITS = {
@@ -46,25 +46,10 @@ def run_image(
     command += ["-icount", f"shift={INSTRUCTION_SHIFT},sleep=off"]
     command += ["-semihosting-config", "enable=on,target=native"]
     command += ["-display", "none", "-serial", "none", "-monitor", "none"]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-        )
-    except subprocess.TimeoutExpired:
-        raise ToolError(
-            f"the simulation of {elf.stem} on {board.machine} must end within {timeout:g} s; it did not; "
-            "allow more time, or fewer inputs"
-        ) from None
-    except OSError as error:
-        raise ToolError(f"{command[0]} cannot be started: {error}") from None
+    what = f"the simulation of {elf.stem} on {board.machine}"
+    done = run_tool(command, folder, timeout, what, "; allow more time, or fewer inputs")
     if done.returncode != 0:
-        raise ToolError(f"the simulation of {elf.stem} on {board.machine} failed: {_reason(done, sections)}")
+        raise ToolError(f"{what} failed: {_reason(done, sections)}")
 
 
 def _reason(done: subprocess.CompletedProcess[str], sections: Sequence[PlacedSection]) -> str:

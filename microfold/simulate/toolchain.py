@@ -77,21 +77,36 @@ def link(
     return (folder / f"{elf}.map").read_text(encoding="utf-8", errors="replace")
 
 
-def _run(command: Sequence[str], folder: Path, what: str) -> None:
+def run_tool(
+    command: Sequence[str], folder: Path, timeout: float, what: str, advice: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Runs a tool to its end, whatever its exit code, without input.
+
+    Args:
+        timeout: seconds of real time.
+        what: the task, for the error.
+        advice: what to do if it does not end in time.
+    Raises:
+        ToolError: it cannot be started or does not end in time.
+    """
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_COMPILE_SECONDS,
+            timeout=timeout,
         )
     except subprocess.TimeoutExpired:
-        raise ToolError(f"{what} took longer than {_COMPILE_SECONDS:g} s: {' '.join(command)}") from None
+        raise ToolError(f"{what} must end within {timeout:g} s; it did not{advice}") from None
     except OSError as error:
         raise ToolError(f"{what}: {command[0]} cannot be started: {error}") from None
+
+
+def _run(command: Sequence[str], folder: Path, what: str) -> None:
+    done = run_tool(command, folder, _COMPILE_SECONDS, what, f": {' '.join(command)}")
     if done.returncode != 0:
         raise ToolError(
             f"{what} failed: {' '.join(command)}\n{_first_lines(done.stderr)}{_hint(done.stderr)}"
