@@ -18,7 +18,7 @@ from microfold.ops.leaky_relu import LeakyRelu
 from microfold.ops.logistic import Logistic, int16_scaling, sigmoid_table
 from microfold.ops.relu import Relu
 from microfold.ops.requantize import Requantize
-from microfold.ops.rsqrt import Rsqrt
+from microfold.ops.rsqrt import EXTRA_BITS, Rsqrt
 from microfold.ops.tanh import Tanh
 from microfold.ops.unary import Unary
 
@@ -285,3 +285,37 @@ class LeakyReluInt16(_Rescale):
         x = site.node.operands[0].type.quant
         assert x is not None
         return "-scaled" if site.node.op.parameters(x).slope_is_negative else "scaled"
+
+
+@register
+class RsqrtInt16(UnaryKernel):
+    """The reference's inverse square root of each element."""
+
+    name = "s16_rsqrt__c"
+    op = Rsqrt
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not DType.INT16 or x.quant is None or x.quant.zero_point:
+            return f"it needs int16 with zero point 0; the input is {x.dtype.value}"
+        return super().supports(site)
+
+    def cost(self, site: Site) -> float:
+        return site.node.outputs[0].type.size * 250.0
+
+    def lower(self, site: Site) -> Call:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        assert isinstance(site.node.op, Rsqrt) and x.quant is not None and out.quant is not None
+        multiplier = site.node.op.multiplier(x.quant)
+        low, high = epilogue.integer_bounds(site.node)
+        parameters: dict[str, Parameter] = {
+            "length": x.size,
+            "multiplier": multiplier.mantissa,
+            "shift": multiplier.shift - EXTRA_BITS,
+            "output_zero_point": out.quant.zero_point,
+            "highest": out.dtype.range[1],
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        spec = (("output_type", C_TYPES[out.dtype]), ("extra_bits", EXTRA_BITS))
+        return Call(Function("rsqrt/s16.c.j2", self.name, spec), parameters)

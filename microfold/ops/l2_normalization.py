@@ -13,7 +13,7 @@ from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise import check_unary
 
-_EPSILON = 1e-6
+EPSILON = 1e-6  # no norm is taken to be smaller
 
 
 @register
@@ -41,7 +41,7 @@ class L2Normalization(Op):
     def reference(self, x: Tensor) -> Array:
         if x.type.dtype.is_float:
             norm = np.sqrt((x.data * x.data).sum(axis=-1, keepdims=True, dtype=np.float32))
-            return (x.data / np.maximum(norm, np.float32(_EPSILON))).astype(np.float32)
+            return (x.data / np.maximum(norm, np.float32(EPSILON))).astype(np.float32)
         assert x.type.quant is not None
         centred = x.data.astype(np.int64) - x.type.quant.zero_point
         mantissa, shift = fixed_point.inverse_sqrt((centred * centred).sum(axis=-1, keepdims=True))

@@ -10,6 +10,7 @@ import numpy as np
 from microfold import fixed_point, numerics
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.numerics import Multiplier
 from microfold.ops.elementwise import check_unary
 from microfold.ops.softmax import INPUT_INTEGER_BITS, SUM_INTEGER_BITS, exp_table, softmax_parameters
 
@@ -48,19 +49,28 @@ class LogSoftmax(Op):
         values = exp_table(1.0, x.type.quant)[difference + 255]
         total = numerics.rounding_divide_by_pot(values, SUM_INTEGER_BITS).sum(axis=-1, keepdims=True)
         log_total = fixed_point.log(total, SUM_INTEGER_BITS, INPUT_INTEGER_BITS)
-        parameters = softmax_parameters(1.0, x.type.quant)
-        scaled = numerics.multiply_by_quantized_multiplier(
-            difference, parameters.mantissa, parameters.left_shift
-        ).astype(np.int64)
+        scaled = scaled_differences(x.type.quant, difference).astype(np.int64)
         shift = 31 - INPUT_INTEGER_BITS - _OUTPUT_INTEGER_BITS
         result = numerics.rounding_divide_by_pot(scaled - log_total, shift).astype(np.int64) + 127
-        lowest = self._lowest_difference(log_total, x.type.quant)
+        lowest = _lowest_difference(log_total, x.type.quant)
         return np.where(difference > lowest, np.clip(result, -128, 127), -128).astype(np.int8)
 
-    @staticmethod
-    def _lowest_difference(log_total: Array, quant: Quant) -> Array:
-        """Where the reference stops: smaller differences give the lowest value."""
-        parameters = softmax_parameters(1.0, quant)
-        inverse = numerics.quantize_multiplier((1 << (31 - parameters.left_shift)) / parameters.mantissa)
-        limit = numerics.multiply_by_quantized_multiplier(log_total.astype(np.int64) - (1 << 31), *inverse)
-        return np.maximum(parameters.difference_min - 1, limit)
+
+def scaled_differences(quant: Quant, difference: Array) -> Array:
+    """Differences to the largest input, in [-255, 0], in Q5, int32."""
+    parameters = softmax_parameters(1.0, quant)
+    return numerics.multiply_by_quantized_multiplier(difference, parameters.mantissa, parameters.left_shift)
+
+
+def inverse_multiplier(quant: Quant) -> Multiplier:
+    """The inverse of what `scaled_differences` multiplies by."""
+    parameters = softmax_parameters(1.0, quant)
+    return numerics.quantize_multiplier((1 << (31 - parameters.left_shift)) / parameters.mantissa)
+
+
+def _lowest_difference(log_total: Array, quant: Quant) -> Array:
+    """Where the reference stops: smaller differences give the lowest value."""
+    limit = numerics.multiply_by_quantized_multiplier(
+        log_total.astype(np.int64) - (1 << 31), *inverse_multiplier(quant)
+    )
+    return np.maximum(softmax_parameters(1.0, quant).difference_min - 1, limit)

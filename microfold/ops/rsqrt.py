@@ -14,7 +14,7 @@ from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.numerics import Multiplier
 from microfold.ops.elementwise import check_unary
 
-_EXTRA_BITS = 20  # kept between the two multiplications
+EXTRA_BITS = 20  # kept between the two multiplications
 
 
 @register
@@ -44,9 +44,9 @@ class Rsqrt(Op):
         centred = x.data.astype(np.int32) - x.type.quant.zero_point
         mantissa, shift = fixed_point.inverse_sqrt(np.maximum(centred, 1))
         multiply = numerics.multiply_by_quantized_multiplier
-        root = multiply(np.ones_like(centred), mantissa, shift + _EXTRA_BITS)
+        root = multiply(np.ones_like(centred), mantissa, shift + EXTRA_BITS)
         outer = self.multiplier(x.type.quant)
-        result = multiply(root, outer.mantissa, outer.shift - _EXTRA_BITS).astype(np.int64)
+        result = multiply(root, outer.mantissa, outer.shift - EXTRA_BITS).astype(np.int64)
         low, high = self.out.dtype.range
         result = np.where(centred <= 0, high, result + self.out.quant.zero_point)
         return numerics.clamp(result, low, high, self.out.dtype)
