@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from microfold.benchmark.suite import Row
 from microfold.kernels.kernel import Site
 from microfold.kernels.select import Candidate
 from microfold.program import Program
-from microfold.report import Report
+from microfold.report import Report, deviation_report
 from microfold.target import Target
 from microfold.verify import Verification
 
@@ -37,6 +40,10 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
     """The summary of a build, a row per layer, and how to call the result."""
     _print_layers(report, instructions=False)
     _print_memory(program, report)
+    if report["relaxed"] is not None:
+        for change in report["relaxed"]["changes"]:
+            _console.print(f"relaxed numerics: {change['where']}: {change['change']}", markup=False)
+        _print_deviations(report["relaxed"]["outputs"], report["relaxed"]["input_sets"])
     name = program.name
     _console.print(f"\nWritten to {escape(str(folder))}. In your firmware:\n")
     if program.options.io == "caller":
@@ -50,18 +57,24 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
     lines = (f'#include "{name}.h"', f"static {name}_context network;", f"{name}_init(&network);", run)
     for line in lines:
         _console.print(f"    {line}", markup=False)
+    for library in report["libraries"]:
+        functions = ", ".join(library["functions"])
+        _console.print(f"\nLink {library['name']}, for {functions}.", markup=False)
     if report["flash"]["code"] is None:
-        _console.print(
-            f"\nCode size and stack need {program.target.compiler}, which is not on the PATH "
-            "(on Debian and Ubuntu: apt install gcc-arm-none-eabi).",
-            markup=False,
-        )
+        headers = ", ".join(header for library in report["libraries"] for header in library["headers"])
+        needed = f"{program.target.compiler}, which is not on the PATH "
+        needed += "(on Debian and Ubuntu: apt install gcc-arm-none-eabi)"
+        if headers and shutil.which(program.target.compiler) is not None:
+            needed = f"{headers}: say with --external-flags where they are"
+        _console.print(f"\nCode size and stack need {needed}.", markup=False)
 
 
 def _print_layers(report: Report, *, instructions: bool) -> None:
     columns = ["#", "layer", "operator", "kernel", "output", ">MACs", ">weights"]
     if instructions:
         columns += [">instructions", ">per MAC"]
+        if report["estimated_cycles"] is not None:
+            columns.append(">est. cycles")
     table = _table(f"{report['model']} for {report['target']}", *columns)
     for index, layer in enumerate(report["layers"]):
         op = " + ".join([layer["op"], *layer["fused"]])
@@ -71,6 +84,8 @@ def _print_layers(report: Report, *, instructions: bool) -> None:
         if instructions:
             count = layer["instructions"]
             row += [_number(count), f"{count / layer['macs']:.2f}" if layer["macs"] else ""]
+            if report["estimated_cycles"] is not None:
+                row.append(_number(layer["estimated_cycles"]))
         table.add_row(*(escape(cell) for cell in row))
     _console.print(table)
 
@@ -88,10 +103,13 @@ def _print_memory(program: Program, report: Report) -> None:
     table.add_row("flash: code", _number(flash["code"]), "at -O2, with layer descriptions")
     table.add_row("MACs", _number(report["macs"]), _describe_pruning(report))
     sums = report["accumulators"]
-    if sums["largest_bits"]:
+    if sums["largest_layer"]:
         unproved = ", ".join(sums["unproved_layers"])
-        note = f"not proved to fit: {unproved}" if unproved else "the widest sum; proved: none can overflow"
-        table.add_row("accumulator bits", _number(sums["largest_bits"]), note)
+        note = f"of 2^{sums['limit'].bit_length() - 1} in {sums['largest_layer']}: "
+        note += f"not proved for {unproved}" if unproved else "no overflow possible"
+        if sums["wrapping_layers"]:
+            note += f"; wraps round like the reference: {', '.join(sums['wrapping_layers'])}"
+        table.add_row("largest accumulator", _number(sums["largest"]), escape(note))
     _console.print(table)
 
 
@@ -110,20 +128,44 @@ def print_bench(program: Program, report: Report) -> None:
         f"{report['instructions']:,} instructions for one run"
         + (f", {per_mac:.3f} per MAC" if per_mac is not None else "")
     )
+    if report["estimated_cycles"] is not None:
+        _console.print(
+            f"{report['estimated_cycles']:,} cycles estimated, not measured: executed instructions by the "
+            f"timing of the {report['cycles_source']}, without wait states, caches and buses",
+            markup=False,
+        )
     _print_memory(program, report)
 
 
 def print_bench_summary(reports: Sequence[Report]) -> None:
     """A row per model."""
-    columns = (">MACs", ">instructions", ">per MAC", ">arena", ">stack", ">weights", ">code")
+    columns = (">MACs", ">instructions", ">per MAC", ">est. cycles", ">arena", ">stack", ">weights", ">code")
     table = _table(f"one run on {reports[0]['target']}, bytes and instructions", "model", *columns)
     for report in reports:
         per_mac = report["instructions_per_mac"]
         ram, flash = report["ram"], report["flash"]
-        numbers = (report["macs"], report["instructions"], per_mac, ram["arena"], ram["stack"])
+        numbers = (report["macs"], report["instructions"], per_mac, report["estimated_cycles"])
+        numbers = (*numbers, ram["arena"], ram["stack"])
         row = [_number(n) for n in (*numbers, flash["weights"], flash["code"])]
         table.add_row(escape(report["model"]), *row)
     _console.print(table)
+
+
+def print_comparison(rows: Sequence[Row]) -> None:
+    """A table per figure: microfold's beside others', and how many times theirs it fits into."""
+    for figure in dict.fromkeys(row.figure for row in rows):
+        chosen = [row for row in rows if row.figure == figure]
+        names = list(dict.fromkeys(name for row in chosen for name in row.peers))
+        columns = [">microfold", *(column for name in names for column in (f">{name}", ">times"))]
+        table = _table(figure.replace("_", " "), "target", "model", *columns)
+        for row in chosen:
+            cells = [_number(row.ours)]
+            for name in names:
+                theirs = row.peers.get(name)
+                ratio = f"{theirs / row.ours:.2f}" if theirs is not None and row.ours else ""
+                cells += [_number(theirs) if theirs is not None else "", ratio]
+            table.add_row(row.target, escape(row.model), *cells)
+        _console.print(table)
 
 
 def print_verification(program: Program, result: Verification, *, every_layer: bool) -> None:
@@ -134,11 +176,30 @@ def print_verification(program: Program, result: Verification, *, every_layer: b
             f"{subject}: exact: {result.tensors} tensors over {result.inputs} input sets equal the reference",
             markup=False,
         )
+        for label in result.unchecked:
+            _console.print(
+                f"not checked: {label!r}: only other hardware computes it; "
+                "what follows was checked on its results",
+                markup=False,
+            )
+        _print_deviations([deviation_report(d) for d in result.deviations], result.inputs)
         return
     for d in result.differences if every_layer else result.differences[:1]:
         _console.print(
             f"{subject}: layer {d.layer} {d.name!r} differs in {d.count} elements, "
             f"by {d.largest:g} at most (input set {d.call})",
+            markup=False,
+        )
+
+
+def _print_deviations(deviations: Sequence[Report], inputs: int) -> None:
+    """How far relaxed numerics move each output."""
+    for d in deviations:
+        steps = "" if d["largest_steps"] is None else f"{d['largest_steps']} steps, "
+        _console.print(
+            f"relaxed numerics: output {d['output']} {d['name']!r} differs from the imported model's in "
+            f"{d['changed']:,} of {d['elements']:,} elements, by {steps}{d['largest']:.6g} at most, "
+            f"over {inputs} input sets",
             markup=False,
         )
 
@@ -184,3 +245,13 @@ def print_targets(targets: Sequence[Target]) -> None:
     for target in targets:
         table.add_row(target.name, target.description, ", ".join(sorted(target.features)), target.board)
     _console.print(table)
+
+
+def print_passes(rows: Sequence[Mapping[str, Any]]) -> None:
+    table = _table("passes", "pass", ">level", "place", "what it does", "options")
+    for row in rows:
+        level = "mandatory" if row["mandatory"] else str(row["opt_level"])
+        places = ", ".join(map(str, row["places"]))
+        table.add_row(row["name"], level, places, escape(row["summary"]), escape(row["options"]))
+    _console.print(table)
+    _console.print("place: where the default pipeline runs it")

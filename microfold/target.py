@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from microfold import resources
 from microfold.errors import TargetError
+from microfold.timing import Timing
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,6 +39,7 @@ class Target:
         cpu_flags: compiler flags that select the core.
         board: the simulated board that runs it, or empty.
         description: one line for people.
+        timing: cycles of its instructions; None if no table is known.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Target:
     cpu_flags: tuple[str, ...]
     board: str
     description: str
+    timing: Timing | None = None
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -111,6 +114,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Target:
         "compiler": str,
         "cpu_flags": list,
         "board": str,
+        "timing": dict,
     }
     for key, value in table.items():
         if key not in keys:
@@ -128,4 +132,20 @@ def _from_table(table: dict[str, Any], path: Path) -> Target:
         cpu_flags=tuple(table.get("cpu_flags", ())),
         board=table.get("board", ""),
         description=table.get("description", ""),
+        timing=_timing(table["timing"], path) if "timing" in table else None,
     )
+
+
+def _timing(table: dict[str, Any], path: Path) -> Timing:
+    known = {field.name: str if field.name == "source" else int for field in fields(Timing)}
+    for key, value in table.items():
+        if key not in known:
+            raise TargetError(f"{path.name}: unknown key timing.{key}; known are {', '.join(known)}")
+        if type(value) is not known[key] or (isinstance(value, int) and value < 0):
+            raise TargetError(
+                f"{path.name}: timing.{key} must be {'a text' if key == 'source' else 'a number of cycles'}; "
+                f"it is {value!r}"
+            )
+    if "source" not in table:
+        raise TargetError(f"{path.name}: timing needs its source")
+    return Timing(**table)

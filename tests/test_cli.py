@@ -133,11 +133,11 @@ def test_help_is_fast() -> None:
     start = time.perf_counter()
     succeed("--help")
     assert time.perf_counter() - start < 2.0
-    code = "import sys, microfold.cli; print('numpy' in sys.modules, 'jinja2' in sys.modules)"
+    code = "import sys, microfold.cli; print([m for m in ('numpy', 'jinja2', 'rich') if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
-    assert result.stdout.split() == ["False", "False"]
+    assert result.stdout == "[]\n"
 
 
 def test_errors_are_messages(tmp_path: Path) -> None:
@@ -154,8 +154,52 @@ def test_errors_are_messages(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["build", "--bogus"], "--bogus"),
+        (["build"], "Missing argument"),
+        (["nope"], "nope"),
+        (["verify", "x.tflite", "--runs", "0"], "--runs"),
+    ],
+)
+def test_usage_errors(arguments: list[str], message: str) -> None:
+    """Text that leads to the help; with --json, JSON as for every other error."""
+    usage = refuse(*arguments)
+    assert message in usage
+    assert usage.startswith("Usage: ")
+    result = microfold(*arguments, "--json")
+    assert result.returncode == 2
+    assert result.stderr == ""
+    data = json.loads(result.stdout)
+    assert message in data["error"]
+    assert data["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read"),
+        (b"", "not a readable .npy file"),
+        (b"PK\x03\x04 no archive", "not a readable .npy file"),
+        (b"\x93NUMPY\x01\x00\x10\x00{'descr': 'q', '", "not a readable .npy file"),
+        ("object", "not a readable .npy file"),
+    ],
+)
+def test_input_files_that_are_none(tmp_path: Path, content: bytes | str | None, message: str) -> None:
+    path = tmp_path / "x.npy"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.save(path, np.array([{}, None]), allow_pickle=True)
+    error = refuse("run", CNN, "--input", path)
+    assert message in error
+    assert "Errno" not in error
+    assert "pickle" not in error
+
+
 def test_unsupported_model_lists_all_problems(tmp_path: Path) -> None:
-    model = MODELS / "lstm_f32.tflite"
+    model = MODELS / "cnn_dyn.tflite"
     message = refuse("build", model, "-o", tmp_path / "out")
     assert "cannot be compiled" in message
     assert not (tmp_path / "out").exists()

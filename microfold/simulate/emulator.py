@@ -31,19 +31,25 @@ _FAULT = re.compile(r"^fault: (.*)$", re.MULTILINE)
 
 
 def run_image(
-    board: Board, elf: Path, folder: Path, timeout: float, sections: Sequence[PlacedSection]
+    board: Board,
+    elf: Path,
+    folder: Path,
+    timeout: float,
+    sections: Sequence[PlacedSection],
+    plugin: str = "",
 ) -> None:
     """Runs an image until it exits; it reads and writes files in ``folder``.
 
     Args:
         timeout: seconds of real time.
         sections: of the image, to name the function of a fault.
+        plugin: QEMU's option for a plugin to run with; the counters count nothing then.
     Raises:
         ToolError: QEMU is missing or fails; the image faults, reports a failure or does not end in time.
     """
     command = [find_tool(EMULATOR), "-machine", board.machine, "-kernel", str(elf)]
     # sleep=off: virtual time follows the instructions alone, never the host's clock.
-    command += ["-icount", f"shift={INSTRUCTION_SHIFT},sleep=off"]
+    command += ["-plugin", plugin] if plugin else ["-icount", f"shift={INSTRUCTION_SHIFT},sleep=off"]
     command += ["-semihosting-config", "enable=on,target=native"]
     command += ["-display", "none", "-serial", "none", "-monitor", "none"]
     what = f"the simulation of {elf.stem} on {board.machine}"

@@ -17,6 +17,15 @@ from microfold.simulate.boards import Board
 from microfold.simulate.emulator import run_image
 from microfold.simulate.memory import ImageMemory, image_memory, placed_sections
 from microfold.simulate.sources import Array, LayerTensor, ModelSources, TensorSpec
+from microfold.simulate.trace import (
+    COUNTS,
+    Trace,
+    load_code,
+    plugin_arguments,
+    read_traces,
+    with_plugin,
+)
+from microfold.timing import Timing
 
 STACK_SIZE = 64 * 1024
 DEFAULT_TIMEOUT = 300.0
@@ -94,7 +103,7 @@ class Firmware:
         self.elf = folder / f"{sources.name}.elf"
         try:
             self._write_files(folder)
-            flags = [*cpu_flags, *extra_flags]
+            flags = [*cpu_flags, *extra_flags, *sources.compile_flags]
             hook = [f'-D{sources.name.upper()}_HOOKS="harness/hooks.h"'] if self.hooked else []
             self._model = [
                 toolchain.compile_object(
@@ -107,7 +116,13 @@ class Firmware:
                 toolchain.compile_object(compiler, [*flags, *_HARNESS_FLAGS], folder, f"harness/{path.name}")
                 for path in sorted((folder / "harness").glob("*.c"))
             ]
-            objects = [*self._harness, *self._model]
+            # Neither the model's nor measured: they are not in a real image.
+            self._harness += [
+                toolchain.compile_object(compiler, [*flags, *_MODEL_FLAGS], folder, f"model/{name}")
+                for name in sources.stand_ins
+                if name.endswith(".c")
+            ]
+            objects = [*self._harness, *self._model, *sources.link_flags]
             self._link_map = toolchain.link(
                 compiler, flags, folder, objects, "harness/link.ld", self.elf.name
             )
@@ -129,7 +144,7 @@ class Firmware:
         """The model's files into ``model/``, the rendered harness into ``harness/``."""
         for part in ("model", "harness"):
             (folder / part).mkdir()
-        for name, text in self.sources.files.items():
+        for name, text in (dict(self.sources.stand_ins) | dict(self.sources.files)).items():
             (folder / "model" / name).write_text(text, encoding="utf-8")
         values: dict[str, Any] = {
             "sources": self.sources,
@@ -170,12 +185,9 @@ class Firmware:
             InputError: an input does not fit.
             ToolError: the simulation fails or takes too long.
         """
-        inputs = b"".join(self.sources.pack(call, number) for number, call in enumerate(calls))
-        request = np.array([len(calls), capture_layers], "<u4").tobytes()
         with tempfile.TemporaryDirectory(prefix="microfold-") as name:
             folder = Path(name)
-            (folder / "inputs.bin").write_bytes(request + inputs)
-            run_image(self.board, self.elf, folder, timeout, list(placed_sections(self._link_map)))
+            self._execute(folder, calls, capture_layers, timeout)
             results = _Reader((folder / "results.bin").read_bytes())
             captured = capture_layers and self.hooked
             tensors = _Reader((folder / "layers.bin").read_bytes() if captured else b"")
@@ -183,6 +195,34 @@ class Firmware:
         results.expect_end()
         tensors.expect_end()
         return found
+
+    def trace(
+        self, calls: Sequence[Sequence[Array]], timing: Timing, *, timeout: float = DEFAULT_TIMEOUT
+    ) -> tuple[Trace, ...]:
+        """What the core executes in each call; arguments and errors as for `run`."""
+        sections = list(placed_sections(self._link_map))
+        code = load_code(self.elf)
+        with tempfile.TemporaryDirectory(prefix="microfold-") as name:
+            folder = Path(name)
+            arguments = plugin_arguments(sections, self.sources.name, self._harness)
+            with_plugin(
+                folder, arguments, lambda plugin: self._execute(folder, calls, False, timeout, plugin)
+            )
+            return tuple(read_traces((folder / COUNTS).read_text(encoding="ascii"), code, timing))
+
+    def _execute(
+        self,
+        folder: Path,
+        calls: Sequence[Sequence[Array]],
+        capture_layers: bool,
+        timeout: float,
+        plugin: str = "",
+    ) -> None:
+        """Runs the image, which reads ``inputs.bin`` in the folder and writes its results beside it."""
+        inputs = b"".join(self.sources.pack(call, number) for number, call in enumerate(calls))
+        request = np.array([len(calls), capture_layers], "<u4").tobytes()
+        (folder / "inputs.bin").write_bytes(request + inputs)
+        run_image(self.board, self.elf, folder, timeout, list(placed_sections(self._link_map)), plugin)
 
     def _read_call(self, results: _Reader, tensors: _Reader | None) -> Call:
         ticks, empty_ticks, seconds, stack = results.integers(4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microfold.codegen.emit import emit
+from microfold.codegen.emit import emit, stand_ins
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import TargetError
 from microfold.program import Buffer, Program
@@ -23,6 +23,9 @@ def model_sources(program: Program) -> ModelSources:
             for layer in program.layers
         ),
         io=program.options.io,
+        stand_ins=stand_ins(program),
+        compile_flags=program.options.external_compile_flags,
+        link_flags=program.options.external_flags,
     )
 
 

@@ -13,6 +13,7 @@ from microfold.simulate.boards import Board
 from microfold.simulate.firmware import DEFAULT_TIMEOUT, Call, Firmware
 from microfold.simulate.memory import ImageMemory
 from microfold.simulate.sources import Array, ModelSources
+from microfold.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,19 @@ class SimulationResult:
     layer_instructions: tuple[tuple[int, ...], ...]
     layer_tensors: tuple[tuple[tuple[Array, ...], ...], ...]
     memory: ImageMemory
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """Estimated cycles.
+
+    Attributes:
+        total: of each call, without layer hooks.
+        layers: for each call, those of each layer, with them.
+    """
+
+    total: tuple[int, ...]
+    layers: tuple[tuple[int, ...], ...]
 
 
 class Simulator:
@@ -125,6 +139,22 @@ class Simulator:
             layer_instructions=tuple(call.layer_instructions for call in hooked),
             layer_tensors=tuple(call.layer_tensors for call in hooked) if capture_layers else (),
             memory=plain.memory(max((call.stack for call in done), default=0)),
+        )
+
+    def trace(
+        self, calls: Sequence[Sequence[Array]], timing: Timing, *, timeout: float = DEFAULT_TIMEOUT
+    ) -> Cycles:
+        """Estimated cycles: the timing table applied to what the core executes.
+
+        Raises:
+            ToolError: as for `run`; this machine has no C compiler, or its QEMU takes no plugins.
+        """
+        plain = self.firmware(hooked=False).trace(calls, timing, timeout=timeout)
+        hooked = self.firmware(hooked=True).trace(calls, timing, timeout=timeout)
+        layers = len(self._sources.layers)
+        return Cycles(
+            tuple(sum(trace.cycles) for trace in plain),
+            tuple(trace.cycles[:layers] for trace in hooked),
         )
 
     def _check_same_outputs(self, plain: Sequence[Call], hooked: Sequence[Call]) -> None:

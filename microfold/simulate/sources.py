@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,8 @@ class ModelSources:
         inputs, outputs: in the order of their indices.
         layers: in the order of execution; ``layers[i].index == i``.
         io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run function).
+        stand_ins: further files, which take the place of libraries; they do not count as the model's.
+        compile_flags, link_flags: arguments that find the libraries which the model calls.
     """
 
     name: str
@@ -86,6 +88,9 @@ class ModelSources:
     outputs: tuple[TensorSpec, ...]
     layers: tuple[LayerSpec, ...]
     io: str = "arena"
+    stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
+    compile_flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
 
     def pack(self, call: Sequence[Array], number: int) -> bytes:
         """The bytes of one call's inputs, one after the other.

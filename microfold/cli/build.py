@@ -1,0 +1,39 @@
+"""microfold build"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.options import CodeOptions, Json, Model, PassOptions, TargetName
+
+
+def build(
+    model: Model,
+    code: CodeOptions,
+    passes: PassOptions,
+    target: TargetName = "host",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the C files.")] = Path("."),
+    as_json: Json = False,
+) -> None:
+    """Compile a model to C and write a report."""
+    from microfold.codegen.emit import emit
+    from microfold.files import write_files
+    from microfold.measure import measure
+    from microfold.report import build_report
+    from microfold.tables import print_build
+
+    program = compile_model(model, target, code, passes, as_json)
+    files = emit(program)
+    with working("measuring code size", as_json):
+        measurement = measure(program)
+    report = build_report(program, measurement)
+    write_files(output, files | {"report.json": json.dumps(report, indent=2) + "\n"})
+    if as_json:
+        print_json(report)
+    else:
+        print_build(program, report, output)

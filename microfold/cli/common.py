@@ -1,0 +1,89 @@
+"""What several commands do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from microfold.cli.options import CodeOptions, PassOptions
+from microfold.errors import InputError
+
+if TYPE_CHECKING:
+    from microfold.ir.graph import Graph
+    from microfold.passes import Decision
+    from microfold.program import Program
+
+
+@contextmanager
+def working(what: str, quiet: bool) -> Generator[None]:
+    """A spinner on the terminal while something takes long."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
+
+
+def print_json(data: Any) -> None:
+    print(json.dumps(data, indent=2))
+
+
+def print_decisions(explained: str, decisions: Sequence[Decision], as_json: bool) -> None:
+    """What a pass decided, a line for each place."""
+    if as_json:
+        print_json([{"where": d.where, "fired": d.fired, "reason": d.reason} for d in decisions])
+    else:
+        print("\n".join(map(str, decisions)) or f"{explained}: nothing to look at")
+
+
+def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
+    """The graph of a .tflite file, or of the text form (.mf).
+
+    Args:
+        input_shapes: values of open dimensions of a .tflite file, each ``NAME=1,49,10,1``.
+
+    Raises:
+        MicrofoldError: it cannot be read, is not well-formed or has parts that cannot be compiled.
+    """
+    if model.suffix != ".mf":
+        from microfold.frontend import tflite
+        from microfold.frontend.bind_symbolic_vars import parse_shapes
+
+        return tflite.load(model, parse_shapes(input_shapes))
+    if input_shapes:
+        raise InputError("the text form leaves no dimension open; give --input-shape with a .tflite file")
+    from microfold.ir.graph import verify
+    from microfold.ir.text import parse
+
+    try:
+        text = model.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {model}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{model} is not UTF-8 text: byte {error.start} is {error.object[error.start]}"
+        ) from None
+    import_module("microfold.ops")  # makes the operators' names known
+    graph = parse(text, source=str(model))
+    verify(graph)
+    return graph
+
+
+def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> Program:
+    """The model of a file, compiled for a target."""
+    from microfold import target as targets
+    from microfold.compiler import compile_graph
+
+    options = replace(code.options(), numerics=passes.numerics)
+    description = targets.load(target)
+    with passes.context() as context, working(f"compiling {model.name}", quiet):
+        graph = load_graph(model, passes.input_shape or ())
+        return compile_graph(graph, description, options, name=code.name, context=context)

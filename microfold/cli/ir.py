@@ -1,0 +1,53 @@
+"""microfold ir"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from microfold.cli.common import load_graph, print_decisions, print_json
+from microfold.cli.options import Constants, External, Json, Model
+
+
+def ir(
+    model: Model,
+    after: Annotated[
+        str, typer.Option("--after", help="As this pass leaves it; 'all': after the whole pipeline.")
+    ] = "",
+    explain: Annotated[
+        str,
+        typer.Option(
+            "--explain", help="Instead, list each place this pass looked at, and why it fired or not."
+        ),
+    ] = "",
+    external: External = None,
+    constants: Constants = False,
+    as_json: Json = False,
+) -> None:
+    """Print the graph in its text form: as imported, or after a pass of the default pipeline."""
+    from microfold.cli.passes_text import check_pass, explained_by
+    from microfold.external.registry import resolve
+    from microfold.instruments import Snapshot
+    from microfold.ir.text import to_text
+    from microfold.passes import Decision, PassContext
+    from microfold.pipeline import default_pipeline, optimize
+
+    graph = load_graph(model)
+    pipeline = default_pipeline()
+    if after not in ("", "all"):
+        check_pass(after, pipeline.names())
+    explained = explained_by(explain, [pipeline]) if explain else set[str]()
+    decisions: list[Decision] = []
+    snapshot = Snapshot(after)
+    context = PassContext(instruments=[snapshot], externals=resolve(external or ()), sink=decisions.append)
+    final = optimize(graph, context)
+    if explain:
+        print_decisions(explain, [d for d in decisions if d.pass_name in explained], as_json)
+        return
+    shown = {"": graph, "all": final}.get(after) or snapshot.graph or graph
+    text = to_text(shown, elide=not constants)
+    if as_json:
+        print_json({"model": graph.name, "after": after, "text": text})
+    else:
+        print(text, end="")

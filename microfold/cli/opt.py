@@ -1,0 +1,85 @@
+"""microfold opt"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from microfold.cli.common import load_graph, print_decisions, print_json
+from microfold.cli.options import Constants, Json, Model, PassOptions, TargetName
+
+if TYPE_CHECKING:
+    from microfold.ir.graph import Graph
+
+
+def opt(
+    model: Model,
+    context: PassOptions,
+    passes: Annotated[
+        str,
+        typer.Option(
+            "--passes",
+            metavar="PASS{OPTION=VALUE,…},…",
+            help="The passes to run, in this order; 'default' stands for the default pipeline.",
+        ),
+    ] = "default",
+    explain: Annotated[
+        str,
+        typer.Option(
+            "--explain",
+            metavar="PASS",
+            help="Instead, list each place that this pass looked at, and why it fired or not.",
+        ),
+    ] = "",
+    target: TargetName = "host",
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Print expressions as trees instead of one node a line.")
+    ] = False,
+    constants: Constants = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write the text to this file, with all constants.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run passes over a model, or over the text form of one, and print its text form.
+
+    Passes that are listed run whatever their level.
+    """
+    from dataclasses import replace
+
+    from microfold import target as targets
+    from microfold.cli.passes_text import explained_by, listed_names, parse_passes
+    from microfold.files import write_files
+    from microfold.passes import Decision, Sequential
+
+    steps = parse_passes(passes)
+    explained = explained_by(explain, steps) if explain else set[str]()
+    graph = load_graph(model, context.input_shape or ())
+    decisions: list[Decision] = []
+    with context.context() as chosen:
+        required = set(chosen.required_pass).union(*map(listed_names, steps))
+        block = targets.load(target).channel_block
+        chosen = replace(chosen, required_pass=required, channel_block=block)
+        chosen = chosen.reporting_to(decisions.append)
+        result = Sequential(steps)(graph, chosen)
+    if output is not None:
+        write_files(output.parent, {output.name: _text(result, tree, constants=True)})
+    if explain:
+        print_decisions(explain, [d for d in decisions if d.pass_name in explained], as_json)
+    elif as_json:
+        names = [step.name for step in steps]
+        print_json({"model": graph.name, "passes": names, "text": _text(result, tree, constants)})
+    elif output is None:
+        print(_text(result, tree, constants), end="")
+
+
+def _text(graph: Graph, tree: bool, constants: bool) -> str:
+    from microfold.ir.text import to_text
+    from microfold.ir.tree import to_tree
+
+    return to_tree(graph, elide=not constants) if tree else to_text(graph, elide=not constants)

@@ -1,0 +1,195 @@
+"""Arguments and options of several commands."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from microfold.options import Options
+    from microfold.passes import PassContext
+
+Model = Annotated[
+    Path, typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False)
+]
+TfliteModel = Annotated[Path, typer.Argument(help="The model: a .tflite file.", show_default=False)]
+TargetName = Annotated[
+    str, typer.Option("--target", "-t", help="A target's name, or a path to your own .toml.")
+]
+Optimize = Annotated[str, typer.Option("--optimize", help="size, balanced or speed.")]
+Flash = Annotated[
+    int | None,
+    typer.Option(
+        "--flash",
+        min=0,
+        metavar="BYTES",
+        help="Use the fastest kernels whose weights and tables fit, whatever --optimize says.",
+        show_default=False,
+    ),
+]
+External = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--external",
+        help="An external code generator to use, e.g. cmsis-nn; may be given several times.",
+        show_default=False,
+    ),
+]
+Constants = Annotated[bool, typer.Option("--constants", help="Print large constants in full.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@dataclass(frozen=True)
+class CodeOptions:
+    """What the generated code is like: the options of every command that makes some."""
+
+    name: Annotated[str, typer.Option("--name", help="Prefix of all C names; default: the file's name.")] = ""
+    optimize: Optimize = "balanced"
+    flash: Flash = None
+    io: Annotated[
+        str, typer.Option("--io", help="Inputs and outputs live in the arena, or the caller hands them in.")
+    ] = "arena"
+    io_layout: Annotated[
+        str,
+        typer.Option(
+            "--io-layout",
+            metavar="LAYOUT",
+            help="The layout in which images are handed in and out, e.g. NHWC; model: as the model has them.",
+        ),
+    ] = "model"
+    single_file: Annotated[bool, typer.Option("--single-file", help="Weights and code in one .c file.")] = (
+        False
+    )
+    weights_section: Annotated[
+        str, typer.Option("--weights-section", help="Linker section of the weights.")
+    ] = ""
+
+    external: External = None
+    external_flags: Annotated[
+        str,
+        typer.Option(
+            "--external-flags",
+            help="Compiler and linker arguments that find its library, where code is compiled here.",
+        ),
+    ] = ""
+
+    def options(self) -> Options:
+        """The compiler's options.
+
+        Raises:
+            InputError: a value is not admitted.
+        """
+        from microfold.options import Options
+
+        return Options(
+            optimize=self.optimize,
+            flash=self.flash,
+            io=self.io,
+            io_layout=self.io_layout,
+            single_file=self.single_file,
+            weights_section=self.weights_section,
+            external=tuple(self.external or ()),
+            external_flags=tuple(map(_absolute, shlex.split(self.external_flags))),
+        )
+
+
+Names = list[str] | None
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    """What is imported, which passes run, what is seen of them: the options of commands that run passes."""
+
+    input_shape: Annotated[
+        Names,
+        typer.Option(
+            "--input-shape",
+            metavar="NAME=SHAPE",
+            help="The shape of an input whose dimensions the file leaves open (-1), e.g. x=4,49,10,1; may be "
+            "given several times.",
+        ),
+    ] = None
+    opt_level: Annotated[
+        int, typer.Option("--opt-level", min=0, max=4, help="Leave out passes of a higher level.")
+    ] = 3
+    numerics: Annotated[
+        str, typer.Option("--numerics", help="exact: only what keeps every bit; or relaxed.")
+    ] = "exact"
+    disable: Annotated[
+        Names,
+        typer.Option("--disable-pass", "--disable", metavar="PASS,…", help="Leave these passes out."),
+    ] = None
+    require: Annotated[
+        Names,
+        typer.Option("--require-pass", "--require", metavar="PASS,…", help="Run these whatever their level."),
+    ] = None
+    print_after: Annotated[
+        Names,
+        typer.Option("--print-ir-after", metavar="PASS,…", help="Print the graph after these passes."),
+    ] = None
+    print_after_all: Annotated[
+        bool, typer.Option("--print-ir-after-all", help="Print the graph after every pass.")
+    ] = False
+    dump: Annotated[
+        Path | None,
+        typer.Option("--dump-ir", metavar="DIR", help="Write the graph after each change to numbered files."),
+    ] = None
+    timing: Annotated[bool, typer.Option("--timing", help="Print the time that each pass took.")] = False
+    verify_each: Annotated[
+        bool, typer.Option("--verify-each", help="Check the graph after every pass; name one that breaks it.")
+    ] = False
+
+    @contextmanager
+    def context(self) -> Generator[PassContext]:
+        """The context for running passes; what was measured is printed to stderr behind them.
+
+        Raises:
+            InputError: a name is that of no pass, or a value is not admitted.
+        """
+        from microfold.cli.passes_text import check_pass, known_passes
+        from microfold.instruments import DumpIR, PrintIR, Timing, Verify
+        from microfold.passes import Instrument, PassContext
+
+        disabled, required, printed = map(_split, (self.disable, self.require, self.print_after))
+        known = known_passes()
+        for name in [*disabled, *required, *printed]:
+            check_pass(name, known)
+        instruments: list[Instrument] = []
+        if printed or self.print_after_all:
+            instruments.append(PrintIR(None if self.print_after_all else printed))
+        if self.dump is not None:
+            instruments.append(DumpIR(self.dump))
+        timing = Timing()
+        if self.timing:
+            instruments.append(timing)
+        if self.verify_each:  # last: it is the first to see a result
+            instruments.append(Verify())
+        yield PassContext(
+            opt_level=self.opt_level,
+            numerics=self.numerics,  # type: ignore[arg-type]  # PassContext checks it
+            disabled_pass=disabled,
+            required_pass=required,
+            instruments=instruments,
+        )
+        if self.timing:
+            print(timing, file=sys.stderr)
+
+
+def _split(names: Names) -> list[str]:
+    """Options may be repeated, and each may give several names."""
+    return [name.strip() for text in names or () for name in text.split(",") if name.strip()]
+
+
+def _absolute(flag: str) -> str:
+    """A path, or a flag with one, that means the same in another folder."""
+    for prefix in ("-isystem", "-I", "-L"):
+        if flag.startswith(prefix):
+            return prefix + str(Path(flag.removeprefix(prefix)).resolve())
+    return flag if flag.startswith("-") else str(Path(flag).resolve())

@@ -1,0 +1,138 @@
+"""Lists of passes, as the command line spells them: ``fold_constant,fuse_ops{option=1}``."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+from typing import Any, get_type_hints
+
+from microfold.errors import InputError
+from microfold.ir.literals import LiteralCursor, has_text_form
+from microfold.passes import Pass, PassFactory, Sequential
+from microfold.pipeline import default_pipeline
+from microfold.transform import available
+
+DEFAULT = "default"
+
+
+def known_passes() -> set[str]:
+    """Every name that an option may give."""
+    return default_pipeline().names() | set(available())
+
+
+def check_pass(name: str, known: Collection[str]) -> None:
+    """Refuse a name that is none of these, with the one that was probably meant.
+
+    Raises:
+        InputError: it is none.
+    """
+    if name not in known:
+        close = get_close_matches(name, known, 1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"there is no pass {name!r}; {meant}Passes are {', '.join(sorted(known))}")
+
+
+def parse_passes(text: str) -> list[Pass]:
+    """The passes of a list; ``default`` stands for the default pipeline.
+
+    Raises:
+        InputError: a pass or an option is unknown, or an option is missing.
+        TextFormError: the list is not well-formed, or a value is not of its option's type.
+    """
+    return _Parser(text, "passes").passes()
+
+
+def listed_names(step: Pass) -> set[str]:
+    """The names that an element of a list stands for; the default pipeline's are not listed one by one."""
+    if not isinstance(step, Sequential):
+        return {step.name}
+    return set() if step.name == default_pipeline().name else {step.name, *step.names()}
+
+
+def options_of(item: Pass | PassFactory[Any]) -> dict[str, Any]:
+    """The options that a pass takes, each with its type."""
+    if isinstance(item, Pass):
+        return {}
+    form: Any = item.form
+    hints = get_type_hints(form)
+    return {field.name: hints[field.name] for field in fields(form)}
+
+
+def describe_options(item: Pass | PassFactory[Any]) -> str:
+    """Names and types of a pass's options for people, e.g. ``size: int, layout: str``."""
+    return ", ".join(f"{name}: {_type_name(hint)}" for name, hint in options_of(item).items())
+
+
+def explained_by(name: str, passes: Iterable[Pass]) -> set[str]:
+    """The passes whose decisions are those of a pass: itself, or all that a sequence of this name runs.
+
+    Raises:
+        InputError: it is not among these passes.
+    """
+    pending = list(passes)
+    ran: set[str] = set()
+    while pending:
+        step = pending.pop()
+        if step.name == name:
+            return {name} | (step.names() if isinstance(step, Sequential) else set())
+        ran.add(step.name)
+        pending += [*step.required, *(step.passes if isinstance(step, Sequential) else ())]
+    check_pass(name, known_passes())
+    raise InputError(f"{name} is not among the passes that run; these are {', '.join(sorted(ran))}")
+
+
+class _Parser(LiteralCursor):
+    def passes(self) -> list[Pass]:
+        found = [self.single_pass()]
+        while self.accept(","):
+            found.append(self.single_pass())
+        self.expect_end()
+        return found
+
+    def single_pass(self) -> Pass:
+        name = self.expect_kind("word").text
+        if name == DEFAULT:
+            return default_pipeline()
+        known = available()
+        check_pass(name, {DEFAULT, *known})
+        item: Pass | PassFactory[...] = known[name]
+        options = self.options(item) if self.sees("{") else {}
+        if isinstance(item, Pass):
+            return item
+        form: Any = item.form
+        missing = [
+            field.name
+            for field in fields(form)
+            if field.name not in options and field.default is field.default_factory is MISSING
+        ]
+        if missing:
+            raise InputError(f"{name} needs {', '.join(missing)}: {name}{{{missing[0]}=…}}")
+        return item(**options)
+
+    def options(self, item: Pass | PassFactory[Any]) -> dict[str, Any]:
+        declared = options_of(item)
+        given: dict[str, Any] = {}
+
+        def option() -> None:
+            token = self.expect_kind("word")
+            if token.text not in declared:
+                has = f"its options are {describe_options(item)}" if declared else "it has none"
+                self.fail(token, f"{item.name} has no option {token.text!r}; {has}")
+            if token.text in given:
+                self.fail(token, f"{token.text} is given twice")
+            self.expect("=")
+            given[token.text] = self.literal(declared[token.text], token.text)
+
+        self.separated(option, "{", "}")
+        return given
+
+    def text_literal(self) -> str:
+        # A shell takes quotes away; a plain word needs none.
+        return self.take().text if self.next.kind == "word" else super().text_literal()
+
+
+def _type_name(hint: Any) -> str:
+    if not has_text_form(hint):
+        return "from Python only"
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")

@@ -1,0 +1,51 @@
+"""microfold run"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.inputs import load_inputs
+from microfold.cli.options import CodeOptions, Json, Model, PassOptions
+from microfold.errors import InputError
+
+
+def run(
+    model: Model,
+    inputs: Annotated[
+        list[Path], typer.Option("--input", help="A .npy per model input.", show_default=False)
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the outputs to this .npz.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run a model on this machine, one call per input set, and print its outputs."""
+    import numpy as np
+
+    from microfold.host.session import Session
+
+    program = compile_model(model, "host", CodeOptions(), PassOptions(), as_json)
+    calls = load_inputs(inputs, program)
+    with working("compiling the C code", as_json):
+        session = Session(program)
+    results = [session.run(*call) for call in calls]
+    if output is not None:
+        stacked: dict[str, Any] = {
+            f"output_{i}": np.stack([result[i] for result in results]) for i in range(len(program.outputs))
+        }
+        try:
+            np.savez(output, **stacked)
+        except OSError as error:
+            raise InputError(f"cannot write {output}: {error.strerror}") from None
+    if as_json:
+        print_json({"outputs": [[array.tolist() for array in result] for result in results]})
+        return
+    for number, result in enumerate(results):
+        for index, (array, buffer) in enumerate(zip(result, program.outputs, strict=True)):
+            print(f'call {number}, output {index} "{buffer.value.name}" {buffer.type}:')
+            print(np.array2string(array, threshold=64, max_line_width=100))

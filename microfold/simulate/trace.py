@@ -1,0 +1,155 @@
+"""Executed instructions, block by block, and the cycles that a timing table gives for them.
+
+The image runs once more under a QEMU plugin that counts how often each block of instructions was executed and
+how often it was entered by a jump. The estimate knows nothing of flash wait states, caches and buses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from microfold import resources
+from microfold.errors import ToolError
+from microfold.simulate.memory import PlacedSection
+from microfold.simulate.thumb import Instruction, Kind, instructions
+from microfold.simulate.toolchain import find_tool, run_tool
+from microfold.timing import Timing
+
+_HOST_COMPILER = "cc"
+# Versions of the plugin interface in which the few calls used are the same; each QEMU takes some of them.
+_PLUGIN_VERSIONS = (1, 2, 3, 4, 5)
+_BUILD_SECONDS = 60.0
+_PT_LOAD = 1
+COUNTS = "counts.txt"
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one run of a model executed.
+
+    Attributes:
+        instructions: of each layer; what comes behind the last layer is a last entry.
+        cycles: likewise, by the timing table.
+    """
+
+    instructions: tuple[int, ...]
+    cycles: tuple[int, ...]
+
+
+def plugin_arguments(sections: Sequence[PlacedSection], name: str, harness: Sequence[str]) -> list[str]:
+    """What the plugin is told of an image: addresses of functions that have sections of their own.
+
+    Args:
+        name: of the model.
+        harness: object files whose code does not count.
+    """
+    text = [section for section in sections if section.output == ".text"]
+    named = {section.name.removeprefix(".text."): section for section in text}
+    arguments = [f"run={named[f'{name}_run'].address:#x}", f"stop={_span(named['time_run'])}"]
+    if "simulate_layer_done" in named:
+        arguments.append(f"mark={named['simulate_layer_done'].address:#x}")
+    return arguments + [f"skip={_span(section)}" for section in text if section.file in harness]
+
+
+def _span(section: PlacedSection) -> str:
+    return f"{section.address:#x}-{section.address + section.size:#x}"
+
+
+def with_plugin(folder: Path, arguments: Sequence[str], run: Callable[[str], None]) -> None:
+    """Builds the plugin and runs an image with it; `COUNTS` in the folder has the counts then.
+
+    Args:
+        run: runs the image; takes QEMU's option for the plugin.
+    Raises:
+        ToolError: this machine has no C compiler, QEMU takes no such plugin, or the run fails.
+    """
+    refusal: ToolError | None = None
+    for version in _PLUGIN_VERSIONS:
+        library = _build(folder, version)
+        try:
+            run(",".join([f"file={library}", *arguments, f"out={folder / COUNTS}"]))
+        except ToolError as error:
+            if "version" not in str(error).lower():
+                raise
+            refusal = error
+        else:
+            return
+    raise ToolError(f"QEMU takes none of the plugin's versions: {refusal}")
+
+
+def _build(folder: Path, version: int) -> Path:
+    source = resources.template_dir() / "simulate" / "trace.c"
+    library = folder / f"trace{version}.so"
+    command = [find_tool(_HOST_COMPILER), "-O2", "-shared", "-fPIC", f"-DPLUGIN_VERSION={version}"]
+    done = run_tool(
+        [*command, str(source), "-o", str(library)], folder, _BUILD_SECONDS, "building the plugin"
+    )
+    if done.returncode != 0:
+        raise ToolError(f"building QEMU's plugin failed: {done.stderr.strip()[-500:]}")
+    return library
+
+
+@dataclass(frozen=True)
+class Code:
+    """The loaded segments of an image: address and bytes."""
+
+    segments: tuple[tuple[int, bytes], ...]
+
+    def at(self, address: int, size: int) -> bytes:
+        for start, data in self.segments:
+            if start <= address and address + size <= start + len(data):
+                return data[address - start : address - start + size]
+        raise ToolError(f"executed code must lie in the image; {size} bytes at {address:#x} do not")
+
+
+def load_code(elf: Path) -> Code:
+    """Segments of a 32-bit little-endian ELF file (System V ABI, program header)."""
+    data = elf.read_bytes()
+    (offset,) = struct.unpack_from("<I", data, 28)
+    size, count = struct.unpack_from("<HH", data, 42)
+    headers = (struct.unpack_from("<8I", data, offset + i * size) for i in range(count))
+    loaded = (header for header in headers if header[0] == _PT_LOAD)
+    return Code(tuple((address, data[begin : begin + length]) for _, begin, address, _, length, *_ in loaded))
+
+
+def read_traces(counts: str, code: Code, timing: Timing) -> Iterator[Trace]:
+    """The traces of all runs, from what the plugin wrote."""
+    costs: dict[tuple[int, int], int] = {}
+    executed: Counter[int] = Counter()
+    cycles: Counter[int] = Counter()
+    for line in counts.splitlines():
+        if line == "end":
+            layers = range(max(executed, default=-1) + 1)
+            yield Trace(tuple(executed[i] for i in layers), tuple(cycles[i] for i in layers))
+            executed.clear()
+            cycles.clear()
+            continue
+        layer, address, size, number, count, entered = map(int, line.split())
+        if (address, size) not in costs:
+            # QEMU counts only half of a last instruction that goes on in another page.
+            block = itertools.islice(instructions(code.at(address, size + 2)), number)
+            costs[address, size] = block_cycles(block, timing)
+        executed[layer] += number * count
+        cycles[layer] += costs[address, size] * count + timing.taken * entered
+
+
+def block_cycles(block: Iterable[Instruction], timing: Timing) -> int:
+    """Cycles of instructions that run one after the other, the last one not jumping."""
+    total = 0
+    loaded = -1  # what the instruction before loaded, if it was a single load
+    for instruction in block:
+        kind = instruction.kind
+        single = kind in (Kind.LOAD, Kind.STORE, Kind.STORE_INDEXED)
+        if kind is Kind.MULTIPLE:
+            total += timing.multiple + instruction.words
+        elif single and loaded >= 0 and instruction.base != loaded:
+            total += timing.next_transfer
+        else:
+            total += getattr(timing, kind.value)
+        loaded = instruction.target if kind is Kind.LOAD else -1
+    return total

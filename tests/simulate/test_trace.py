@@ -1,0 +1,114 @@
+"""Executed blocks and the cycles that a timing table gives for them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from microfold.simulate.boards import find
+from microfold.simulate.run import Simulator
+from microfold.simulate.thumb import Instruction, Kind, instructions
+from microfold.simulate.toolchain import ARM_COMPILER, find_tool
+from microfold.simulate.trace import block_cycles
+from microfold.timing import Timing
+
+from tests.needs import CROSS_TOOLS, need_tools
+
+from .conftest import LENGTH, toy
+
+TIMING = Timing("a manual")
+M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")
+INPUT = np.arange(LENGTH, dtype=np.int8)
+
+# Assembly, what it is, and the cycles of the whole block.
+CASES = {
+    "adds r0, r1, r2": ([Kind.ALU], 1),
+    "muls r0, r1": ([Kind.MULTIPLY], 1),
+    "mla r0, r1, r2, r3": ([Kind.MULTIPLY_ADD], 1),
+    "smlad r0, r1, r2, r0": ([Kind.MULTIPLY_ADD], 1),
+    "smuad r0, r1, r2": ([Kind.MULTIPLY], 1),
+    "smull r0, r1, r2, r3": ([Kind.MULTIPLY_LONG], 1),
+    "udiv r0, r1, r2": ([Kind.DIVIDE], 7),
+    "ldr r0, [r1]": ([Kind.LOAD], 2),
+    "ldrsb.w r0, [r1, #1]": ([Kind.LOAD], 2),
+    "ldr r0, [r1]; ldr r2, [r1, #4]; ldr.w r8, [r1, #8]": ([Kind.LOAD] * 3, 4),
+    "ldr r0, [r1]; ldr r2, [r0]": ([Kind.LOAD] * 2, 4),
+    "ldr r0, [r1]; adds r3, #1; ldr r2, [r1]": ([Kind.LOAD, Kind.ALU, Kind.LOAD], 5),
+    "str r0, [r1]": ([Kind.STORE], 1),
+    "strb r0, [r1, r2]": ([Kind.STORE_INDEXED], 2),
+    "strb.w r0, [r1, r2, lsl #1]": ([Kind.STORE_INDEXED], 2),
+    "strb.w r0, [r1], #1": ([Kind.STORE], 1),
+    "ldrd r0, r1, [r2], #8": ([Kind.MULTIPLE], 3),
+    "ldmia r0!, {r1, r2, r3, r4}": ([Kind.MULTIPLE], 5),
+    "push {r4, r5, r6, lr}": ([Kind.MULTIPLE], 5),
+    "stmdb sp!, {r4, r5, r6, r7, r8, r9, r10, r11, lr}": ([Kind.MULTIPLE], 10),
+    "cmp r0, r1; bne .": ([Kind.ALU, Kind.BRANCH], 2),
+    "bne.w .": ([Kind.BRANCH], 1),
+    "bl .": ([Kind.BRANCH], 1),
+    "cbz r0, 1f; nop; 1:": ([Kind.BRANCH, Kind.ALU], 2),
+    "dmb": ([Kind.ALU], 1),
+    "vldr s0, [r0]": ([Kind.MULTIPLE], 2),
+    "vldmia r0!, {s0-s3}": ([Kind.MULTIPLE], 5),
+    "vadd.f32 s0, s1, s2": ([Kind.FLOAT], 1),
+    "vmla.f32 s0, s1, s2": ([Kind.FLOAT_MULTIPLY_ADD], 3),
+    "vfma.f32 s0, s1, s2": ([Kind.FLOAT_MULTIPLY_ADD], 3),
+    "vdiv.f32 s0, s1, s2": ([Kind.FLOAT_DIVIDE], 14),
+    "vsqrt.f32 s0, s1": ([Kind.FLOAT_DIVIDE], 14),
+    "vmov r0, s0": ([Kind.FLOAT], 1),
+    "vcvt.f32.s32 s0, s0": ([Kind.FLOAT], 1),
+}
+
+
+@pytest.fixture(autouse=True)
+def tools():
+    need_tools(*CROSS_TOOLS, "arm-none-eabi-objcopy", "cc")
+
+
+def assemble(text: str, folder: Path) -> bytes:
+    source = folder / "code.s"
+    source.write_text(".syntax unified\n.thumb\n" + text.replace(";", "\n") + "\n")
+    subprocess.run([find_tool(ARM_COMPILER), *M4, "-c", source, "-o", folder / "code.o"], check=True)
+    objcopy = find_tool("arm-none-eabi-objcopy")
+    subprocess.run(
+        [objcopy, "-O", "binary", "-j", ".text", folder / "code.o", folder / "code.bin"], check=True
+    )
+    return (folder / "code.bin").read_bytes()
+
+
+def test_kinds_and_cycles_of_instructions(tmp_path: Path):
+    for text, (kinds, cycles) in CASES.items():
+        block = list(instructions(assemble(text, tmp_path)))
+        assert [instruction.kind for instruction in block] == kinds, text
+        assert block_cycles(block, TIMING) == cycles, text
+
+
+def test_a_dependent_load_waits():
+    load = Instruction(Kind.LOAD, target=0, base=1)
+    assert block_cycles([load, Instruction(Kind.LOAD, target=2, base=0)], TIMING) == 4
+
+
+LOOP = '{ uint32_t n = %du; __asm__ volatile("1: subs %%0, #1\\n\\tbne 1b" : "+l"(n) : : "cc"); }'
+
+
+@pytest.mark.parametrize("rounds", [10, 1000])
+def test_counts_and_taken_branches_of_a_loop(rounds: int):
+    with Simulator(toy(LOOP % rounds), find("mps2-an386"), M4) as simulator:
+        result = simulator.run([(INPUT,)] * 2)
+        traces = simulator.firmware(hooked=False).trace([(INPUT,)] * 2, TIMING)
+        assert tuple(sum(trace.instructions) for trace in traces) == result.instructions
+        more = Simulator(toy(LOOP % (rounds + 1)), find("mps2-an386"), M4)
+        with more:
+            longer = more.firmware(hooked=False).trace([(INPUT,)], TIMING)
+    # One more round: two instructions, and a branch that is taken.
+    assert sum(longer[0].cycles) - sum(traces[0].cycles) == 4
+
+
+def test_layers():
+    with Simulator(toy(LOOP % 500), find("mps2-an386"), M4) as simulator:
+        result = simulator.run([(INPUT,)])
+        cycles = simulator.trace([(INPUT,)], TIMING)
+    assert len(cycles.layers[0]) == len(result.layer_instructions[0])
+    assert abs(cycles.total[0] - sum(cycles.layers[0])) < 50  # the calls of the hook

@@ -1,0 +1,285 @@
+"""The commands that run and show passes. They are called within this process, which is faster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+from typing import NamedTuple
+
+import pytest
+
+import microfold.ops  # noqa: F401  (makes the operators' names known)
+from microfold.cli import main
+from microfold.ir.graph import Graph
+from microfold.ir.text import parse
+from microfold.passes import PassContext, Sequential, function_pass
+from microfold.pipeline import default_pipeline
+from microfold.transform import available
+
+CNN = Path(__file__).resolve().parent / "models" / "made" / "cnn_int8.tflite"
+CLIPS = dedent(
+    """\
+    graph @clips(%x: float32[2]) -> (%b) {
+      %a: float32[2] = clip(%x) {minimum=0.0, maximum=9.0}
+      %b: float32[2] = clip(%a) {minimum=-inf, maximum=6.0}
+    }
+    """
+)
+MERGED = dedent(
+    """\
+    graph @clips(%x: float32[2]) -> (%b) {
+      %b: float32[2] = clip(%x) {minimum=0.0, maximum=6.0}
+    }
+    """
+)
+SCALED = """
+graph @scaled(%x: float32[1,2]) -> (%y) {
+  %w = constant float32[2,2] [1.0, 2.0, 3.0, 4.0]
+  %a: float32[1,2] = fully_connected(%x, %w)
+  %s = constant float32[2] [0.5, 0.25]
+  %y: float32[1,2] = mul(%a, %s)
+}
+"""
+
+
+class Outcome(NamedTuple):
+    status: int | str | None
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def microfold_(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["microfold", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return Outcome(stop.value.code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def clips(tmp_path: Path) -> Path:
+    path = tmp_path / "clips.mf"
+    path.write_text(CLIPS)
+    return path
+
+
+def test_passes_over_the_text_form(microfold_: Run, clips: Path) -> None:
+    assert microfold_("opt", clips, "--passes", "canonicalize_ops") == Outcome(None, MERGED, "")
+    assert microfold_("opt", clips, "--passes", "dead_code_elimination").out == CLIPS
+    data = json.loads(microfold_("opt", clips, "--passes", "canonicalize_ops,fuse_ops", "--json").out)
+    assert data == {"model": "clips", "passes": ["canonicalize_ops", "fuse_ops"], "text": MERGED}
+
+
+def test_the_default_pipeline_over_a_model(microfold_: Run) -> None:
+    text = microfold_("opt", CNN).out
+    assert (
+        text
+        == microfold_("opt", CNN, "--passes", "default").out
+        == microfold_("ir", CNN, "--after", "all").out
+    )
+    assert microfold_("opt", CNN, "--opt-level", "0").out.count(" = clip(") == 2
+    assert microfold_("opt", CNN, "--disable", "canonicalize_ops,fuse_ops").out.count(" = clip(") == 2
+    assert "| clip(" in microfold_("opt", CNN, "--opt-level", "0", "--require", "fuse_ops").out
+    assert " = conv2d {" in microfold_("opt", CNN, "--tree").out
+
+
+def test_output_file_has_all_constants(microfold_: Run, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "cnn.mf"
+    assert microfold_("opt", CNN, "-o", path) == Outcome(None, "", "")
+    assert "sha256" not in path.read_text()
+    shown = microfold_("opt", CNN, "--constants").out
+    assert shown == path.read_text()
+    assert microfold_("opt", path, "--passes", "dead_code_elimination", "--constants").out == shown
+
+
+def test_listed_passes_run_whatever_their_level(microfold_: Run, clips: Path) -> None:
+    listed = microfold_("opt", clips, "--passes", "canonicalize_ops", "--opt-level", "0")
+    assert listed.out == MERGED
+    assert microfold_("opt", clips, "--opt-level", "0").out == CLIPS
+    # The passes of a sequence are listed with it.
+    clips.write_text(SCALED)
+    assert " mul(" not in microfold_("opt", clips, "--passes", "fold_scale_axis", "--opt-level", "0").out
+    assert "unknown target" in microfold_("opt", clips, "-t", "cortex-m99").err
+
+
+def test_options_of_passes(microfold_: Run, clips: Path) -> None:
+    sort = "topological_sort{order=breadth, direction=outputs}, canonicalize_ops"
+    assert microfold_("opt", clips, "--passes", sort).out == MERGED
+
+
+@pytest.mark.parametrize(
+    ("passes", "message"),
+    [
+        (
+            "canonicalise_ops",
+            "there is no pass 'canonicalise_ops'; did you mean canonicalize_ops? Passes are ",
+        ),
+        ("zzz", "there is no pass 'zzz'; Passes are "),
+        ("", "passes:1:1: expected a word"),
+        ("fuse_ops,", "passes:1:10: expected a word"),
+        ("fuse_ops inline", "passes:1:10: expected the end of the text; found 'inline'"),
+        (
+            "topological_sort{order=wide}",
+            "passes:1:24: expected one of depth, breadth for order; found 'wide'",
+        ),
+        (
+            "topological_sort{size=1}",
+            "topological_sort has no option 'size'; its options are order: Literal[",
+        ),
+        ("topological_sort{order=depth,order=depth}", "order is given twice"),
+        ("inline{size=1}", "inline has no option 'size'; it has none"),
+        ("fuse_ops{may_fuse=1}", "may_fuse cannot be written as text"),
+    ],
+)
+def test_lists_of_passes_that_are_wrong(microfold_: Run, clips: Path, passes: str, message: str) -> None:
+    result = microfold_("opt", clips, "--passes", passes)
+    assert (result.status, result.out) == (2, "")
+    assert message in result.err
+
+
+def test_explain_lists_the_places(microfold_: Run, clips: Path) -> None:
+    arguments = ("opt", clips, "--passes", "canonicalize_ops", "--explain", "canonicalize_ops")
+    assert microfold_(*arguments).out == "canonicalize_ops: clip %b: a clip of clip %a\n"
+    assert json.loads(microfold_(*arguments, "--json").out) == [
+        {"where": "clip %b", "fired": True, "reason": "a clip of clip %a"}
+    ]
+    assert microfold_("opt", clips, "--explain", "fold_pad").out == "fold_pad: nothing to look at\n"
+    skipped = microfold_("opt", clips, "--explain", "fold_pad", "--disable-pass", "fold_pad").out
+    assert skipped == "fold_pad: graph @clips: not changed: it is disabled\n"
+    # A sequence is explained by the passes in it.
+    clips.write_text(SCALED)
+    assert microfold_("opt", clips, "--explain", "fold_batchnorm_to_conv2d").out == (
+        "backward_fold_scale_axis: mul %y: its scale 0.25 to 0.5 along axis 1 goes into fully_connected %a\n"
+    )
+    refused = microfold_("opt", clips, "--passes", "fuse_ops", "--explain", "fold_pad")
+    assert refused.status == 2
+    assert "fold_pad is not among the passes that run; these are fuse_ops" in refused.err
+
+
+def test_instruments(microfold_: Run, clips: Path, tmp_path: Path) -> None:
+    passes = ("--passes", "fuse_ops,canonicalize_ops")
+    printed = microfold_("opt", clips, *passes, "--print-ir-after", "canonicalize_ops")
+    assert printed.out == MERGED
+    assert printed.err == f"// after canonicalize_ops\n{MERGED}"
+    every = microfold_("opt", clips, *passes, "--print-ir-after-all").err
+    assert every.startswith("// after fuse_ops (no change)\n")
+    microfold_("opt", clips, *passes, "--dump-ir", tmp_path / "dump")
+    first, *_, last = sorted(path.name for path in (tmp_path / "dump").iterdir())
+    assert first == "00_input.mf"
+    assert last.endswith("_canonicalize_ops.mf")
+    timed = microfold_("opt", clips, *passes, "--timing", "--verify-each").err
+    lines = [line.split()[-1] for line in timed.splitlines()]
+    assert [lines[0], *lines[-2:]] == ["fuse_ops", "canonicalize_ops", "passes"]
+    unknown = microfold_("opt", clips, "--print-ir-after", "nope")
+    assert "there is no pass 'nope'" in unknown.err
+
+
+def test_verify_each_names_the_pass(microfold_: Run, clips: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @function_pass(opt_level=0)
+    def lose_nodes(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
+        return replace(graph, nodes=())
+
+    monkeypatch.setattr("microfold.cli.passes_text.available", lambda: {"lose_nodes": lose_nodes})
+    result = microfold_("opt", clips, "--passes", "lose_nodes", "--verify-each")
+    assert result.status == 2
+    assert "after lose_nodes: graph 'clips' is not well-formed" in result.err
+
+
+def test_build_takes_the_same_options_and_the_text_form(microfold_: Run, clips: Path, tmp_path: Path) -> None:
+    arguments = (
+        "build",
+        clips,
+        "-o",
+        tmp_path / "c",
+        "--print-ir-after",
+        "canonicalize_ops",
+        "--verify-each",
+    )
+    result = microfold_(*arguments)
+    assert result.status is None, result.err
+    assert result.err == f"// after canonicalize_ops\n{MERGED}"
+    assert (tmp_path / "c" / "clips.c").exists()
+    report = json.loads(
+        microfold_("build", clips, "-o", tmp_path / "d", "--disable-pass", "canonicalize_ops", "--json").out
+    )
+    assert sum(1 + len(layer["fused"]) for layer in report["layers"]) == 2
+    assert "numerics must be one of exact, relaxed" in microfold_("build", clips, "--numerics", "vague").err
+
+
+def test_lists_of_passes(microfold_: Run) -> None:
+    rows = {row["name"]: row for row in json.loads(microfold_("passes", "--json").out)}
+    assert set(rows) == set(available())
+    assert rows["fold_constant"]["opt_level"] == 2
+    assert rows["materialize_outputs"]["mandatory"] is True
+    assert "order: Literal['depth', 'breadth']" in rows["topological_sort"]["options"]
+    assert rows["topological_sort"]["places"] == []
+    assert all(row["summary"].endswith(".") for row in rows.values())
+    for place, step in enumerate(default_pipeline().passes, 1):
+        inner = step.names() if isinstance(step, Sequential) else set()
+        assert all(place in rows[name]["places"] for name in {step.name, *inner})
+    assert "materialize_outputs" in microfold_("passes").out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "bad.mf:1:1: expected 'graph'; found the end of the text"),
+        ("graph @g() -> (%y) { }", "bad.mf:1:16: %y is not defined"),
+        (
+            "graph @g(%x: int8[2]) -> (%x) {\n  %y: int8[2] = nope(%x)\n}",
+            "bad.mf:2:17: unknown operator 'nope'",
+        ),
+        ("graph @g(%x: float32[2]) -> (%x) {\n  state %s: int8[1] initial [0] next %x\n}", "followed by %x"),
+        ("graph @g(%x: int8[2] q(nan, 0)) -> (%x) { }", "%x: int8[2]: a scale must be in [1e-18, 1e+18]"),
+        ("graph @g(%x: int8[2] q(0.5, 200)) -> (%x) { }", "a zero point of int8 must be in [-128, 127]"),
+        (
+            "graph @g(%x: int8[3] q(axis=0, scales=[0.5, 0.5], zero_points=0)) -> (%x) { }",
+            "%x: int8[3]: it must have 3 scales; it has 2",
+        ),
+        (
+            "graph @g(%x: int8[3] q(axis=1, scales=[0.5], zero_points=0)) -> (%x) { }",
+            "along axis 1; it has 1",
+        ),
+        ("graph @g(%x: int8[2,0]) -> (%x) { }", "%x: int8[2,0] has no elements"),
+        ("graph @g(%x: int8[65536,65536]) -> (%x) { }", "has at most 2147483648 elements; it has 4294967296"),
+    ],
+)
+def test_text_that_is_no_graph(microfold_: Run, tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "bad.mf"
+    path.write_text(text)
+    for command in ("opt", "build"):
+        result = microfold_(command, path)
+        assert (result.status, result.out) == (2, "")
+        assert message in result.err
+        assert result.err.startswith("microfold: ")
+
+
+def test_files_that_cannot_be_read(microfold_: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bad.mf"
+    assert "cannot read" in microfold_("opt", path).err
+    path.write_bytes(b"graph @g\xff")
+    assert "bad.mf is not UTF-8 text: byte 8 is 255" in microfold_("opt", path).err
+    path.write_text("graph @g(%x: float32[64]) -> (%x) { %c = constant float32[64] dense<sha256:00> }")
+    assert "is elided" in microfold_("opt", path).err
+
+
+def test_tree_of_the_text(microfold_: Run, clips: Path) -> None:
+    assert microfold_("opt", clips, "--passes", "inline", "--tree").out == dedent(
+        """\
+        graph @clips(%x: float32[2]) -> (%b)
+          %b: float32[2] = clip {minimum=-inf, maximum=6.0}
+            %a: float32[2] = clip {minimum=0.0, maximum=9.0}
+              %x
+        """
+    )
+    assert parse(microfold_("opt", clips, "--passes", "inline").out).name == "clips"
