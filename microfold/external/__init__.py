@@ -1,0 +1,1 @@
+"""External code generators: parts of a model that somebody else's code computes."""

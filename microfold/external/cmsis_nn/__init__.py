@@ -1,0 +1,1 @@
+"""Calls into an installed CMSIS-NN (https://github.com/ARM-software/CMSIS-NN)."""

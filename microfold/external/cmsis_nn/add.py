@@ -1,0 +1,57 @@
+"""Addition through CMSIS-NN."""
+
+from __future__ import annotations
+
+from microfold.external.cmsis_nn.library import CMSIS_NN
+from microfold.ir.types import DType
+from microfold.kernels import epilogue
+from microfold.kernels.add import quantized_parameters
+from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site
+from microfold.ops.add import Add
+
+
+class ElementwiseAddS8(Kernel):
+    """Of two values of one shape, or of a value to itself."""
+
+    name = "s8_add__cmsis_nn"
+    op = Add
+
+    def supports(self, site: Site) -> str | None:
+        first, second = site.node.operands[:2]
+        if first.type.dtype is not DType.INT8 or site.node.outputs[0].type.dtype is not DType.INT8:
+            return f"it adds int8; the operands are {first.type.dtype.value}"
+        if first.type.shape != second.type.shape:
+            return f"it does not broadcast; the operands are {first.type} and {second.type}"
+        if site.array(0) is not None or site.array(1) is not None:
+            return "an operand is constant"
+        reason = epilogue.unsupported_epilogue(site.node)
+        if reason is None and quantized_parameters(site).output.shift > 0:
+            return "the output's scale must be larger than 2^-19 of the larger operand's"
+        return reason
+
+    def lower(self, site: Site) -> Call:
+        first, second = site.node.operands[:2]
+        out = site.node.outputs[0].type
+        assert first.type.quant is not None and second.type.quant is not None and out.quant is not None
+        scales = quantized_parameters(site)
+        low, high = epilogue.integer_bounds(site.node)
+        parameters: dict[str, Parameter] = {
+            "count": out.size,
+            "left_shift": scales.left_shift,
+            "first_offset": -first.type.quant.zero_point,
+            "first_multiplier": scales.first.mantissa,
+            "first_shift": scales.first.shift,
+            "second_offset": -second.type.quant.zero_point,
+            "second_multiplier": scales.second.mantissa,
+            "second_shift": scales.second.shift,
+            "output_offset": out.quant.zero_point,
+            "output_multiplier": scales.output.mantissa,
+            "output_shift": scales.output.shift,
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        spec = (("doubled", first is second),)
+        function = Function(
+            "external/cmsis_nn/add.c.j2", self.name, spec, CMSIS_NN, ("arm_elementwise_add_s8",)
+        )
+        return Call(function, parameters)

@@ -1,0 +1,188 @@
+"""Convolutions through CMSIS-NN."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from microfold.external.cmsis_nn import library, scratch
+from microfold.external.cmsis_nn.library import CMSIS_NN
+from microfold.external.cmsis_nn.scratch import Geometry
+from microfold.ir.types import Array, TensorType
+from microfold.kernels import accumulate, epilogue
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site
+from microfold.ops.accumulate import output_multipliers
+from microfold.ops.conv2d import Conv2D
+from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.window import Window, same_padding
+
+
+class _Convolution(Kernel):
+    """What the two functions share."""
+
+    function: str
+    template: str
+
+    def types(self, site: Site) -> tuple[TensorType, TensorType, TensorType]:
+        """Of input, filters and output."""
+        x, weights = site.node.inputs[0], site.node.inputs[1]
+        assert x is not None and weights is not None
+        return x.type, weights.type, site.node.outputs[0].type
+
+    def geometry(self, site: Site) -> Geometry:
+        x, weights, out = self.types(site)
+        assert isinstance(site.node.op, Conv2D | DepthwiseConv2D)
+        window: Window = site.node.op.window(weights)
+        return Geometry(
+            (x.shape[1], x.shape[2]), x.shape[3], (out.shape[1], out.shape[2]), out.shape[3], window
+        )
+
+    def matrix(self, site: Site) -> Array:
+        """The filters as [channels, K]."""
+        raise NotImplementedError
+
+    def multipliers(self, site: Site) -> tuple[Array, Array]:
+        x, weights, out = self.types(site)
+        assert x.quant is not None and weights.quant is not None and out.quant is not None
+        return output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_int8_constants(site) or self.unsupported_shape(site)
+        if reason is not None:
+            return reason
+        matrix = self.matrix(site)
+        reason = accumulate.unsupported_bounds(site, matrix)
+        if reason is not None:
+            return reason
+        mantissas, shifts = self.multipliers(site)
+        _, bounds = accumulate.bias_and_bounds(site, matrix)
+        return library.unsupported_shifts(shifts, mantissas, bounds)
+
+    def unsupported_shape(self, site: Site) -> str | None:
+        """Why the function does not compute such a window."""
+        return library.unsupported_extents(*self.types(site))
+
+    def call(
+        self,
+        site: Site,
+        weights: Array,
+        constants: Mapping[str, Parameter],
+        size: int,
+        more: Mapping[str, int],
+    ) -> Call:
+        """The call with its own fields, `more`, among those that both functions have."""
+        x, _, out = self.types(site)
+        assert x.quant is not None and out.quant is not None
+        shape = self.geometry(site)
+        low, high = epilogue.integer_bounds(site.node)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", weights),
+            **constants,
+            "batch": x.shape[0],
+            "input_height": shape.image[0],
+            "input_width": shape.image[1],
+            "input_channels": shape.channels,
+            "output_height": shape.output[0],
+            "output_width": shape.output[1],
+            "output_channels": shape.filters,
+            "kernel_height": shape.window.size[0],
+            "kernel_width": shape.window.size[1],
+            "stride_height": shape.window.strides[0],
+            "stride_width": shape.window.strides[1],
+            "pad_top": shape.window.padding[0][0],
+            "pad_left": shape.window.padding[1][0],
+            **more,
+            "input_offset": -x.quant.zero_point,
+            "output_offset": out.quant.zero_point,
+            "output_minimum": low,
+            "output_maximum": high,
+            "scratch_size": size,
+        }
+        spec = (("scratch", size > 0),)
+        function = Function(
+            self.template, self.name, spec, CMSIS_NN, (self.function, f"{self.function}_get_buffer_size")
+        )
+        return Call(function, parameters, size)
+
+
+class ConvolveS8(_Convolution):
+    name = "s8_conv2d__cmsis_nn"
+    op = Conv2D
+    function = "arm_convolve_wrapper_s8"
+    template = "external/cmsis_nn/conv2d.c.j2"
+
+    def matrix(self, site: Site) -> Array:
+        weights = site.array(1)
+        assert weights is not None
+        return weights.reshape(weights.shape[0], -1)
+
+    def unsupported_shape(self, site: Site) -> str | None:
+        x, weights, _ = self.types(site)
+        if weights.shape[3] != x.shape[3]:
+            return f"it is called for one group of channels; there are {x.shape[3] // weights.shape[3]}"
+        shape = self.geometry(site)
+        window = shape.window
+        # The library is told the padding at top and left; in these two cases it guesses the other two.
+        if window.size == (1, 1) and any(side for pair in window.padding for side in pair):
+            return f"a window of one element must have no padding; it is {window.padding}"
+        if scratch.is_row(shape):
+            (left, right), (_, stride) = window.padding[1], window.strides
+            unused = shape.image[1] + left + right - window.extent[1] - (shape.output[1] - 1) * stride
+            same = same_padding(shape.image[1], window.extent[1], stride)
+            if (left, right) != (0, 0) and (stride > 1 or (left, right) != same):
+                return (
+                    "a row must have no padding, or that of SAME and be taken in steps of 1; "
+                    f"it has {left} and {right}, and steps of {stride}"
+                )
+            if unused:
+                return f"a row must be used to its end; {unused} elements are not"
+        return super().unsupported_shape(site)
+
+    def lower(self, site: Site) -> Call:
+        weights = site.array(1)
+        assert weights is not None
+        shape = self.geometry(site)
+        height, width = shape.window.dilations
+        return self.call(
+            site,
+            weights,
+            library.requantization(site.array(2), *self.multipliers(site)),
+            scratch.convolution(shape, site.target),
+            {"dilation_height": height, "dilation_width": width},
+        )
+
+
+class DepthwiseConvS8(_Convolution):
+    name = "s8_depthwise_conv2d__cmsis_nn"
+    op = DepthwiseConv2D
+    function = "arm_depthwise_conv_wrapper_s8"
+    template = "external/cmsis_nn/depthwise_conv2d.c.j2"
+
+    def matrix(self, site: Site) -> Array:
+        weights = site.array(1)
+        assert weights is not None
+        return weights.reshape(-1, weights.shape[3]).T
+
+    def unsupported_shape(self, site: Site) -> str | None:
+        shape = self.geometry(site)
+        batch = self.types(site)[0].shape[0]
+        if batch != 1:
+            return f"it computes one image; there are {batch}"
+        if shape.window.dilations != (1, 1):
+            return f"it has no dilation; it is {shape.window.dilations}"
+        return super().unsupported_shape(site)
+
+    def lower(self, site: Site) -> Call:
+        weights = site.array(1)
+        assert weights is not None
+        # Vectors read up to three elements behind filters and channel constants.
+        beyond = 4 if site.target.has("mve") else 1
+        shape = self.geometry(site)
+        return self.call(
+            site,
+            np.pad(weights.reshape(-1), (0, beyond - 1)),
+            library.requantization(site.array(2), *self.multipliers(site), multiple=beyond),
+            scratch.depthwise_convolution(shape, site.target),
+            {"multiplier": shape.filters // shape.channels},
+        )

@@ -1,0 +1,77 @@
+"""Fully connected layers through CMSIS-NN."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.external.cmsis_nn import library
+from microfold.external.cmsis_nn.library import CMSIS_NN
+from microfold.ir.types import Array
+from microfold.kernels import accumulate, epilogue
+from microfold.kernels.fully_connected import (
+    centred_weights,
+    fully_connected_types,
+    unsupported_integer_fully_connected,
+    weights_zero_point,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site
+from microfold.ops.fully_connected import FullyConnected
+
+
+class FullyConnectedS8(Kernel):
+    """One multiplier for all units, or one each."""
+
+    name = "s8_fully_connected__cmsis_nn"
+    op = FullyConnected
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_integer_fully_connected(site)
+        if reason is None and weights_zero_point(site):
+            return f"weights must have zero point 0; it is {weights_zero_point(site)}"
+        if reason is not None:
+            return reason
+        mantissas, shifts = self._multipliers(site)
+        _, bounds = accumulate.bias_and_bounds(site, centred_weights(site))
+        return library.unsupported_shifts(shifts, mantissas, bounds)
+
+    def _multipliers(self, site: Site) -> tuple[Array, Array]:
+        x, weights, _ = fully_connected_types(site)
+        assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
+        return site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+
+    def lower(self, site: Site) -> Call:
+        x, weights, out = fully_connected_types(site)
+        matrix = site.array(1)
+        assert matrix is not None
+        assert x.quant is not None and weights.quant is not None and out.quant is not None
+        per_channel = weights.quant.axis is not None
+        mantissas, shifts = self._multipliers(site)
+        constants = library.requantization(site.array(2), mantissas, shifts)
+        if not per_channel:
+            constants |= {
+                "multipliers": Constant("multipliers", mantissas[:1]),
+                "shifts": Constant("shifts", shifts[:1]),
+            }
+        low, high = epilogue.integer_bounds(site.node)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", matrix),
+            **constants,
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
+            "input_offset": -x.quant.zero_point,
+            "output_offset": out.quant.zero_point,
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        sums = site.target.has("mve")
+        if sums:
+            # What `arm_vector_sum_s8` gives: with vectors, sums start from it.
+            totals, _ = accumulate.bias_and_bounds(site, centred_weights(site))
+            parameters["sums"] = Constant("sums", totals.astype(np.int32))
+        name = "arm_fully_connected_wrapper_s8"
+        calls = (name, "arm_fully_connected_s8_get_buffer_size")
+        spec = (("per_channel", per_channel), ("sums", sums))
+        return Call(
+            Function("external/cmsis_nn/fully_connected.c.j2", self.name, spec, CMSIS_NN, calls), parameters
+        )

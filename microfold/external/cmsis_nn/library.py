@@ -1,0 +1,51 @@
+"""The library, and what its functions want of all layers.
+
+Facts are those of the public headers ``arm_nnfunctions.h`` and ``arm_nn_types.h`` of release 7.0.0
+(https://github.com/ARM-software/CMSIS-NN/tree/v7.0.0/Include).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array, TensorType
+from microfold.kernels.kernel import Constant, Library, Parameter
+
+# 7.0.0 is the first with arm_fully_connected_wrapper_s8, so that older ones do not link.
+CMSIS_NN = Library(
+    "CMSIS-NN 7.0.0 or later", ("arm_nnfunctions.h",), prelude="external/cmsis_nn/prelude.c.j2"
+)
+
+# Some functions keep extents in 16 bits.
+MAX_EXTENT = (1 << 15) - 1
+
+
+def unsupported_extents(*types: TensorType) -> str | None:
+    """The reason if an extent is larger than the functions' own variables."""
+    largest = max((extent for t in types for extent in t.shape), default=0)
+    return f"extents must be below {MAX_EXTENT + 1}; one is {largest}" if largest > MAX_EXTENT else None
+
+
+def unsupported_shifts(shifts: Array, mantissas: Array, bounds: tuple[Array, Array]) -> str | None:
+    """The reason if an accumulator leaves int32 where it is shifted left before it is multiplied."""
+    reach = np.maximum(np.abs(bounds[0]), np.abs(bounds[1])) << np.maximum(shifts.astype(np.int64), 0)
+    if int(reach.max()) >= 1 << 31:
+        return f"accumulators, shifted left by up to {int(shifts.max())} bits, must stay in 32 bits"
+    if int(shifts.min()) < -31 or int(mantissas.min()) < 0:
+        return "multipliers must be positive, and shifts at least -31"
+    return None
+
+
+def requantization(
+    bias: Array | None, mantissas: Array, shifts: Array, *, multiple: int = 1
+) -> dict[str, Parameter]:
+    """Bias, multipliers and shifts of the channels as constants; no bias is one of zeros.
+
+    Args:
+        multiple: repeat the last ones until their number is a multiple: vectors may read beyond the end.
+    """
+    given = np.zeros(len(mantissas), np.int32) if bias is None else bias.astype(np.int32)
+    return {
+        name: Constant(name, np.pad(array.astype(np.int32), (0, -len(array) % multiple), mode="edge"))
+        for name, array in (("bias", given), ("multipliers", mantissas), ("shifts", shifts))
+    }

@@ -1,0 +1,51 @@
+"""Pooling through CMSIS-NN."""
+
+from __future__ import annotations
+
+from microfold.external.cmsis_nn import library, scratch
+from microfold.external.cmsis_nn.library import CMSIS_NN
+from microfold.ir.types import DType
+from microfold.kernels import epilogue
+from microfold.kernels.kernel import Call, Function, Kernel, Site
+from microfold.kernels.pool2d import pool_parameters, pool_types, unsupported_pool
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+
+
+class _Pool(Kernel):
+    calls: tuple[str, ...]
+
+    def supports(self, site: Site) -> str | None:
+        x, out, _ = pool_types(site)
+        return unsupported_pool(site, DType.INT8) or library.unsupported_extents(x, out)
+
+    def scratch(self, site: Site) -> int:
+        return 0
+
+    def lower(self, site: Site) -> Call:
+        low, high = epilogue.integer_bounds(site.node)
+        size = self.scratch(site)
+        parameters = pool_parameters(site) | {
+            "output_minimum": low,
+            "output_maximum": high,
+            "scratch_size": size,
+        }
+        spec = (("function", self.calls[0]), ("sized", len(self.calls) > 1), ("scratch", size > 0))
+        function = Function("external/cmsis_nn/pool2d.c.j2", self.name, spec, CMSIS_NN, self.calls)
+        return Call(function, parameters, size)
+
+
+class AveragePoolS8(_Pool):
+    """Rounds half away from zero, as the reference does."""
+
+    name = "s8_average_pool2d__cmsis_nn"
+    op = AveragePool2D
+    calls = ("arm_avgpool_s8", "arm_avgpool_s8_get_buffer_size")
+
+    def scratch(self, site: Site) -> int:
+        return scratch.average_pooling(pool_types(site)[0].shape[3], site.target)
+
+
+class MaxPoolS8(_Pool):
+    name = "s8_max_pool2d__cmsis_nn"
+    op = MaxPool2D
+    calls = ("arm_max_pool_s8",)

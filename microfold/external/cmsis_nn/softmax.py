@@ -1,0 +1,39 @@
+"""Softmax through CMSIS-NN."""
+
+from __future__ import annotations
+
+from microfold.external.cmsis_nn.library import CMSIS_NN
+from microfold.kernels.kernel import Call, Function, Kernel, Site
+from microfold.kernels.softmax import SoftmaxInt8
+from microfold.ops.softmax import Softmax, SoftmaxParameters, softmax_parameters
+
+
+class SoftmaxS8(Kernel):
+    """The library's documentation calls it bit-accurate with TensorFlow Lite for Microcontrollers."""
+
+    name = "s8_softmax__cmsis_nn"
+    op = Softmax
+
+    def _parameters(self, site: Site) -> SoftmaxParameters:
+        quant = site.node.operands[0].type.quant
+        assert isinstance(site.node.op, Softmax) and quant is not None
+        return softmax_parameters(site.node.op.beta, quant)
+
+    def supports(self, site: Site) -> str | None:
+        reason = SoftmaxInt8().supports(site)
+        if reason is None and not 0 <= self._parameters(site).left_shift <= 31:
+            return f"the input's multiplier must have a shift of 0 to 31; {self._parameters(site).left_shift}"
+        return reason
+
+    def lower(self, site: Site) -> Call:
+        x = site.node.operands[0].type
+        mantissa, shift, minimum = self._parameters(site)
+        parameters = {
+            "rows": x.size // x.shape[-1],
+            "depth": x.shape[-1],
+            "multiplier": mantissa,
+            "shift": shift,
+            "difference_minimum": minimum,
+        }
+        function = Function("external/cmsis_nn/softmax.c.j2", self.name, (), CMSIS_NN, ("arm_softmax_s8",))
+        return Call(function, parameters)

@@ -1,0 +1,75 @@
+"""Ethos-U custom operators as calls of the NPU's driver.
+
+What the driver and a Vela-compiled model expect of each other, as TensorFlow Lite for Microcontrollers has it
+(https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/kernels/ethos_u/ethosu.cc): base
+address 0 is that of the weights, 1 the arena's, 2 the fast scratch's, then follow the inputs' and outputs';
+there are at most 8. The command stream reaches inputs and outputs through base address 1, at the offsets of
+Vela's own memory plan. The driver wants command stream and base addresses at multiples of 16
+(https://gitlab.arm.com/artificial-intelligence/ethos-u/ethos-u-core-driver, ``ethosu_driver.h``), and cleans
+and invalidates data caches from these addresses on: the arena is made of whole cache lines, so that no other
+data is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from microfold.external.external import External, Region
+from microfold.ir.pattern import is_op
+from microfold.ir.pattern_table import PatternEntry
+from microfold.kernels.kernel import Call, Constant, Function, Library, Parameter
+from microfold.ops.ethos_u import EthosU
+
+ALIGNMENT = 16
+CACHE_LINE = 32
+# What the planner aligns scratch to, so that the call has to move up the rest.
+_PLANNED = 8
+
+DRIVER = Library(
+    "the Ethos-U core driver 0.16 or later",
+    ("ethosu_driver.h",),
+    stand_in=(
+        ("ethosu_driver.h", "external/ethos_u/stand_in.h.j2"),
+        ("ethosu_stand_in.c", "external/ethos_u/stand_in.c.j2"),
+    ),
+)
+_CALLS = ("ethosu_reserve_driver", "ethosu_invoke_v3", "ethosu_release_driver")
+
+
+class EthosUDriver(External):
+    """One call of the driver for each command stream."""
+
+    name = "ethos-u"
+    automatic = True
+
+    @property
+    def patterns(self) -> Sequence[PatternEntry]:
+        return [PatternEntry("command_stream", is_op(EthosU))]
+
+    def lower(self, region: Region) -> Call:
+        site = region.site()
+        node, op = site.node, site.node.op
+        assert isinstance(op, EthosU)
+        commands, weights = site.array(0), site.array(1)
+        assert commands is not None
+        parameters: dict[str, Parameter] = {"commands": Constant("commands", commands, alignment=ALIGNMENT)}
+        sizes = {"commands_size": commands.size, "weights_size": 0 if weights is None else weights.size}
+        if weights is not None:
+            parameters["weights"] = Constant("weights", weights, alignment=ALIGNMENT)
+        parameters |= sizes | {"arena_size": op.arena, "fast_size": op.fast}
+        inputs = [value for value in node.inputs[2:] if value is not None]
+        ports = (("input", inputs, op.input_offsets), ("output", node.outputs, op.output_offsets))
+        for kind, values, offsets in ports:
+            for index, (value, offset) in enumerate(zip(values, offsets, strict=True)):
+                parameters |= {f"{kind}_{index}_offset": offset, f"{kind}_{index}_size": value.type.nbytes}
+        # An input that is read twice is one pointer.
+        pointers = [region.body.inputs.index(value) for value in inputs]
+        spec = (
+            ("pointers", ",".join(map(str, pointers))),
+            ("outputs", len(node.outputs)),
+            ("weighted", weights is not None),
+            ("cache_line", CACHE_LINE),
+        )
+        function = Function("external/ethos_u/invoke.c.j2", "u8_ethos_u__driver", spec, DRIVER, _CALLS)
+        lines = -(-max(op.arena, op.fast) // CACHE_LINE) * CACHE_LINE
+        return Call(function, parameters, lines + CACHE_LINE - _PLANNED)

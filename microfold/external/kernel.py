@@ -1,0 +1,47 @@
+"""An external code generator's function among the kernels: planner and code generation see no difference."""
+
+from __future__ import annotations
+
+from microfold.external.external import External, Region
+from microfold.external.registry import resolve
+from microfold.ir.graph import Node
+from microfold.kernels import kernel
+from microfold.kernels.kernel import Kernel, Site
+from microfold.ops.call import Call
+
+
+class ExternalKernel(Kernel):
+    """What computes one region. Its output lies over no input: libraries promise nothing of the kind."""
+
+    op = Call
+
+    def __init__(self, external: External, region: Region):
+        self.external = external
+        self.region = region
+        self._call = external.lower(region)
+        self.name = self._call.function.name
+
+    def supports(self, site: Site) -> str | None:
+        return None
+
+    def cost(self, site: Site) -> float:
+        return 0.0
+
+    def lower(self, site: Site) -> kernel.Call:
+        return self._call
+
+    def work(self, site: Site) -> tuple[Node, ...]:
+        return self.region.body.nodes
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        return tuple(range(len(site.node.inputs)))
+
+
+def external_kernel(site: Site) -> ExternalKernel | None:
+    """The kernel of a region that an external code generator takes; None for all other nodes."""
+    op = site.node.op
+    if not isinstance(op, Call) or not op.compiler:
+        return None
+    (external,) = (found for found in resolve(site.options.external) if found.name == op.compiler)
+    body = site.graph.subgraphs[op.body]
+    return ExternalKernel(external, Region(body, op.composite, site.target, site.options))

@@ -1,0 +1,46 @@
+"""Patterns of one operator and the clips behind it, described by kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from microfold.ir.graph import Graph, Node, Step, make_node
+from microfold.ir.match import Match
+from microfold.ir.pattern import is_op, optional, sequence
+from microfold.ir.pattern_table import PatternEntry
+from microfold.kernels.kernel import Kernel, Site
+from microfold.ops.clip import Clip
+from microfold.ops.image import refuses_layout
+from microfold.options import Options
+from microfold.target import Target
+
+# What a kernel for an external region supports must not hang on the target: the region is cut out before.
+_ANY_TARGET = Target("any", frozenset(), "cc", (), "", "")
+
+
+def entry(name: str, kernel: Kernel, *, clips: bool = True) -> PatternEntry:
+    """The row of the pattern table for what a kernel supports.
+
+    Args:
+        kernel: gives operator and conditions; its `supports` must not depend on target and options.
+        clips: clips behind the operator belong to the match.
+    """
+    pattern = is_op(kernel.op)
+    clip = optional(is_op(Clip))
+    found = sequence(pattern, clip, clip) if clips else pattern
+    return PatternEntry(name, found, _check(kernel))
+
+
+def _check(kernel: Kernel) -> Callable[[Match], str | None]:
+    # Kernels compute NHWC; selection asks the same of every node.
+    return lambda match: refuses_layout(match.nodes[0].op) or kernel.supports(site_of(match))
+
+
+def site_of(match: Match) -> Site:
+    """A matched operator with the clips behind it as its epilogue, as kernels see it."""
+    first, *clips = match.nodes
+    steps = [Step(clip.op) for clip in clips]
+    node: Node = make_node(first.op, first.inputs, [value.name for value in first.outputs], steps)
+    constants = {value: array for value in node.operands if (array := match.flow.array(value)) is not None}
+    inputs = tuple(dict.fromkeys(value for value in node.operands if value not in constants))
+    return Site(node, Graph("match", inputs, node.outputs, (node,), constants), _ANY_TARGET, Options())

@@ -1,0 +1,44 @@
+"""An external code generator for one function of a firmware's own library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from microfold.external.external import External, Region
+from microfold.ir.match import Match
+from microfold.ir.pattern import is_op, optional, sequence
+from microfold.ir.pattern_table import PatternEntry
+from microfold.ir.types import DType
+from microfold.kernels import epilogue
+from microfold.kernels.kernel import Call, Function, Library
+
+ACME = Library("Acme DSP 2", ("acme_dsp.h",), templates=Path(__file__).parent / "templates")
+
+
+def check(match: Match) -> str | None:
+    """None, or the reason why `acme_max_s8` does not compute it."""
+    first, second = match.nodes[0].operands
+    if first.type.dtype is not DType.INT8:
+        return f"it takes int8; the operands are {first.type.dtype.value}"
+    if first.type.shape != second.type.shape:
+        return f"it does not broadcast; the operands are {first.type} and {second.type}"
+    if match.flow.array(first) is not None or match.flow.array(second) is not None:
+        return "an operand is constant"
+    return "both operands are one value" if first is second else None
+
+
+class Acme(External):
+    """The larger of two values, limited, by ``acme_max_s8``."""
+
+    name = "acme"
+
+    @property
+    def patterns(self) -> Sequence[PatternEntry]:
+        return [PatternEntry("limited_max", sequence(is_op("maximum"), optional(is_op("clip"))), check)]
+
+    def lower(self, region: Region) -> Call:
+        site = region.site()
+        low, high = epilogue.integer_bounds(site.node)
+        function = Function("max.c.j2", "s8_maximum__acme", (), ACME, ("acme_max_s8",))
+        return Call(function, {"count": site.node.outputs[0].type.size, "low": low, "high": high})
