@@ -30,22 +30,34 @@ def unsupported_constants(site: Site, activations: DType, weights: DType) -> str
 
 
 def unsupported_bounds(site: Site, matrix: Array) -> str | None:
-    """The reason if accumulators might leave int32 (partial sums stay within the bounds of the whole sum).
+    """The reason if accumulators, or what they are while they are summed up, might leave int32.
 
     Args:
         matrix: the weights as [channels, K], any zero point taken off.
     """
-    _, (low, high) = bias_and_bounds(site, matrix)
+    x, sums = site.node.inputs[0], site.sums()
+    if sums is not None and int(sums.partial.max()) < 1 << 31:
+        return None
+    assert x is not None and x.type.quant is not None
+    bias = requantize.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
+    # Elements may be 0: no partial sum leaves the bounds of the whole one.
+    low, high = requantize.accumulator_bounds(matrix, bias, *x.type.dtype.range)
     if low.min() < -(1 << 31) or high.max() >= 1 << 31:
         return f"accumulators might overflow: they reach [{low.min()}, {high.max()}]"
     return None
 
 
 def bias_and_bounds(site: Site, matrix: Array) -> tuple[Array, tuple[Array, Array]]:
-    """Per channel, int64: the bias with the input's zero point folded in; smallest and largest sum."""
+    """Per channel, int64: the bias with the input's zero point folded in; smallest and largest sum.
+
+    The bounds are those that the input's proved range and the window's positions leave, if these are known.
+    """
     x = site.node.inputs[0]
     assert x is not None and x.type.quant is not None
     bias = requantize.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
+    sums = site.sums()
+    if sums is not None:
+        return bias, (sums.low, sums.high)
     return bias, requantize.accumulator_bounds(matrix, bias, *x.type.dtype.range)
 
 
@@ -61,9 +73,12 @@ def output_records(
     out = site.node.outputs[0].type
     assert out.quant is not None
     bias, bounds = bias_and_bounds(site, matrix)
-    low, high = epilogue.integer_bounds(site.node)
-    plan = requantize.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, low)
-    return plan, {"output_minimum": low, "output_maximum": high}
+    low, high = epilogue.output_limits(site)
+    limits = {"output_minimum": low, "output_maximum": high}
+    if unsupported_bounds(site, matrix) is not None:
+        return requantize.wrapped_requantization(bias, *multipliers, out.quant.zero_point), limits
+    clip, _ = epilogue.integer_bounds(site.node)
+    return requantize.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, clip), limits
 
 
 def pad_channels(array: Array, multiple: int) -> Array:
@@ -114,7 +129,9 @@ def wide_records(site: Site, matrix: Array, multipliers: tuple[Array, Array]) ->
     if np.abs(biases).max() >= 1 << 31 or shifts.max() > 14 or shifts.min() < -47:
         return None
     low, high = requantize.accumulator_bounds(matrix, biases, *DType.INT16.range)
-    narrow = low.min() >= -(1 << 31) and high.max() < 1 << 31
+    sums = site.sums()
+    proved = sums is not None and int(sums.partial.max()) < 1 << 31
+    narrow = proved or (low.min() >= -(1 << 31) and high.max() < 1 << 31)
     records = np.stack([biases, reduced, np.zeros_like(biases), 15 - shifts], axis=1)
     return records.astype(np.int32), "int32_t" if narrow else "int64_t"
 
@@ -138,7 +155,11 @@ def plan_without_folding(site: Site, matrix: Array, multipliers: tuple[Array, Ar
     given = site.array(2)
     if given is not None:
         bias = bias + given.astype(np.int64)
-    low, high = (bound - x.type.quant.zero_point for bound in x.type.dtype.range)
-    bounds = requantize.accumulator_bounds(matrix, bias, low, high)
+    sums = site.sums()
+    if sums is not None:
+        bounds = sums.low, sums.high
+    else:
+        low, high = (bound - x.type.quant.zero_point for bound in x.type.dtype.range)
+        bounds = requantize.accumulator_bounds(matrix, bias, low, high)
     limit, _ = epilogue.integer_bounds(site.node)
     return requantize.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, limit)

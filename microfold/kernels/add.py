@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.types import DType, Quant
+from microfold.ir.types import DType
 from microfold.kernels import epilogue
 from microfold.kernels.broadcast import BinaryKernel
 from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
@@ -40,11 +40,21 @@ def plan_one(
     )
 
 
-def plan_input(dtype: DType, quant: Quant, left_shift: int, multiplier: Multiplier) -> Requantization:
+def centred_hull(site: Site, index: int) -> tuple[int, int]:
+    """Smallest and largest element of a quantised operand, less its zero point."""
+    value = site.node.inputs[index]
+    assert value is not None and value.type.quant is not None
+    low, high = (bound - value.type.quant.zero_point for bound in site.range(index).hull)
+    return low, high
+
+
+def plan_input(site: Site, index: int, left_shift: int, multiplier: Multiplier) -> Requantization:
     """How an operand gets to the common scale: ``requantise(bias + (x << left_shift))``."""
+    value = site.node.inputs[index]
+    assert value is not None and value.type.quant is not None
     step = 1 << left_shift
-    low, high = ((bound - quant.zero_point) * step for bound in dtype.range)
-    return plan_one(-quant.zero_point * step, (low, high), multiplier, 0, -(1 << 31), step)
+    low, high = (bound * step for bound in centred_hull(site, index))
+    return plan_one(-value.type.quant.zero_point * step, (low, high), multiplier, 0, -(1 << 31), step)
 
 
 class _QuantizedSum(BinaryKernel):
@@ -53,21 +63,26 @@ class _QuantizedSum(BinaryKernel):
     combine = "left + right"
     squares = False
 
+    def never_negative(self, site: Site) -> bool:
+        """A sum of operands that are not."""
+        return self.op is Add and all(centred_hull(site, index)[0] >= 0 for index in (0, 1))
+
     def lower(self, site: Site) -> Call:
-        first, second = (v.type.quant for v in site.node.operands[:2])
         out = site.node.outputs[0].type.quant
-        assert first is not None and second is not None and out is not None
+        assert out is not None
         parameters = quantized_parameters(site)
         inputs = [
-            plan_input(self.dtype, quant, parameters.left_shift, multiplier)
-            for quant, multiplier in ((first, parameters.first), (second, parameters.second))
+            plan_input(site, index, parameters.left_shift, multiplier)
+            for index, multiplier in ((0, parameters.first), (1, parameters.second))
         ]
         # Each operand is at most half of the range that its left shift gives it.
         extent = (self.dtype.range[1] - self.dtype.range[0]) << parameters.left_shift
         if self.squares:
             extent *= extent
-        low, high = epilogue.integer_bounds(site.node)
-        output = plan_one(0, (-extent, extent), parameters.output, out.zero_point, low)
+        low, _ = epilogue.integer_bounds(site.node)
+        clamped, limits = epilogue.clamping(site.node)
+        bounds = 0 if self.never_negative(site) else -extent, extent
+        output = plan_one(0, bounds, parameters.output, out.zero_point, low)
         plans = (*inputs, output)
         spec = (
             ("type", f"{self.dtype.value}_t"),
@@ -76,13 +91,12 @@ class _QuantizedSum(BinaryKernel):
             ("second", inputs[1].form.value),
             ("output", output.form.value),
             ("left_shift", parameters.left_shift),
+            ("clamped", clamped),
         )
         fields: dict[str, Parameter] = {
             "scales": Constant("scales", np.concatenate([p.records for p in plans]), record="mf_channel"),
-            "output_minimum": low,
-            "output_maximum": high,
         }
-        return self.call(site, spec, fields)
+        return self.call(site, spec, fields | limits)
 
 
 @register

@@ -90,7 +90,17 @@ class _PatchConv(Kernel):
     def cost(self, site: Site) -> float:
         _, weights, out, _ = conv_types(site)
         depth = weights.size // weights.shape[0]
-        return out.size * (2.4 * depth + 22)
+        # Few registers, and no multiplication that adds.
+        product, output = (5.4, 44) if site.target.has("thumb1") else (2.4, 22)
+        return out.size * (product * depth + output)
+
+    def gathering(self, site: Site) -> float:
+        """Estimated instructions that copy the patches byte by byte, as small C libraries do."""
+        x, weights, out, window = conv_types(site)
+        if is_pointwise(window):
+            return 0.0
+        patch = weights.size // weights.shape[0] * x.dtype.itemsize
+        return out.size // out.shape[3] * (4.5 * patch + 30 * window.size[0])
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = conv_types(site)
@@ -104,7 +114,7 @@ class _PatchConv(Kernel):
     ) -> Call:
         """The call with everything but the records of the channels."""
         x, _, out, window = conv_types(site)
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = epilogue.proved_clamping(site)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(site)
         # Gathered patches end in zeros that let the inner loop take four products at a time.
@@ -136,11 +146,13 @@ class _PatchConv(Kernel):
 
 @register
 class Conv2DInt8(_PatchConv):
+    """Where sums may leave 32 bits, it computes them in 64, and wraps them round as the reference does."""
+
     name = "s8_conv2d__c_2x2"
     op = Conv2D
 
     def supports(self, site: Site) -> str | None:
-        return unsupported_integer_conv(site)
+        return unsupported_grouping(site) or accumulate.unsupported_int8_constants(site)
 
     def lower(self, site: Site) -> Call:
         x, _, _, window = conv_types(site)
@@ -165,6 +177,11 @@ class Conv2DFloat(_PatchConv):
             site, DType.FLOAT32, DType.FLOAT32
         )
 
+    def cost(self, site: Site) -> float:
+        _, weights, out, _ = conv_types(site)
+        # Loads are not hidden behind other instructions.
+        return super().cost(site) + 0.8 * out.size * weights.size / weights.shape[0] + self.gathering(site)
+
     def lower(self, site: Site) -> Call:
         biases = accumulate.float_biases(site, conv_types(site)[2].shape[3])
         records = Constant("biases", accumulate.pad_channels(biases, 2))
@@ -183,6 +200,10 @@ class Conv2DInt16(_PatchConv):
         if reason is None and self._records(site) is None:
             return "a bias or a multiplier is too large"
         return reason
+
+    def cost(self, site: Site) -> float:
+        # Products of 64 bits.
+        return super().cost(site) + 8 * conv_types(site)[2].size + self.gathering(site)
 
     def _records(self, site: Site) -> tuple[Array, str] | None:
         x, weights, out, _ = conv_types(site)

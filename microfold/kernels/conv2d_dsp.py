@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from microfold.ir.types import Array
 from microfold.kernels import accumulate, epilogue, packing
 from microfold.kernels.conv2d import (
     conv_types,
@@ -12,16 +14,130 @@ from microfold.kernels.conv2d import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.kernels.overlap import window_overlap
+from microfold.kernels.requantize import Form
 from microfold.kernels.smlad_requantize import SmladRequantization, plan_smlad_requantization
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
 # Computed together.
 PIXELS = 4
+# The mf_group at the beginning of the scratch, and the words that end a loop over quads.
+GROUP_BYTES = 32
+END_BYTES = 8
 # Bytes of patches that are never too many; more are allowed as long as input and output are larger.
 SCRATCH_LIMIT = 8192
+# Pairs of inputs in an iteration of the inner loop.
+UNROLL = 8
+# Loops over no more pairs than this are written out for layers with at least that many outputs.
+WRITTEN_PAIRS = 8
+WRITTEN_OUTPUTS = 8192
+# Segments up to this many bytes are widened by code of their own.
+WRITTEN_SEGMENT = 16
+
+
+@dataclass(frozen=True)
+class Channels:
+    """How the output channels of a convolution are computed, two at a time.
+
+    Attributes:
+        site: the layer.
+        plan: their requantisation, in the order of `packing.pair_channels`.
+    """
+
+    site: Site
+    plan: SmladRequantization
+
+    @cached_property
+    def packing(self) -> str:
+        if packing.affords_int16(self.site):
+            return "int16"
+        return packing.choose_packing(self.site.options, self.plan.matrix, self.plan.bounds)
+
+    @cached_property
+    def limits(self) -> tuple[int, int]:
+        return epilogue.output_limits(self.site)
+
+    def instructions(self, quads: int, loops: float) -> float:
+        """Estimate for four pixels in all channels.
+
+        Args:
+            quads: pairs of inputs.
+            loops: iterations of the loop over them; 0: it is written out.
+        """
+        product, rest = (12, 59) if self.packing == "dual" else (11, 47)
+        if self.plan.form is Form.GENERAL:
+            rest += 275
+        elif self.limits != (-128, 127):
+            rest += 100
+        elif not self.plan.shift:
+            rest += 75
+        elif self.plan.form is Form.SHORT:
+            rest += 16
+        return self._blocks * (product * quads + 2 * loops + rest - (0 if loops else 11)) + 50
+
+    def single(self, quads: int) -> float:
+        """Estimate for one pixel in all channels."""
+        return self._blocks * (5.6 * quads + (80 if self.plan.form is Form.GENERAL else 30)) + 30
+
+    @property
+    def _blocks(self) -> int:
+        return len(self.plan.left) // 2
+
+    @property
+    def spec(self) -> tuple[tuple[str, SpecValue], ...]:
+        return (
+            ("requantize", self.plan.form.value),
+            ("shift", self.plan.shift),
+            ("packing", self.packing),
+            ("full_range", self.limits == (-128, 127)),
+        )
+
+    def parameters(self, lanes: Array) -> dict[str, Parameter]:
+        """Fields of the layer struct.
+
+        Args:
+            lanes: weights [channels, pairs, 2] made from the plan's matrix.
+        """
+        channels = conv_types(self.site)[2].shape[3]
+        stream = packing.smlad_stream(self.packing, lanes, self.plan)
+        odd = channels % 2 and channels > 1
+        return {
+            "weights": Constant("weights", stream),
+            "words": stream.size,
+            "paired_words": stream.size - (stream.shape[1] if odd else 0),
+            "output_channels": channels,
+            "output_minimum": self.limits[0],
+            "output_maximum": self.limits[1],
+        }
+
+
+def plan_channels(site: Site) -> Channels:
+    """How a convolution's channels are requantised, and which are computed together."""
+    x, weights, out, _ = conv_types(site)
+    assert x.quant is not None and weights.quant is not None and out.quant is not None
+    matrix = filter_matrix(site)
+    plan = plan_smlad_requantization(
+        matrix,
+        *accumulate.bias_and_bounds(site, matrix),
+        output_multipliers(x.quant, weights.quant, out.quant, weights.shape[0]),
+        out.quant.zero_point,
+        epilogue.integer_bounds(site.node),
+        common=True,
+    )
+    order = packing.pair_channels(out.shape[3]).reshape(-1)
+    low, high = plan.bounds
+    return Channels(
+        site,
+        replace(
+            plan,
+            left=plan.left[order],
+            matrix=plan.matrix[order],
+            bounds=(low[order], high[order]),
+            records=plan.records[order],
+        ),
+    )
 
 
 @register
@@ -39,13 +155,16 @@ class Conv2DDsp(Kernel):
         return unsupported_integer_conv(site)
 
     def cost(self, site: Site) -> float:
-        _, _, out, _ = conv_types(site)
-        segments, _ = _segments(site)
-        pairs, _ = _loop(site)
-        channels = out.shape[3] + out.shape[3] % 2
-        per_pair = 1.6 if _group(site) == PIXELS else 2.7
-        pixel = channels * (per_pair * pairs + 12) + 3.2 * pairs + 30 * segments + 15
-        return out.size // out.shape[3] * pixel
+        _, _, out, window = conv_types(site)
+        pixels = out.size // out.shape[3]
+        segments, segment = _segments(site)
+        pairs, channels = _pairs(site), plan_channels(site)
+        widen = 5 * segment + 60 if is_pointwise(window) else 4 * segments * (1.6 * segment + 14) + 120
+        single = channels.single(pairs) + widen / 4
+        if _group(site) == 1:
+            return pixels * single
+        loops = 0 if _written(site) else pairs / UNROLL
+        return pixels // 4 * (channels.instructions(pairs, loops) + widen) + pixels % 4 * single
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = conv_types(site)
@@ -54,59 +173,26 @@ class Conv2DDsp(Kernel):
     def lower(self, site: Site) -> Call:
         x, _, out, window = conv_types(site)
         assert x.quant is not None
-        plan = _requantization(site)
-        packed = packing.choose_packing(site.options, plan.matrix, plan.bounds)
+        channels = plan_channels(site)
         _, segment = _segments(site)
-        pairs, unroll = _loop(site)
-        lanes = packing.pair_lanes(plan.matrix, segment)
-        lanes = np.pad(lanes, ((0, 0), (0, pairs - lanes.shape[1]), (0, 0)))
-        weights, records = packing.smlad_constants(packed, lanes, plan.records, plan.left)
-        if plan.shift:
-            # Instead of the last shift comes the first: sums of second dual lanes are 8 bits up already.
-            records[: plan.left.size, 3] = plan.left
-            if packed == "dual":
-                records[1::2, 3] = 8 - records[1::2, 3]
-        low, high = epilogue.integer_bounds(site.node)
-        group = _group(site)
+        pairs, group = _pairs(site), _group(site)
+        pointwise = is_pointwise(window)
         spec = (
-            ("requantize", plan.form.value),
-            ("shift", plan.shift),
-            ("packing", packed),
-            ("pointwise", is_pointwise(window)),
+            *channels.spec,
+            ("pointwise", pointwise),
             ("group", group),
-            ("unroll", unroll),
-            ("full_range", (low, high) == (-128, 127)),
+            ("steps", pairs if _written(site) else 0),
+            ("segment", segment if not pointwise and segment <= WRITTEN_SEGMENT else 0),
         )
-        parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", weights),
-            "channels": Constant("channels", records, record="mf_channel"),
-            "pairs": pairs,
-            "segment": segment,
-            "output_channels": out.shape[3],
-            "output_minimum": low,
-            "output_maximum": high,
-        }
-        scratch = 4 * group * pairs
-        if is_pointwise(window):
+        parameters = channels.parameters(packing.pair_lanes(channels.plan.matrix, segment))
+        parameters |= {"pairs": pairs, "skip": -pairs % UNROLL, "segment": segment}
+        scratch = 4 * pairs if group == 1 else GROUP_BYTES + 16 * pairs + END_BYTES
+        if pointwise:
             parameters |= {"pixels": out.size // out.shape[3]}
         else:
             parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point, "border": scratch}
             scratch += segment + -segment % 4
         return Call(Function("conv2d/dsp.c.j2", self.name, spec), parameters, scratch)
-
-
-def _requantization(site: Site) -> SmladRequantization:
-    x, weights, out, _ = conv_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
-    matrix = filter_matrix(site)
-    return plan_smlad_requantization(
-        matrix,
-        *accumulate.bias_and_bounds(site, matrix),
-        output_multipliers(x.quant, weights.quant, out.quant, weights.shape[0]),
-        out.quant.zero_point,
-        epilogue.integer_bounds(site.node),
-        common=True,
-    )
 
 
 def _segments(site: Site) -> tuple[int, int]:
@@ -115,20 +201,21 @@ def _segments(site: Site) -> tuple[int, int]:
     return window.size[0], window.size[1] * x.shape[3]
 
 
-def _loop(site: Site) -> tuple[int, int]:
-    """Pairs of inputs of a patch, and how many of them an iteration of the inner loop takes.
-
-    Pairs of zeros fill the last iteration as long as they are few.
-    """
+def _pairs(site: Site) -> int:
+    """Pairs of inputs of a patch."""
     segments, segment = _segments(site)
-    pairs = segments * packing.pair_order(segment).shape[0]
-    unroll = 4 if -pairs % 4 * 8 <= pairs else 2
-    return pairs + -pairs % unroll, unroll
+    return segments * packing.pair_order(segment).shape[0]
 
 
 def _group(site: Site) -> int:
     """Pixels computed together: one where four do not exist, or where their patches would be too large."""
     x, _, out, _ = conv_types(site)
-    scratch = 4 * PIXELS * _loop(site)[0]
-    many = out.size // out.shape[3] >= PIXELS
+    scratch = 4 * PIXELS * _pairs(site)
+    many = out.size // out.shape[3] >= PIXELS and out.shape[3] > 1
     return PIXELS if many and scratch <= max(SCRATCH_LIMIT, x.nbytes + out.nbytes) else 1
+
+
+def _written(site: Site) -> bool:
+    """The loop over the pairs is written out: they are few, and there are many outputs."""
+    few = _pairs(site) <= WRITTEN_PAIRS and _group(site) == PIXELS
+    return few and conv_types(site)[2].size >= WRITTEN_OUTPUTS

@@ -18,6 +18,16 @@ from microfold.ops.conv2d import Conv2D
 
 # Patches of up to this many vectors are kept in registers while the weights stream by.
 _RESIDENT_VECTORS = 2
+# Rows of a window of up to this many vectors are copied without a loop.
+_WRITTEN_OUT = 4
+
+
+def _run_vectors(site: Site) -> int:
+    """How many vectors a row of the window is; 0 if it is no row of whole vectors, or a long one."""
+    x, _, _, window = conv_types(site)
+    run = window.size[1] * x.shape[3]
+    whole = window.dilations == (1, 1) and run % mve.LANES == 0
+    return run // mve.LANES if whole and run <= _WRITTEN_OUT * mve.LANES else 0
 
 
 def _requantization(site: Site, matrix: Array) -> tuple[mve.Form, Array]:
@@ -88,6 +98,7 @@ class Conv2DMve(Kernel):
             ("pointwise", pointwise),
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
+            ("run_vectors", 0 if pointwise else _run_vectors(site)),
             ("resident", vectors if vectors <= _RESIDENT_VECTORS else 0),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded

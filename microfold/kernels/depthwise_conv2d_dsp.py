@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from microfold.ir.graph import Graph
 from microfold.ir.types import Array, TensorType
 from microfold.kernels import accumulate, epilogue
 from microfold.kernels.depthwise_conv2d import (
@@ -19,7 +18,7 @@ from microfold.kernels.depthwise_conv2d import (
     unsupported_integer_depthwise,
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.kernels.overlap import window_overlap
+from microfold.kernels.overlap import largest_step, window_overlap
 from microfold.kernels.plane_requantize import PLANE_LIMIT, PlaneRequantization, plan_plane_requantization
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
@@ -80,12 +79,17 @@ class Tiling:
 
     @property
     def pitch(self) -> int:
-        """Words of one plane row of all lanes."""
-        return -(-self.inner.reads(self.band_outputs[1]) // 2) * self.lanes
+        """Words of one row of a plane."""
+        return -(-self.inner.reads(self.band_outputs[1]) // 2)
+
+    @property
+    def plane(self) -> int:
+        """Words of one channel's plane."""
+        return self.pitch * self.outer.reads(self.band_outputs[0])
 
     @property
     def scratch(self) -> int:
-        return 4 * self.pitch * self.outer.reads(self.band_outputs[0])
+        return 4 * self.plane * self.lanes
 
     @property
     def row_words(self) -> int:
@@ -134,11 +138,21 @@ class Tiling:
         columns = inners // 4 * self._block(4)
         columns += (self._block(2) if inners & 2 else 0) + (self._block(1) if inners & 1 else 0)
         filters = 55 + self.outer.taps * (4 + 3 * self.inner.taps) + outers * (9 + columns)
+        if inners >= 4 and self._in_assembly:
+            filters += 35 + 12 * outers
         return blocks * expand + self.out.shape[3] * filters
+
+    @property
+    def _in_assembly(self) -> bool:
+        """Four outputs are computed by the assembly of dsp_block.j2, if their requantisation is short."""
+        axis = self.inner
+        return self.outer.taps <= 3 and axis.taps == 3 and axis.stride <= 2 and axis.dilation == 1
 
     def _block(self, count: int) -> float:
         """Instructions for neighbouring outputs of one row."""
         axis = self.inner
+        if count == 4 and self._in_assembly:
+            return self.outer.taps * (11 if axis.stride == 1 else 14) + 19
         loads = ((count - 1) * axis.stride + axis.span) / 2 + 1
         products = count * (axis.taps if axis.dilation > 1 else (axis.taps + 1.5) / 2)
         return self.outer.taps * (loads + self.row_words * 0.8 + products) + 4 * count + 5
@@ -160,12 +174,6 @@ def _axes(site: Site) -> tuple[Axis, Axis]:
     return rows, columns
 
 
-def _largest_step(graph: Graph) -> int:
-    """Bytes of the most that one node reads and writes."""
-    values = [{v for v in (*n.operands, *n.outputs) if v not in graph.constants} for n in graph.nodes]
-    return max(sum(v.type.nbytes for v in step) for step in values)
-
-
 def plan_tiling(site: Site) -> Tiling | None:
     """The best cut: time, and memory where this layer may decide how large the arena gets.
 
@@ -175,7 +183,7 @@ def plan_tiling(site: Site) -> Tiling | None:
     rows, columns = _axes(site)
     size = x.nbytes + out.nbytes
     weight = {"size": 2.0, "balanced": 1.0, "speed": 0.25}[site.options.optimize]
-    if 2 * size <= _largest_step(site.graph):
+    if 2 * size <= largest_step(site.graph):
         weight *= 0.25
 
     def score(t: Tiling) -> float:
@@ -240,7 +248,7 @@ class DepthwiseConv2DDsp(Kernel):
         assert plan is not None
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
         assert x.quant is not None
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = epilogue.output_limits(site)
         clamp = plan.general or (low, high) != out.dtype.range
         spec: tuple[tuple[str, SpecValue], ...] = (
             ("outer_taps", outer.taps),
@@ -279,7 +287,7 @@ class DepthwiseConv2DDsp(Kernel):
             "outer_stride": outer.stride,
             "outer_span": outer.span,
             "inner_span": inner.span,
-            "plane_words": tiling.scratch // 4,
+            "plane": tiling.plane,
             "pitch": tiling.pitch,
             "row_step": tiling.pitch * outer.stride,
             "tap_step": tiling.pitch * outer.dilation,

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
-from microfold.kernels.add import plan_one
+from microfold.kernels.add import centred_hull, plan_one
 from microfold.kernels.broadcast import BinaryKernel
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.ops.add import Add
@@ -40,12 +40,11 @@ class _QuantizedMul(BinaryKernel):
         first, second = (v.type.quant for v in site.node.operands[:2])
         out = site.node.outputs[0].type.quant
         assert first is not None and second is not None and out is not None and isinstance(site.node.op, Mul)
-        low, high = self.dtype.range
-        extent = (high - low) ** 2 if self.dtype is DType.INT8 else low**2
+        corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
         clamped, limits = epilogue.clamping(site.node)
         multiplier = site.node.op.multiplier(first, second)
         plan = plan_one(
-            0, (-extent, extent), multiplier, out.zero_point, epilogue.integer_bounds(site.node)[0]
+            0, (min(corners), max(corners)), multiplier, out.zero_point, epilogue.integer_bounds(site.node)[0]
         )
         fields: dict[str, Parameter] = {
             "scale": Constant("scale", plan.records, record="mf_channel"),
@@ -92,7 +91,9 @@ class _Arithmetic(BinaryKernel):
         return self.call(site, spec, limits)
 
 
+_ORDERED = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 _PREFIXES = {
+    DType.BOOL: "bool",
     DType.INT8: "s8",
     DType.INT16: "s16",
     DType.INT32: "s32",
@@ -110,8 +111,8 @@ _EXPRESSIONS = (
     (Add, (DType.INT32,), "(int32_t)((uint32_t)a + (uint32_t)b)"),
     (Sub, (DType.INT32,), "(int32_t)((uint32_t)a - (uint32_t)b)"),
     (Mul, (DType.INT32,), "(int32_t)((uint32_t)a * (uint32_t)b)"),
-    (Maximum, (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32), "a > b ? a : b"),
-    (Minimum, (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32), "a < b ? a : b"),
+    (Maximum, (*_ORDERED, DType.FLOAT32), "a > b ? a : b"),
+    (Minimum, (*_ORDERED, DType.FLOAT32), "a < b ? a : b"),
 )
 for _operator, _dtypes, _expression in _EXPRESSIONS:
     for _dtype in _dtypes:

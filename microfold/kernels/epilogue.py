@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from microfold.ir.graph import Node
+from microfold.kernels.kernel import Site
 from microfold.ops.clip import Clip
 
 
@@ -27,15 +28,38 @@ def integer_bounds(node: Node) -> tuple[int, int]:
     return low, high
 
 
+def output_limits(site: Site) -> tuple[int, int]:
+    """The bounds that code has to clamp an integer output to.
+
+    Those of `integer_bounds`, but for clips that are proved to do nothing on a side: there, the type's.
+    """
+    low, high = integer_bounds(site.node)
+    reach = site.ranges.unsaturated.get(site.node) if site.ranges is not None else None
+    if reach is None:
+        return low, high
+    lowest, highest = site.node.outputs[0].type.dtype.range
+    return lowest if reach.hull[0] >= low else low, highest if reach.hull[1] <= high else high
+
+
 def clamping(node: Node) -> tuple[bool, dict[str, int | float]]:
     """Whether the output is clamped within its type's range, and the layer fields that it needs then."""
-    element = node.outputs[0].type.element
-    if element.dtype.is_float:
+    if node.outputs[0].type.dtype.is_float:
         low, high = float_bounds(node)
         clamped = (low, high) != (-math.inf, math.inf)
-    else:
-        low, high = integer_bounds(node)
-        clamped = (low, high) != element.dtype.range
+        return clamped, {"output_minimum": low, "output_maximum": high} if clamped else {}
+    return _within(node, integer_bounds(node))
+
+
+def proved_clamping(site: Site) -> tuple[bool, dict[str, int | float]]:
+    """The same for a product sum, without clips of integers that are proved to do nothing."""
+    if site.node.outputs[0].type.dtype.is_float:
+        return clamping(site.node)
+    return _within(site.node, output_limits(site))
+
+
+def _within(node: Node, limits: tuple[int, int]) -> tuple[bool, dict[str, int | float]]:
+    low, high = limits
+    clamped = limits != node.outputs[0].type.dtype.range
     return clamped, {"output_minimum": low, "output_maximum": high} if clamped else {}
 
 

@@ -50,13 +50,14 @@ class FullyConnectedDsp(Kernel):
             *accumulate.bias_and_bounds(site, matrix),
             site.node.op.multipliers(x.quant, weights.quant, units),
             out.quant.zero_point,
-            limits := epilogue.integer_bounds(site.node),
+            epilogue.integer_bounds(site.node),
             common=False,
         )
         matrix = np.pad(plan.matrix, ((0, 0), (0, -depth % 4)))
         packed = packing.choose_packing(site.options, plan.matrix, plan.bounds)
         lanes = packing.pair_lanes(matrix, matrix.shape[1])
         words, records = packing.smlad_constants(packed, lanes, plan.records, plan.left)
+        limits = epilogue.output_limits(site)
         spec = (
             ("requantize", plan.form.value),
             ("packing", packed),

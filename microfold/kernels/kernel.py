@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
+from microfold.analysis.interval import Range, full_range
+from microfold.analysis.product_sum import Accumulator
+from microfold.analysis.ranges import Ranges
 from microfold.ir.graph import Graph, Node
 from microfold.ir.op import Op
 from microfold.ir.types import Array
 from microfold.options import Options
 from microfold.target import Target
 
-SpecValue = int | str | bool
+SpecValue = int | str | bool | tuple[int, ...] | tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,14 +31,36 @@ class Constant:
     Attributes:
         label: ends its name in the generated C, e.g. ``conv1_weights``.
         record: C struct type of one row (a helper of ``templates/simd``); empty for plain elements.
+        alignment: its address is a multiple of this many bytes; 1: what the elements need.
     """
 
     label: str
     array: Array
     record: str = ""
+    alignment: int = 1
 
 
 Parameter = int | float | Constant
+
+
+@dataclass(frozen=True)
+class Library:
+    """Code that is not generated, and that the firmware must link.
+
+    Attributes:
+        name: what people call it, with the versions that fit, e.g. ``CMSIS-NN 7.0.0 or later``.
+        headers: to include.
+        prelude: template under ``templates/`` of what stands behind the includes; empty for nothing.
+        stand_in: templates, by the names of the files they give, of code that takes the library's place where
+            there is none: on the host and on simulated cores.
+        templates: folder where its templates and those of its functions are; None: those of microfold.
+    """
+
+    name: str
+    headers: tuple[str, ...]
+    prelude: str = ""
+    stand_in: tuple[tuple[str, str], ...] = ()
+    templates: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -45,11 +71,15 @@ class Function:
         template: path under ``templates/``; renders the layer struct and the function.
         name: base of the C name, e.g. ``s8_conv2d__dsp_4x2``.
         spec: compile-time choices, in a fixed order.
+        library: what it calls; None if it stands for itself.
+        calls: names of the library's functions that it calls.
     """
 
     template: str
     name: str
     spec: tuple[tuple[str, SpecValue], ...] = ()
+    library: Library | None = None
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +105,17 @@ class Call:
 
 @dataclass(frozen=True)
 class Site:
-    """A node with what a kernel may know about it at compile time."""
+    """A node with what a kernel may know about it at compile time.
+
+    Attributes:
+        ranges: what is proved about the graph's integers; None where nothing has been looked into.
+    """
 
     node: Node
     graph: Graph
     target: Target
     options: Options
+    ranges: Ranges | None = None
 
     def array(self, index: int) -> Array | None:
         """The constant behind input `index`; None if absent or computed."""
@@ -90,6 +125,17 @@ class Site:
 
     def present(self, index: int) -> bool:
         return index < len(self.node.inputs) and self.node.inputs[index] is not None
+
+    def range(self, index: int) -> Range:
+        """What an integer input can hold, per channel: what is proved, or all that its type can."""
+        value = self.node.inputs[index]
+        assert value is not None
+        known = self.ranges.values.get(value) if self.ranges is not None else None
+        return known if known is not None else full_range(value.type)
+
+    def sums(self) -> Accumulator | None:
+        """What the sums of a product sum can be, where it is proved."""
+        return self.ranges.accumulators.get(self.node) if self.ranges is not None else None
 
 
 class Kernel:
@@ -101,7 +147,7 @@ class Kernel:
         features: what the target must have.
     """
 
-    name: ClassVar[str]
+    name: str
     op: ClassVar[type[Op]]
     features: ClassVar[frozenset[str]] = frozenset()
 
@@ -125,6 +171,10 @@ class Kernel:
         """
         inputs = enumerate(site.node.inputs)
         return tuple(i for i, v in inputs if v is not None and (i == 0 or site.array(i) is None))
+
+    def work(self, site: Site) -> tuple[Node, ...]:
+        """The nodes that one call computes: the site's own, but for regions of external code generators."""
+        return (site.node,)
 
     def overlap(self, site: Site, index: int) -> int | None:
         """How the first output may lie over data input `index`.

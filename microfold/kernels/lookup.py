@@ -12,7 +12,7 @@ from microfold.ops.abs import Abs
 from microfold.ops.hard_swish import HardSwish
 from microfold.ops.leaky_relu import LeakyRelu
 from microfold.ops.logistic import Logistic
-from microfold.ops.lookup import table
+from microfold.ops.lookup import Lookup, table
 from microfold.ops.relu import Relu
 from microfold.ops.requantize import Requantize
 from microfold.ops.rsqrt import Rsqrt
@@ -59,5 +59,5 @@ def _define(operator: type[Op]) -> None:
     )
 
 
-for _operator in (Abs, HardSwish, LeakyRelu, Logistic, Relu, Requantize, Rsqrt, Tanh, Unary):
+for _operator in (Abs, HardSwish, LeakyRelu, Logistic, Lookup, Relu, Requantize, Rsqrt, Tanh, Unary):
     _define(_operator)

@@ -41,13 +41,13 @@ def requantization(site: Site, matrix: Array, multipliers: tuple[Array, Array]) 
     """
     out = site.node.outputs[0].type
     assert out.quant is not None
-    bias, _ = accumulate.bias_and_bounds(site, matrix)
+    bias, (lowest, _) = accumulate.bias_and_bounds(site, matrix)
     mantissas, shifts = (np.asarray(part, np.int64) for part in multipliers)
     columns = [bias, mantissas, np.minimum(shifts, 0)]
     low, _ = epilogue.integer_bounds(site.node)
     if int(shifts.max()) > 0:
         form = Form.GENERAL
-    elif low >= out.quant.zero_point:
+    elif low >= out.quant.zero_point or int(lowest.min()) >= 0:
         form = Form.RELU
     else:
         form = Form.PLAIN if int(shifts.max()) < 0 else Form.GENERAL
@@ -87,7 +87,7 @@ def output_parameters(site: Site) -> tuple[bool, Mapping[str, Parameter]]:
     """Whether outputs have bounds of their own besides int8's, and the layer fields that finish an output."""
     out = site.node.outputs[0].type
     assert out.quant is not None
-    low, high = epilogue.integer_bounds(site.node)
+    low, high = epilogue.output_limits(site)
     clamp = (low, high) != out.dtype.range
     fields: dict[str, Parameter] = {"output_zero_point": out.quant.zero_point}
     if clamp:

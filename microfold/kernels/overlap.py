@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from microfold.ir.graph import Graph
 from microfold.ir.types import TensorType
 from microfold.ops.window import Window
 
@@ -49,3 +50,9 @@ def window_overlap(
     if behind.size == 0:
         return -x.nbytes
     return int((behind - still_needed).max())
+
+
+def largest_step(graph: Graph) -> int:
+    """Bytes of the most that one node reads and writes: layers that need less may use more scratch."""
+    values = [{v for v in (*n.operands, *n.outputs) if v not in graph.constants} for n in graph.nodes]
+    return max(sum(v.type.nbytes for v in step) for step in values)

@@ -14,8 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.types import Array
+from microfold.ir.graph import Node
+from microfold.ir.types import Array, DType
 from microfold.kernels import accumulate
+from microfold.kernels.kernel import Site
+from microfold.kernels.requantize import Form
+from microfold.kernels.smlad_requantize import SmladRequantization
+from microfold.ops.conv2d import Conv2D
 from microfold.options import Options
 
 DUAL_LANE_LIMIT = 1 << 23
@@ -114,6 +119,31 @@ def choose_packing(options: Options, matrix: Array, bounds: tuple[Array, Array])
     return "dual" if options.optimize != "speed" and fits_dual_lane(matrix, bounds) else "int16"
 
 
+def affords_int16(site: Site) -> bool:
+    """Whether a convolution may have int16 weights, although that takes twice the flash.
+
+    They save an instruction per pair of inputs, and shifts of sums. An eighth of all int8 weights is spent in
+    this way, where it saves most: on layers with many outputs per weight.
+    """
+    if site.options.optimize != "balanced":
+        return False
+    second = {n: n.inputs[1] for n in site.graph.nodes if isinstance(n.op, Conv2D)}
+    filters = {n: w.type for n, w in second.items() if w is not None and w.type.dtype is DType.INT8}
+    left = sum(v.type.nbytes for v in site.graph.constants if v.type.dtype is DType.INT8) // 8
+
+    def saving(node: Node) -> float:
+        weights = filters[node]
+        depth = weights.size // weights.shape[0]
+        # Per byte: half an instruction of the inner loop, and 12 of every two channels.
+        return node.output.type.size / weights.shape[0] * (0.5 + 12 / depth)
+
+    for node in sorted(filters, key=saving, reverse=True):
+        left -= filters[node].nbytes
+        if left < 0 or node is site.node:
+            break
+    return left >= 0
+
+
 def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> tuple[Array, Array]:
     """Weights and channel records for kernels that compute two channels at a time.
 
@@ -134,6 +164,44 @@ def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> 
     shifted = records.copy()
     shifted[:, 0] = (records[:, 0].astype(np.int64) << left).astype(np.int32)
     return pack_int16(lanes.astype(np.int64) << left[:, None, None]), accumulate.pad_channels(shifted, 2)
+
+
+def pair_channels(channels: int) -> Array:
+    """Which channels are computed together, int [pairs, 2]: the last of an odd number with the one before."""
+    firsts = np.minimum(np.arange(0, channels, 2), max(channels - 2, 0))
+    return np.minimum(np.stack([firsts, firsts + 1], axis=1), channels - 1)
+
+
+def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array:
+    """Weights and requantisation in the order in which convolutions read them; see conv2d/dsp_block.j2.
+
+    Args:
+        packing: see `choose_packing`.
+        lanes: weights [channels, pairs, 2] as in `pair_channels`: an even number.
+        plan: of the same channels.
+
+    Returns:
+        The stream, int32 [channels / 2, words].
+    """
+    dual = packing == "dual"
+    bias, left = plan.records[:, 0].astype(np.int64), plan.left
+    if dual:
+        words = pack_dual_lane(lanes)
+        start = dual_lane_biases(plan.records[:, 0])
+    else:
+        words = pack_int16(lanes.astype(np.int64) << left[:, None, None])
+        start = (bias << left).astype(np.int32)
+    columns = [plan.records[:, 1], plan.records[:, 2]]
+    if not plan.shift:
+        columns.append(plan.records[:, 3])
+    elif dual:
+        # Sums of second channels are 8 bits up already.
+        columns.append(np.where(np.arange(len(left)) % 2, 8 - left, left))
+    if plan.shift and plan.form is Form.SHORT:
+        columns.append((1 << left) >> 1)
+    records = np.stack(columns, axis=1).astype(np.int32)
+    pairs = len(left) // 2
+    return np.concatenate([a.reshape(pairs, -1) for a in (start, words, records)], axis=1)
 
 
 def _even_channels(lanes: Array) -> Array:

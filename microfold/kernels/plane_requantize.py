@@ -68,10 +68,11 @@ def plan_plane_requantization(
     m = mantissas.astype(np.int64)
     e = -shifts.astype(np.int64)
     magnitude = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
-    relu = limits[0] >= zero_point
     ends = [_reference(b, m, shifts, zero_point, limits) for b in bounds]
     # Channels whose output never changes need no accumulator: multiplier 0.
     constant = ends[0] == ends[1]
+    # Only negative sums round the other way, and only where their outputs are not clamped.
+    relu = limits[0] >= zero_point or bool(np.all(constant | (bounds[0] >= 0)))
     if bool(np.any(~constant & (magnitude >= PLANE_LIMIT))):
         return None
     form = "short_relu" if relu else "short"

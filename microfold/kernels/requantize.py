@@ -8,8 +8,8 @@ nested floors merge. For E = e + 1,
 
 gives the output including its zero point: one multiply-high with addend, one shift. ``[t < 0]`` equals
 ``[x < 0]`` except for ``m = 2^30, x = -1``. It can only change results at or below the zero point, so it is
-not needed where the output is clamped there (ReLU). With e = 0 there is no second rounding, and it must be
-left out.
+not needed where the output is clamped there (ReLU), nor where accumulators are never negative. With e = 0
+there is no second rounding, and it must be left out.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ from microfold.ir.types import Array
 class Form(str, enum.Enum):
     """Instruction sequence that requantises; the value ends the helper's C name.
 
-    SHORT corrects negative accumulators, SHORT_RELU does not.
+    SHORT corrects negative accumulators, SHORT_RELU does not. WRAPPED is GENERAL for accumulators of 64 bits
+    that may leave 32, where the reference wraps round.
     """
 
     SHORT_RELU = "short_relu"
     SHORT = "short"
     GENERAL = "general"
+    WRAPPED = "wrapped"
 
 
 @dataclass(frozen=True, eq=False)
 class Requantization:
     """Per-channel constants, int32 [channels, 4]: multiplier, addend, shift behind the bias.
 
-    SHORT forms: (bias, m, c, E). GENERAL: (bias, m, zero_point, shift) with the reference's signed shift.
+    SHORT forms: (bias, m, c, E). GENERAL and WRAPPED: (bias, m, zero_point, shift) with the reference's
+    signed shift.
     """
 
     form: Form
@@ -98,13 +101,21 @@ def plan_requantization(
         np.where(constant, fixed, free)
         for fixed, free in ((0, m), (4 * (lowest + zero_point) + 2, addend), (2, shift))
     )
-    uncorrected = constant | (exact & ((low >= zero_point) | (e == 0)))
+    uncorrected = constant | (exact & ((low >= zero_point) | (e == 0) | (bounds[0] >= 0)))
     corrected = constant | (exact & (e > 0) & ((m != 1 << 30) | (multiple > 1)))
     for form, fits in ((Form.SHORT_RELU, uncorrected), (Form.SHORT, corrected)):
         if bool(np.all(fits)):
             return Requantization(form, _records(bias, m_short, addend, shift))
     return Requantization(
         Form.GENERAL, _records(bias, m, np.full_like(m, zero_point), shifts.astype(np.int64))
+    )
+
+
+def wrapped_requantization(bias: Array, mantissas: Array, shifts: Array, zero_point: int) -> Requantization:
+    """For accumulators that may leave 32 bits; biases count modulo 2^32."""
+    m = mantissas.astype(np.int64)
+    return Requantization(
+        Form.WRAPPED, _records(bias, m, np.full_like(m, zero_point), shifts.astype(np.int64))
     )
 
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from microfold.ir.op import Op
 from microfold.kernels.kernel import KERNELS, Kernel, Site
+from microfold.ops.control_flow import While
+from microfold.ops.image import refuses_layout
+
+# Operators that passes take away where they can.
+_NO_KERNEL: Mapping[type[Op], str] = {
+    While: "a loop must run a number of times that is known at compile time, and sensible, to be unrolled; "
+    "`microfold ir MODEL --explain partial_evaluate` says why it is not; export the model with a constant "
+    "number of steps (Keras RNN layers have `unroll=True`)",
+}
 
 
 @dataclass(frozen=True)
@@ -23,7 +34,9 @@ def candidates(site: Site) -> list[Candidate]:
         if kernel.op is not type(site.node.op):
             continue
         missing = sorted(kernel.features - site.target.features)
-        reason = f"the target lacks {', '.join(missing)}" if missing else kernel.supports(site)
+        # Every kernel computes NHWC: `convert_layout` has brought the graph there.
+        layout = refuses_layout(site.node.op)
+        reason = f"the target lacks {', '.join(missing)}" if missing else layout or kernel.supports(site)
         cost = kernel.cost(site) if reason is None else None
         found.append(Candidate(kernel, cost, reason))
     return sorted(found, key=lambda c: (c.cost is None, c.cost or 0.0, c.kernel.name))
@@ -35,5 +48,5 @@ def select(site: Site) -> Kernel | str:
     if considered and considered[0].cost is not None:
         return considered[0].kernel
     if not considered:
-        return f"there is no kernel for {site.node.op.name}"
+        return _NO_KERNEL.get(type(site.node.op), f"there is no kernel for {site.node.op.name}")
     return "; ".join(f"{c.kernel.name}: {c.reason}" for c in considered)

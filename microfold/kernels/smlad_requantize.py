@@ -8,7 +8,7 @@ s >= 1, E = e + s and e >= 1,
 
 so that s can make up for the channels' different e, and E is the same for all: an immediate in the code. The
 correction by ``[x < 0]`` can only change results at or below the zero point: not needed where the output is
-clamped there (ReLU).
+clamped there (ReLU), nor where sums are never negative.
 
 Channels whose clamped output is the same for all inputs need neither weights nor multiplier: they are given
 x = 0, m = 0, c = (y + 1/2) * 2^E.
@@ -84,7 +84,7 @@ def plan_smlad_requantization(
         for b in bounds
     ]
     constant = (ends[0] == ends[1]) & (e >= 0)
-    relu = limits[0] >= zero_point
+    relu = limits[0] >= zero_point or bool(np.all(constant | (bounds[0] >= 0)))
     form = Form.SHORT_RELU if relu else Form.SHORT
     for common_shift in (*COMMON_SHIFTS, 0) if common else (0,):
         shift = np.full_like(e, common_shift) if common_shift else e + 1

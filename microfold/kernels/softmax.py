@@ -7,6 +7,7 @@ from typing import ClassVar
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.ops.fast_math import FastSoftmax
 from microfold.ops.softmax import (
     Softmax,
     exp_table,
@@ -117,11 +118,9 @@ class SoftmaxInt16(_Softmax):
         return Call(Function("softmax/s16.c.j2", self.name), parameters)
 
 
-@register
-class SoftmaxFloat(_Softmax):
-    name = "f32_softmax__c"
-    op = Softmax
+class _SoftmaxFloat(_Softmax):
     dtypes = (DType.FLOAT32, DType.FLOAT32)
+    exp: ClassVar[str]
 
     def cost(self, site: Site) -> float:
         return site.node.operands[0].type.size * 200.0
@@ -133,4 +132,18 @@ class SoftmaxFloat(_Softmax):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("softmax/f32.c.j2", self.name), parameters)
+        return Call(Function("softmax/f32.c.j2", self.name, (("exp", self.exp),)), parameters)
+
+
+@register
+class SoftmaxFloat(_SoftmaxFloat):
+    name = "f32_softmax__c"
+    op = Softmax
+    exp = "expf"
+
+
+@register
+class FastSoftmaxFloat(_SoftmaxFloat):
+    name = "f32_fast_softmax__c"
+    op = FastSoftmax
+    exp = "mf_fast_exp"

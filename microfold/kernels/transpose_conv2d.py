@@ -45,7 +45,7 @@ class _TransposeConv2D(Kernel):
         weights = site.array(1)
         assert isinstance(op, TransposeConv2D) and planned is not None and weights is not None
         x, out = site.node.operands[0].type, site.node.outputs[0].type
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = epilogue.proved_clamping(site)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": planned[0],

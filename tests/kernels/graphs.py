@@ -40,14 +40,19 @@ def one_node_graph(
 
 
 def _weights(
-    rng: np.random.Generator, shape: tuple[int, ...], axis: int | None, channels: int, saturated: bool
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    axis: int | None,
+    channels: int,
+    saturated: bool,
+    largest: int = 127,
 ) -> tuple[Value, Array, float]:
     depth = int(np.prod(shape)) // channels
     # Scales such that random accumulators fill the output's range.
     scale = 0.4 / np.sqrt(depth) / 64
     scales = rng.uniform(0.5, 1.5, channels if axis is not None else 1) * scale
     quant = Quant(tuple(float(np.float32(s)) for s in scales), (0,) * len(scales), axis)
-    array = rng.choice([-128, -127, 127], shape) if saturated else rng.integers(-127, 128, shape)
+    array = rng.choice([-128, -127, 127], shape) if saturated else rng.integers(-largest, largest + 1, shape)
     return Value("weights", TensorType(DType.INT8, shape, quant)), array.astype(np.int8), scale
 
 
@@ -67,16 +72,34 @@ def conv2d_graph(
     bias: bool = True,
     out: ElementType | None = None,
     saturated: bool = False,
+    largest: int = 127,
     seed: int = 0,
 ) -> Graph:
     """An int8 convolution with random weights (`saturated`: only extreme ones)."""
     rng = np.random.default_rng(seed)
     x = int8_input("x", (batch, height, width, channels))
     shape = (filters, *kernel, channels)
-    weights, array, _ = _weights(rng, shape, 0 if per_channel else None, filters, saturated)
+    weights, array, _ = _weights(rng, shape, 0 if per_channel else None, filters, saturated, largest)
     constants = {weights: array} | _bias(rng, filters, bias)
     return one_node_graph(
         Conv2D(strides, dilations, padding, out or int8_element()), [x], constants, activation
+    )
+
+
+def append_conv2d(
+    graph: Graph, filters: int, kernel: tuple[int, int], *, strides: tuple[int, int] = (1, 1), seed: int = 1
+) -> Graph:
+    """The graph with another convolution behind its output."""
+    rng = np.random.default_rng(seed)
+    (x,) = graph.outputs
+    weights, array, _ = _weights(rng, (filters, *kernel, x.type.shape[3]), 0, filters, False)
+    constants = {
+        Value(f"more_{v.name}", v.type): a for v, a in ({weights: array} | _bias(rng, filters, True)).items()
+    }
+    op = Conv2D(strides, (1, 1), NO_PADDING, int8_element())
+    node = make_node(op, [x, *constants], ["model/more/out"])
+    return Graph(
+        graph.name, graph.inputs, node.outputs, (*graph.nodes, node), {**graph.constants, **constants}
     )
 
 
@@ -96,13 +119,16 @@ def depthwise_conv2d_graph(
     bias: bool = True,
     out: ElementType | None = None,
     saturated: bool = False,
+    largest: int = 127,
     seed: int = 0,
 ) -> Graph:
     """An int8 depthwise convolution with random weights."""
     rng = np.random.default_rng(seed)
     x = int8_input("x", (batch, height, width, channels))
     filters = channels * multiplier
-    weights, array, _ = _weights(rng, (1, *kernel, filters), 3 if per_channel else None, filters, saturated)
+    weights, array, _ = _weights(
+        rng, (1, *kernel, filters), 3 if per_channel else None, filters, saturated, largest
+    )
     constants = {weights: array} | _bias(rng, filters, bias)
     op = DepthwiseConv2D(strides, dilations, padding, out or int8_element())
     return one_node_graph(op, [x], constants, activation)
@@ -118,12 +144,13 @@ def fully_connected_graph(
     bias: bool = True,
     out: ElementType | None = None,
     saturated: bool = False,
+    largest: int = 127,
     seed: int = 0,
 ) -> Graph:
     """An int8 fully connected layer with random weights."""
     rng = np.random.default_rng(seed)
     x = int8_input("x", (batch, depth))
-    weights, array, _ = _weights(rng, (units, depth), 0 if per_channel else None, units, saturated)
+    weights, array, _ = _weights(rng, (units, depth), 0 if per_channel else None, units, saturated, largest)
     constants = {weights: array} | _bias(rng, units, bias)
     return one_node_graph(FullyConnected(out or int8_element()), [x], constants, activation)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,9 +32,9 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
         {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
         {"requantize": "short_relu", "full_range": True},
     ),
-    "pointwise, 1 channel": ((6, 7, 1, 9), {"kernel": (1, 1)}, {"unroll": 2}),
+    "pointwise, 1 channel": ((21, 19, 1, 17), {"kernel": (1, 1)}, {}),
     "pointwise, 3 channels": ((6, 5, 3, 7), {"kernel": (1, 1)}, {}),
-    "pointwise, 20 channels, batch 3": ((3, 3, 20, 5), {"kernel": (1, 1), "batch": 3}, {"unroll": 2}),
+    "pointwise, 20 channels, batch 3": ((3, 3, 20, 5), {"kernel": (1, 1), "batch": 3}, {}),
     "1x1 stride 2": ((7, 9, 12, 8), {"kernel": (1, 1), "strides": (2, 2)}, {"pointwise": False}),
     "3x3 same": ((8, 7, 4, 6), {"padding": SAME3}, {"requantize": "short", "pointwise": False}),
     "3x3 same, relu6, other zero point": (
@@ -76,8 +77,16 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def check(graph: Graph, wanted: dict[str, Any], core: str = "cortex-m4", optimize: str = "balanced") -> None:
-    program = compile_graph(graph, target.load(core), Options(optimize=optimize))
+def check(
+    graph: Graph,
+    wanted: dict[str, Any],
+    core: str = "cortex-m4",
+    optimize: str = "balanced",
+    flags: tuple[str, ...] = (),
+) -> None:
+    chosen = target.load(core)
+    chosen = replace(chosen, cpu_flags=(*chosen.cpu_flags, *flags))
+    program = compile_graph(graph, chosen, Options(optimize=optimize))
     assert program.layers[0].kernel.name == KERNEL
     spec = dict(program.layers[0].call.function.spec)
     assert spec | wanted == spec
@@ -103,12 +112,35 @@ def test_other_cores(core: str) -> None:
     check(graphs.conv2d_graph(*arguments, **options), wanted, core)
 
 
+@pytest.mark.parametrize("name", ["pointwise, 3 channels", "3x3 same", "wide range of scales"])
+def test_without_assembly(name: str) -> None:
+    arguments, options, wanted = CASES[name]
+    check(graphs.conv2d_graph(*arguments, **options), wanted, flags=("-DMF_NO_ASM",))
+
+
+@pytest.mark.parametrize("flags", [(), ("-DMF_NO_ASM",)])
+@pytest.mark.parametrize(("channels", "optimize"), [(7, "balanced"), (16, "speed")])
+def test_written_out(channels: int, optimize: str, flags: tuple[str, ...]) -> None:
+    """Few inputs and many outputs: the inner loop is no loop."""
+    graph = graphs.conv2d_graph(22, 26, channels, 15, (1, 1))
+    check(graph, {"steps": -(-channels // 2)}, optimize=optimize, flags=flags)
+
+
+def test_int16_weights_where_they_are_few() -> None:
+    """Twice the flash for the layer with many outputs, not for the one with many weights."""
+    first = graphs.conv2d_graph(12, 12, 4, 8, (1, 1), out=RELU_OUT)
+    graph = graphs.append_conv2d(first, 64, (3, 3), strides=(3, 3))
+    program = compile_graph(graph, target.load("cortex-m4"))
+    packings = [dict(layer.call.function.spec)["packing"] for layer in program.layers]
+    assert packings == ["int16", "dual"]
+
+
 def test_balanced_weights_stay_small() -> None:
     graph = graphs.conv2d_graph(8, 8, 24, 32, padding=SAME3)
     program = compile_graph(graph, target.load("cortex-m4"))
-    assert program.layers[0].kernel.name == KERNEL
     original = sum(array.nbytes for value, array in graph.constants.items() if value.type.dtype is DType.INT8)
-    assert program.layers[0].call.constants["weights"].array.nbytes <= 1.05 * original
+    # Of each channel a bias, a multiplier, an addend, a shift and a correction come with the weights.
+    assert program.layers[0].call.constants["weights"].array.nbytes <= 1.05 * original + 20 * 32
 
 
 def test_scratch_of_large_windows_is_limited() -> None:

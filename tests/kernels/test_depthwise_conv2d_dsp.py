@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,6 +42,13 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "1 channel": ((7, 9, 1), {"padding": SAME3}),
     "2 channels": ((7, 6, 2), {"padding": SAME3}),
     "3 channels": ((6, 7, 3), {"padding": SAME3}),
+    "1x3": ((5, 14, 5), {"kernel": (1, 3), "padding": ((0, 0), (1, 1))}),
+    "3x1": ((14, 5, 6), {"kernel": (3, 1), "padding": ((1, 1), (0, 0)), "strides": (2, 1)}),
+    "2x3 stride 2, relu": (
+        (9, 19, 7),
+        {"kernel": (2, 3), "strides": (1, 2), "activation": graphs.RELU, "out": RELU_OUT},
+    ),
+    "3x3 dilation 2x1": ((11, 9, 5), {"dilations": (2, 1), "padding": ((2, 2), (1, 1))}),
     "multiplier 8": (
         (20, 17, 1),
         {"kernel": (10, 8), "multiplier": 8, "strides": (2, 2), "padding": ((4, 5), (3, 3))},
@@ -59,8 +67,9 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def _verify(graph: Graph, kernel: str = KERNEL) -> None:
-    program = compile_graph(graph, target.load("cortex-m4"))
+def _verify(graph: Graph, kernel: str = KERNEL, flags: tuple[str, ...] = ()) -> None:
+    core = target.load("cortex-m4")
+    program = compile_graph(graph, replace(core, cpu_flags=(*core.cpu_flags, *flags)))
     assert program.layers[0].kernel.name == kernel
     result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
     assert result.exact, result.first_difference
@@ -70,6 +79,13 @@ def _verify(graph: Graph, kernel: str = KERNEL) -> None:
 def test_equals_the_reference(case: str) -> None:
     arguments, options = CASES[case]
     _verify(graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options))
+
+
+@pytest.mark.parametrize("case", ["3x3 same relu", "3x3 no activation", "3x3 stride 2", "3 channels"])
+def test_without_assembly(case: str) -> None:
+    arguments, options = CASES[case]
+    graph = graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options)
+    _verify(graph, flags=("-DMF_NO_ASM",))
 
 
 FEW_OUTPUTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {

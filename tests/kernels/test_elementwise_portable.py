@@ -86,7 +86,7 @@ def test_arithmetic(
     )
 
 
-@pytest.mark.parametrize("element", [INT8, INT16, ElementType(DType.INT32), FLOAT])
+@pytest.mark.parametrize("element", [INT8, INT16, ElementType(DType.INT32), ElementType(DType.BOOL), FLOAT])
 @pytest.mark.parametrize("op", [Maximum, Minimum])
 def test_extrema(op: type[Maximum], element: ElementType) -> None:
     check(_graph(op(), _value("a", (3, 4), element), _value("b", (4,), element)))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from microfold.kernels import packing
+from microfold.kernels.smlad_requantize import SmladRequantization, plan_smlad_requantization
 
 
 def random_weights(channels: int, depth: int, seed: int = 0) -> np.ndarray:
@@ -64,3 +65,50 @@ def test_dual_lanes_need_room() -> None:
     assert packing.fits_dual_lane(matrix[:1], bounds(10 * limit))
     # -1 - 128 * 256 is less than int16 holds.
     assert not packing.fits_dual_lane(np.array([[-1, 5], [-128, 5]], np.int8), bounds(9, 9))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 6, 7])
+def test_every_channel_is_in_a_pair(channels: int) -> None:
+    pairs = packing.pair_channels(channels)
+    assert set(pairs.reshape(-1).tolist()) == set(range(channels))
+    assert len(pairs) == -(-channels // 2)
+    assert channels == 1 or all(second == first + 1 for first, second in pairs.tolist())
+
+
+def planned(channels: int, depth: int, low: int) -> tuple[np.ndarray, SmladRequantization]:
+    matrix = random_weights(channels, depth)
+    bias = np.arange(channels, dtype=np.int64) * 1000 - 2000
+    limit = 128 * np.abs(matrix.astype(np.int64)).sum(axis=1) + np.abs(bias)
+    multipliers = np.full(channels, 1 << 30, np.int64) + 12345, np.arange(channels) % 3 - 9
+    return matrix, plan_smlad_requantization(
+        matrix, bias, (-limit, limit), multipliers, -5, (low, 127), common=True
+    )
+
+
+@pytest.mark.parametrize("low", [-128, -5])
+@pytest.mark.parametrize("kind", ["dual", "int16"])
+def test_stream(kind: str, low: int) -> None:
+    """Biases, weights, and what the inner loop requantises with, of every two channels."""
+    matrix, plan = planned(6, 10, low)
+    lanes = packing.pair_lanes(matrix, 10)
+    stream = packing.smlad_stream(kind, lanes, plan)
+    assert plan.shift > 0
+    pairs = lanes.shape[1]
+    words = stream[:, 2 : 2 + (pairs if kind == "dual" else 2 * pairs)]
+    rest = stream[:, 2 + words.shape[1] :].reshape(3, 2, -1)
+    left = plan.left.reshape(3, 2)
+    assert np.array_equal(rest[..., 0], plan.records[:, 1].reshape(3, 2))
+    assert np.array_equal(rest[..., 1], plan.records[:, 2].reshape(3, 2))
+    if kind == "dual":
+        assert np.array_equal(packing.unpack_dual_lane(words), lanes)
+        assert np.array_equal(stream[:, 1] - stream[:, 0], 256 * plan.records[1::2, 0])
+        # The second sum is 8 bits up already.
+        assert np.array_equal(rest[..., 2], np.stack([left[:, 0], 8 - left[:, 1]], axis=1))
+    else:
+        unpacked = packing.unpack_int16(words.reshape(3, pairs, 2))
+        assert np.array_equal(unpacked, lanes.astype(np.int64) << plan.left[:, None, None])
+        assert np.array_equal(stream[:, :2].reshape(-1), plan.records[:, 0] << plan.left)
+    corrected = low < -5
+    assert rest.shape[2] == 2 + (kind == "dual") + corrected
+    if corrected:
+        assert np.array_equal(rest[..., -1], 1 << (left - 1))

@@ -26,18 +26,19 @@ def _compute(plan: PlaneRequantization, products: Array, limits: tuple[int, int]
     return np.clip(scaled >> (plan.shift or shift), *limits)
 
 
-@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(("relu", "positive"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("exponents", [(5, 9), (1, 2), (7, 7), (3, 14), (9, 16)])
-def test_equals_the_reference(exponents: tuple[int, int], relu: bool) -> None:
+def test_equals_the_reference(exponents: tuple[int, int], relu: bool, positive: bool) -> None:
     rng = np.random.default_rng(exponents[0])
     limits = (-9 if relu else -128, 127)
     bias = rng.integers(-60_000, 60_000, CHANNELS)
     reach = rng.integers(1, 200_000, CHANNELS)
+    bias = reach + np.abs(bias) % 3 if positive else bias  # sums are never negative
     m = rng.integers(1 << 30, 1 << 31, CHANNELS)
     shifts = -rng.integers(exponents[0], exponents[1] + 1, CHANNELS)
     plan = plan_plane_requantization(bias, (bias - reach, bias + reach), m, shifts, -9, limits)
     assert plan is not None
-    assert not plan.general
+    assert plan.form == ("short_relu" if relu or positive else "short")
     products = np.concatenate(
         [rng.integers(-reach, reach, (5000, CHANNELS), endpoint=True), [-reach, reach, -bias]]
     )

@@ -102,9 +102,9 @@ def test_weights_with_a_zero_point(zero_point: int) -> None:
     check_on_cores(graphs.one_node_graph(FullyConnected(graphs.int8_element()), [x], {weights: array}))
 
 
-def test_accumulators_that_might_overflow_are_refused() -> None:
+def test_accumulators_that_might_overflow_are_refused_with_a_weight_zero_point() -> None:
     x = graphs.int8_input("x", (1, 4))
-    weights = Value("weights", TensorType(DType.INT8, (1, 4), Quant.per_tensor(0.01)))
+    weights = Value("weights", TensorType(DType.INT8, (1, 4), Quant.per_tensor(0.01, 5)))
     bias = Value("bias", TensorType(DType.INT32, (1,)))
     constants = {weights: np.full((1, 4), 127, np.int8), bias: np.array([(1 << 31) - 1], np.int32)}
     graph = graphs.one_node_graph(FullyConnected(graphs.int8_element()), [x], constants)

@@ -42,23 +42,29 @@ def _accumulators(limit: int, m: int, e: int, rng: np.random.Generator) -> Array
     st.integers(-128, 127),
     st.integers(1, (1 << 29) + 5),
     st.booleans(),
+    st.booleans(),
 )
-@example(1 << 30, 0, 0, 1 << 20, False)
-@example((1 << 31) - 1, 0, 3, 1 << 28, False)
-@example(1 << 30, 5, 0, 1 << 20, False)
-def test_short_forms_are_exact(m: int, e: int, zero_point: int, limit: int, relu: bool) -> None:
+@example(1 << 30, 0, 0, 1 << 20, False, False)
+@example((1 << 31) - 1, 0, 3, 1 << 28, False, False)
+@example(1 << 30, 5, 0, 1 << 20, False, False)
+@example(1 << 30, 5, 0, 1 << 20, False, True)
+def test_short_forms_are_exact(
+    m: int, e: int, zero_point: int, limit: int, relu: bool, positive: bool
+) -> None:
     low = zero_point if relu else -128
     plan = plan_requantization(
         np.array([0]),
-        (np.array([-limit]), np.array([limit])),
+        (np.array([0 if positive else -limit]), np.array([limit])),
         np.array([m]),
         np.array([-e]),
         zero_point,
         low,
     )
+    assert not (positive and plan.form is Form.SHORT)
     if plan.form is Form.GENERAL:
         return
     x = _accumulators(limit, m, e, np.random.default_rng(0))
+    x = x[x >= 0] if positive else x
     expected = numerics.multiply_by_quantized_multiplier(x, m, -e).astype(np.int64) + zero_point
     actual = _short(plan.form, plan.records[0], x)
     assert np.array_equal(np.clip(actual, low, 127), np.clip(expected, low, 127))

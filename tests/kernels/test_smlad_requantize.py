@@ -22,9 +22,9 @@ def computed(plan: SmladRequantization, x: np.ndarray, limits: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("common", [True, False])
-@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize(("relu", "lowest_sum"), [(True, -1.0), (False, -1.0), (False, 0.0)])
 @pytest.mark.parametrize("seed", range(20))
-def test_equals_reference(seed: int, relu: bool, common: bool) -> None:
+def test_equals_reference(seed: int, relu: bool, lowest_sum: float, common: bool) -> None:
     rng = np.random.default_rng(seed)
     channels = 12
     mantissas = rng.integers(1 << 30, 1 << 31, channels).astype(np.int32)
@@ -34,16 +34,17 @@ def test_equals_reference(seed: int, relu: bool, common: bool) -> None:
     limits = (zero_point if relu else -128, 127)
     magnitude = 1 << int(rng.integers(12, 21))
     matrix = np.ones((channels, 1), np.int8)
-    bounds = np.full(channels, -magnitude), np.full(channels, magnitude)
+    low = int(lowest_sum * magnitude)
+    bounds = np.full(channels, low), np.full(channels, magnitude)
     plan = plan_smlad_requantization(
         matrix, np.zeros(channels, np.int64), bounds, (mantissas, shifts), zero_point, limits, common=common
     )
-    assert plan.form is (Form.SHORT_RELU if relu else Form.SHORT)
-    x = rng.integers(-magnitude, magnitude, (20000, channels))
+    assert plan.form is (Form.SHORT_RELU if relu or low == 0 else Form.SHORT)
+    x = rng.integers(low, magnitude, (20000, channels))
     # Sums next to where the rounding changes.
     ties = np.rint((np.arange(-300, 300)[:, None] + 0.5) * 2.0 ** (31 - shifts) / mantissas).astype(np.int64)
     near = (ties[None] + np.arange(-2, 3)[:, None, None]).reshape(-1, channels)
-    x = np.concatenate([x, np.clip(near, -magnitude, magnitude), bounds[0][None], bounds[1][None]])
+    x = np.concatenate([x, np.clip(near, low, magnitude), bounds[0][None], bounds[1][None]])
     scaled = numerics.multiply_by_quantized_multiplier(x, mantissas, shifts).astype(np.int64)
     assert np.array_equal(computed(plan, x, limits), np.clip(scaled + zero_point, *limits))
 

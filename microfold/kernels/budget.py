@@ -1,0 +1,76 @@
+"""Kernels under a budget of flash: the fastest choice whose constants fit.
+
+Every layer starts with its fastest kernel. While the constants exceed the budget, the one exchange is
+made that costs the fewest instructions per byte saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from microfold.kernels.kernel import Kernel, Site
+from microfold.kernels.select import candidates
+from microfold.options import OPTIMIZE
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to compute a layer.
+
+    Attributes:
+        site: with the `optimize` level that the kernel is to go by.
+        cost: estimated instructions.
+        flash: bytes of constants.
+    """
+
+    site: Site
+    kernel: Kernel
+    cost: float
+    flash: int
+
+
+def select_within(flash: int, sites: Sequence[Site]) -> list[Choice] | str:
+    """The choice for each site.
+
+    Args:
+        flash: bytes that all constants together may have.
+        sites: each with at least one kernel that fits.
+
+    Returns:
+        The choices, or the reason why nothing fits.
+    """
+    options = [_worthwhile(site) for site in sites]
+    chosen = [choices[0] for choices in options]
+    while sum(choice.flash for choice in chosen) > flash:
+        exchanges = [
+            ((other.cost - chosen[index].cost) / (chosen[index].flash - other.flash), index, position)
+            for index, choices in enumerate(options)
+            for position, other in enumerate(choices)
+            if other.flash < chosen[index].flash
+        ]
+        if not exchanges:
+            return f"the smallest kernels need {sum(choice.flash for choice in chosen)} bytes of constants"
+        _, index, position = min(exchanges)
+        chosen[index] = options[index][position]
+    return chosen
+
+
+def _worthwhile(site: Site) -> list[Choice]:
+    """The choices of a site that no other one beats in both respects, fastest and largest first."""
+    found = sorted(_choices(site), key=lambda choice: (choice.cost, choice.flash))
+    kept: list[Choice] = []
+    for choice in found:
+        if not kept or choice.flash < kept[-1].flash:
+            kept.append(choice)
+    return kept
+
+
+def _choices(site: Site) -> Iterator[Choice]:
+    for level in OPTIMIZE:
+        leveled = replace(site, options=replace(site.options, optimize=level))
+        for candidate in candidates(leveled):
+            if candidate.cost is not None:
+                constants = candidate.kernel.lower(leveled).constants.values()
+                size = sum(constant.array.nbytes for constant in constants)
+                yield Choice(leveled, candidate.kernel, candidate.cost, size)

@@ -1,0 +1,139 @@
+"""Winograd convolutions on the simulated core, bit for bit; the ranges that their proof rests on."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from microfold import target, verify
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph
+from microfold.kernels.conv2d_winograd_dsp import FILTER_TRANSFORMS, SCALE_BITS, transform_filters
+from microfold.kernels.kernel import Site
+from microfold.kernels.select import candidates
+from microfold.options import Options
+from microfold.simulate import toolchain
+from microfold.target import Target
+from tests.kernels import graphs
+
+SAME = ((1, 1), (1, 1))
+SPEED = Options(optimize="speed")
+INPUT_TRANSFORMS = {
+    2: np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]]),
+    4: np.array(
+        [
+            [4, 0, -5, 0, 1, 0],
+            [0, -4, -4, 1, 1, 0],
+            [0, 4, -4, -1, 1, 0],
+            [0, -2, -1, 2, 1, 0],
+            [0, 2, -1, -2, 1, 0],
+            [0, 4, 0, -5, 0, 1],
+        ]
+    ),
+}
+OUTPUT_TRANSFORMS = {
+    2: np.array([[1, 1, 1, 0], [0, 1, -1, -1]]),
+    4: np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 4]]),
+}
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_the_transforms_compute_convolutions(tile: int) -> None:
+    rng = np.random.default_rng(tile)
+    image = rng.integers(0, 256, (tile + 2, tile + 2))
+    filters = rng.integers(-128, 128, (1, 3, 3, 1))
+    b, a = INPUT_TRANSFORMS[tile], OUTPUT_TRANSFORMS[tile]
+    products = (b @ image @ b.T) * transform_filters(filters, tile)[0, :, :, 0]
+    direct = [
+        [int((image[y : y + 3, x : x + 3] * filters[0, :, :, 0]).sum()) for x in range(tile)]
+        for y in range(tile)
+    ]
+    factor = (9 if tile == 4 else 1) << SCALE_BITS[tile]
+    assert (a @ products @ a.T).tolist() == [[factor * value for value in row] for row in direct]
+
+
+@pytest.mark.parametrize(("tile", "lowest", "highest"), [(2, -510, 1020), (4, -12750, 17340)])
+def test_ranges_of_transformed_inputs(tile: int, lowest: int, highest: int) -> None:
+    """The extremes of each coefficient, over all inputs in [0, 255]."""
+    b = INPUT_TRANSFORMS[tile]
+    bounds = [np.outer(row, column) for row, column in itertools.product(b, b)]
+    assert min(int(np.minimum(c, 0).sum()) for c in bounds) * 255 == lowest
+    assert max(int(np.maximum(c, 0).sum()) for c in bounds) * 255 == highest
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_all_int8_filters_fit(tile: int) -> None:
+    g = np.abs(FILTER_TRANSFORMS[tile]).sum(axis=1).max()
+    assert 128 * g * g < 1 << 15
+
+
+CASES: dict[str, tuple[tuple[int, int, int, int], dict[str, Any]]] = {
+    "whole tiles": ((8, 16, 8, 16), {"padding": SAME}),
+    "parts of tiles, relu": (
+        (9, 7, 16, 10),
+        {"padding": SAME, "activation": graphs.RELU, "out": graphs.int8_element(0.05, -128)},
+    ),
+    "odd channels, relu6": ((5, 11, 12, 7), {"activation": graphs.RELU6}),
+    "batch 3": ((6, 5, 4, 6), {"padding": SAME, "batch": 3}),
+    "asymmetric padding": ((7, 6, 4, 8), {"padding": ((0, 2), (2, 1))}),
+    "large padding": ((3, 3, 8, 8), {"padding": ((4, 4), (5, 4))}),
+    "one output": ((3, 3, 8, 4), {}),
+    "multiplier above one": ((6, 6, 8, 8), {"padding": SAME, "out": graphs.int8_element(0.00002, 0)}),
+    "saturated weights": (
+        (8, 8, 16, 6),
+        {"padding": SAME, "saturated": True, "out": graphs.int8_element(4.0, 7)},
+    ),
+}
+
+
+needs_core = pytest.mark.skipif(
+    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
+)
+
+
+@pytest.mark.slow
+@needs_core
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_on_core(case: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _check(case, tile, monkeypatch, target.load("cortex-m4"))
+
+
+@pytest.mark.slow
+@needs_core
+@pytest.mark.parametrize(("core", "flag"), [("cortex-m33", ""), ("cortex-m4", "-DMF_NO_ASM")])
+def test_other_cores_and_compilers(core: str, flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = target.load(core)
+    machine = replace(machine, cpu_flags=(*machine.cpu_flags, *flag.split()))
+    for tile in (2, 4):
+        _check("parts of tiles, relu", tile, monkeypatch, machine)
+
+
+def _check(case: str, tile: int, monkeypatch: pytest.MonkeyPatch, machine: Target) -> None:
+    arguments, keywords = CASES[case]
+    graph = graphs.conv2d_graph(*arguments, **keywords)
+    wanted = f"s8_conv2d__dsp_winograd_{tile}x{tile}"
+    # Whatever the costs are.
+    for kernel in (c.kernel for c in candidates(_site(graph)) if c.reason is None):
+        monkeypatch.setattr(kernel, "cost", Mock(return_value=float(kernel.name != wanted)))
+    program = compile_graph(graph, machine, SPEED)
+    assert [layer.kernel.name for layer in program.layers] == [wanted]
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
+    assert result.exact, result.differences
+
+
+def test_only_for_speed() -> None:
+    graph = graphs.conv2d_graph(8, 8, 16, 16, padding=SAME)
+    reasons = {
+        c.kernel.name: c.reason for c in candidates(_site(graph, Options())) if "winograd" in c.kernel.name
+    }
+    assert all("times the flash" in str(reason) for reason in reasons.values())
+
+
+def _site(graph: Graph, options: Options = SPEED) -> Site:
+    return Site(graph.nodes[0], graph, target.load("cortex-m4"), options)

@@ -1,0 +1,54 @@
+"""Checks of the kernels for cores without SIMD instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from microfold import target, verify
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph
+from microfold.kernels.kernel import KERNELS, Site
+from microfold.program import Program
+from microfold.simulate.program import simulator
+from tests.kernels.random_networks import merge
+from tests.needs import CROSS_TOOLS, need_tools
+
+CORES = {"cortex-m3": "thumb2", "cortex-m0plus": "thumb1"}
+
+
+def _too_much(site: Site) -> float:
+    """The cost of kernels that are not wanted."""
+    del site
+    return 1e30
+
+
+def check(
+    graphs: Sequence[Graph], core: str, monkeypatch: pytest.MonkeyPatch, *, assembly: bool = True
+) -> Program:
+    """All graphs in one firmware, by the core's own kernels wherever they can, against the reference."""
+    need_tools(*CROSS_TOOLS)
+    for kernel in KERNELS:
+        if "__c" in kernel.name:
+            monkeypatch.setattr(kernel, "cost", _too_much)
+    loaded = target.load(core)
+    if not assembly:
+        loaded = replace(loaded, cpu_flags=(*loaded.cpu_flags, "-DMF_NO_ASM"))
+    program = compile_graph(merge(list(graphs)), loaded)
+    assert all(CORES[core] in layer.kernel.name for layer in program.layers)
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
+    assert result.exact, result.first_difference
+    return program
+
+
+def measured(program: Program) -> list[tuple[str, float, float]]:
+    """Name, estimated and counted instructions of each layer."""
+    calls = verify.input_sets([b.type for b in program.inputs], 1)
+    with simulator(program) as machine:
+        counted = machine.run(calls).layer_instructions[0]
+    sites = [Site(x.node, program.graph, program.target, program.options) for x in program.layers]
+    estimated = [x.kernel.cost(site) for x, site in zip(program.layers, sites, strict=True)]
+    names = [layer.kernel.name for layer in program.layers]
+    return list(zip(names, estimated, counted, strict=True))
