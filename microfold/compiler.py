@@ -7,10 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from microfold.analysis.certificate import Certificate
+from microfold.analysis.ranges import Ranges, analyze
+from microfold.analysis.relaxation import Relaxation
 from microfold.codegen.names import Namer, model_identifier
-from microfold.errors import Problem, UnsupportedModelError
+from microfold.errors import InputError, Problem, UnsupportedModelError
+from microfold.external.kernel import external_kernel
+from microfold.external.registry import resolve
 from microfold.frontend import tflite
 from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.views import Views
+from microfold.kernels.budget import select_within
 from microfold.kernels.kernel import Call, Kernel, Site
 from microfold.kernels.select import Candidate, candidates, select
 from microfold.options import Options
@@ -18,9 +24,10 @@ from microfold.passes import Decision, PassContext
 from microfold.pipeline import optimize
 from microfold.plan.arena import Overlap, align, plan_arena
 from microfold.plan.check import check_plan
-from microfold.plan.liveness import Storage, computing_nodes, storages, view_roots
+from microfold.plan.liveness import Storage, computing_nodes, storages
 from microfold.program import Buffer, Layer, Program, StateSlot
 from microfold.target import Target
+from microfold.transform.io_layout import with_io_layout
 
 
 def compile_file(
@@ -47,28 +54,53 @@ def compile_graph(
 ) -> Program:
     """Compile an imported graph; see `compile_file`."""
     options = options or Options()
-    context = replace(context or PassContext(), channel_block=target.channel_block)
+    context = replace(
+        context or _context(options),
+        channel_block=target.channel_block,
+        externals=resolve(options.external),
+    )
     decisions: list[Decision] = []
+    # The reference is the model as the caller sees it.
+    graph = with_io_layout(graph, options.io_layout, context)
     optimized = optimize(graph, context.reporting_to(decisions.append))
-    kernels = _select_kernels(optimized, target, options)
+    ranges = analyze(optimized)
+    kernels = _select_kernels(optimized, ranges, target, options)
     program = _plan(graph, optimized, kernels, target, options, model_identifier(name or graph.name))
-    proofs = (decision.evidence for decision in decisions)
-    return replace(program, pruned=tuple(proof for proof in proofs if isinstance(proof, Certificate)))
+    evidence = [decision.evidence for decision in decisions]
+    return replace(
+        program,
+        ranges=ranges,
+        pruned=tuple(item for item in evidence if isinstance(item, Certificate)),
+        relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
+    )
+
+
+def _context(options: Options) -> PassContext:
+    return PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
 
 
 def explain_kernels(graph: Graph, target: Target, options: Options) -> list[tuple[Site, list[Candidate]]]:
     """Every layer with every kernel considered for it, the chosen one first."""
-    optimized = optimize(graph, PassContext(channel_block=target.channel_block))
-    sites = [Site(node, optimized, target, options) for node in computing_nodes(optimized)]
-    return [(site, candidates(site)) for site in sites]
+    externals = resolve(options.external)
+    context = replace(_context(options), channel_block=target.channel_block, externals=externals)
+    optimized = optimize(with_io_layout(graph, options.io_layout, context), context)
+    ranges = analyze(optimized)
+    sites = [Site(node, optimized, target, options, ranges) for node in computing_nodes(optimized)]
+    outside = [external_kernel(site) for site in sites]
+    return [
+        (site, candidates(site) if kernel is None else [Candidate(kernel, kernel.cost(site), None)])
+        for site, kernel in zip(sites, outside, strict=True)
+    ]
 
 
-def _select_kernels(graph: Graph, target: Target, options: Options) -> list[tuple[Site, Kernel]]:
+def _select_kernels(
+    graph: Graph, ranges: Ranges, target: Target, options: Options
+) -> list[tuple[Site, Kernel]]:
     problems: list[Problem] = []
     chosen: list[tuple[Site, Kernel]] = []
     for index, node in enumerate(computing_nodes(graph)):
-        site = Site(node, graph, target, options)
-        kernel = select(site)
+        site = Site(node, graph, target, options, ranges)
+        kernel = external_kernel(site) or select(site)
         if isinstance(kernel, str):
             where = f"layer {index} ({node.op.name}) {node.outputs[0].name!r}"
             problems.append(Problem(where, f"no kernel for {target.name} computes it: {kernel}"))
@@ -76,7 +108,17 @@ def _select_kernels(graph: Graph, target: Target, options: Options) -> list[tupl
             chosen.append((site, kernel))
     if problems:
         raise UnsupportedModelError(graph.name, problems)
-    return chosen
+    return chosen if options.flash is None else _within(options.flash, chosen)
+
+
+def _within(flash: int, chosen: list[tuple[Site, Kernel]]) -> list[tuple[Site, Kernel]]:
+    """The fastest kernels whose constants fit; external code generators keep their regions."""
+    free = [index for index, (site, _) in enumerate(chosen) if external_kernel(site) is None]
+    choices = select_within(flash, [chosen[index][0] for index in free])
+    if isinstance(choices, str):
+        raise InputError(f"constants must fit {flash} bytes of flash; {choices}")
+    replaced = dict(zip(free, ((choice.site, choice.kernel) for choice in choices), strict=True))
+    return [replaced.get(index, pair) for index, pair in enumerate(chosen)]
 
 
 def _plan(
@@ -96,10 +138,11 @@ def _plan(
         if call.scratch
     }
     blocks = [*dict.fromkeys(owners.values()), *scratch.values()]
-    arena = plan_arena(blocks, _overlaps(kernels, owners))
+    views = Views(graph)
+    arena = plan_arena(blocks, _overlaps(kernels, owners, views))
     check_plan(blocks, arena)
 
-    locate = _Locator(graph, owners, arena.offsets, options)
+    locate = _Locator(graph, views, owners, arena.offsets, options)
     namer = Namer()
     layers: list[Layer] = []
     for index, ((site, kernel), call) in enumerate(zip(kernels, lowered, strict=True)):
@@ -123,24 +166,31 @@ def _plan(
     )
 
 
-def _overlaps(kernels: list[tuple[Site, Kernel]], owners: dict[Value, Storage]) -> list[Overlap]:
+def _overlaps(
+    kernels: list[tuple[Site, Kernel]], owners: Mapping[Value, Storage], views: Views
+) -> list[Overlap]:
     """Inputs that die in a call, and that its kernel lets the output lie over."""
     found: list[Overlap] = []
     for index, (site, kernel) in enumerate(kernels):
-        target = owners.get(site.node.outputs[0])
-        if target is None:
+        output = site.node.outputs[0]
+        target = owners.get(output)
+        # Storage with other parts, computed before, must not lie over anything.
+        if target is None or target.first != index:
             continue
         data = kernel.data_inputs(site)
-        sources = [owners.get(site.node.inputs[i]) for i in data]  # type: ignore[arg-type]
-        for position, source in zip(data, sources, strict=True):
+        values = [site.node.inputs[i] for i in data]
+        sources = [owners.get(value) if value is not None else None for value in values]
+        for position, value, source in zip(data, values, sources, strict=True):
             # Storage that is read twice would have to satisfy both reads.
-            if source is None or source.last != index or sources.count(source) > 1:
+            if value is None or source is None or source.last != index or sources.count(source) > 1:
                 continue
+            # Kernels speak of values, the planner of storages.
+            shift = views[output].offset - views[value].offset
             distance = kernel.overlap(site, position)
             if distance is not None:
-                found.append(Overlap(source, target, distance))
+                found.append(Overlap(source, target, distance + shift))
             elif kernel.in_place(site, position):
-                found.append(Overlap(source, target, 0, exact=True))
+                found.append(Overlap(source, target, shift, exact=True))
     return found
 
 
@@ -148,14 +198,16 @@ def _layer(
     index: int, namer: Namer, site: Site, kernel: Kernel, call: Call, locate: _Locator, scratch: int | None
 ) -> Layer:
     node: Node = site.node
+    work = kernel.work(site)
     inputs = [node.inputs[i] for i in kernel.data_inputs(site)]
     return Layer(
         index=index,
-        name=namer.unique(node.outputs[0].name, node.op.name),
+        name=namer.unique(node.outputs[0].name, work[-1].op.name),
         node=node,
         kernel=kernel,
         call=call,
-        macs=node.macs(),
+        work=work,
+        macs=sum(each.macs() for each in work),
         inputs=tuple(locate(value) for value in inputs if value is not None),
         outputs=tuple(locate(value) for value in node.outputs),
         scratch=scratch,
@@ -166,9 +218,14 @@ class _Locator:
     """Finds the buffer of every value."""
 
     def __init__(
-        self, graph: Graph, owners: Mapping[Value, Storage], offsets: Mapping[Storage, int], options: Options
+        self,
+        graph: Graph,
+        views: Views,
+        owners: Mapping[Value, Storage],
+        offsets: Mapping[Storage, int],
+        options: Options,
     ):
-        self.roots = view_roots(graph)
+        self.views = views
         self.owners = owners
         self.offsets = offsets
         self.special: dict[Value, tuple[str, int]] = dict.fromkeys(graph.constants, ("constant", 0))
@@ -179,11 +236,11 @@ class _Locator:
         if options.io == "caller":
             for region, values in (("input", graph.inputs), ("output", graph.outputs)):
                 for index, value in enumerate(values):
-                    self.special[self.roots.get(value, value)] = (region, index)
+                    self.special[self.views[value].root] = (region, index)
 
     def __call__(self, value: Value) -> Buffer:
-        root = self.roots.get(value, value)
-        if root in self.special:
-            region, offset = self.special[root]
+        place = self.views[value]
+        if place.root in self.special:
+            region, offset = self.special[place.root]
             return Buffer(value, region, offset)
-        return Buffer(value, "arena", self.offsets[self.owners[root]])
+        return Buffer(value, "arena", self.offsets[self.owners[place.root]] + place.offset)

@@ -30,6 +30,10 @@ class GraphError(MicrofoldError):
     """A graph breaks an invariant of the IR (found by `verify`)."""
 
 
+class NoReferenceError(MicrofoldError):
+    """An operator's meaning is not known here: only other hardware computes it."""
+
+
 class ToolError(MicrofoldError):
     """An outside tool (compiler, simulator) is missing or failed."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from microfold.errors import GraphError
+from microfold.errors import GraphError, InputError
 from microfold.ir.graph import Graph, verify
 from microfold.ir.text import to_text
 from microfold.passes import Instrument, Pass
@@ -60,6 +60,9 @@ class DumpIR(Instrument):
     Attributes:
         directory: created if it is missing.
         elide: leave the data of large constants out.
+
+    Raises:
+        InputError: the directory cannot be written.
     """
 
     directory: Path
@@ -77,9 +80,12 @@ class DumpIR(Instrument):
             self._count += 1
 
     def _write(self, name: str, graph: Graph) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        path = self.directory / f"{self._count:02d}_{name}.mf"
-        path.write_text(to_text(graph, elide=self.elide), encoding="utf-8")
+        text = to_text(graph, elide=self.elide)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            (self.directory / f"{self._count:02d}_{name}.mf").write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write to {self.directory}: {error.strerror}") from None
         self._count += 1
 
 
@@ -101,21 +107,34 @@ class Snapshot(Instrument):
 
 
 @dataclass
+class _Running:
+    """A pass at work: when it started, and what the passes that it has run took."""
+
+    started: float
+    inner: float = 0.0
+
+
+@dataclass
 class Timing(Instrument):
     """Measures passes.
 
     Attributes:
-        seconds: (pass name, wall-clock seconds) in the order of running.
+        seconds: (pass name, wall-clock seconds) in the order of finishing. Of a pass that runs another, only
+            its own time.
     """
 
     seconds: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
-    _started: float = field(default=0.0, init=False)
+    _running: list[_Running] = field(default_factory=list["_Running"], init=False)
 
     def before(self, step: Pass, graph: Graph) -> None:
-        self._started = time.perf_counter()
+        self._running.append(_Running(time.perf_counter()))
 
     def after(self, step: Pass, before: Graph, after: Graph) -> None:
-        self.seconds.append((step.name, time.perf_counter() - self._started))
+        running = self._running.pop()
+        spent = time.perf_counter() - running.started
+        self.seconds.append((step.name, spent - running.inner))
+        if self._running:
+            self._running[-1].inner += spent
 
     def __str__(self) -> str:
         lines = [f"{1000 * spent:9.2f} ms  {name}" for name, spent in self.seconds]

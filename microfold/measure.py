@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from microfold.codegen.emit import emit
+from microfold.codegen.emit import emit, stand_ins
 from microfold.errors import ToolError
 from microfold.program import Program
 
@@ -31,6 +31,8 @@ class Measurement:
 def measure(program: Program) -> Measurement | None:
     """Compile for the target and look at the result; None if its compiler is not on the PATH.
 
+    None too if the code calls libraries whose headers the compiler does not find.
+
     Raises:
         ToolError: the compiler refuses the code.
     """
@@ -39,9 +41,11 @@ def measure(program: Program) -> Measurement | None:
         return None
     flags = [*program.target.cpu_flags, "-std=c99", "-O2", "-ffunction-sections", "-fdata-sections"]
     with tempfile.TemporaryDirectory(prefix="microfold-") as folder:
-        for name, text in emit(program).items():
+        flags += program.options.external_compile_flags
+        files = emit(program)
+        for name, text in (files | stand_ins(program)).items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
-        sources = sorted(path.name for path in Path(folder).glob("*.c"))
+        sources = sorted(name for name in files if name.endswith(".c"))
         # GCC writes a call graph with stack sizes; other compilers do not know the option.
         for graph in (["-fcallgraph-info=su"], []):
             command = [compiler, *flags, *graph, "-c", *sources]
@@ -49,6 +53,8 @@ def measure(program: Program) -> Measurement | None:
             if result.returncode == 0:
                 break
         else:
+            if program.libraries and not program.options.external_flags:
+                return None
             raise ToolError(f"{program.target.compiler} refused the generated code:\n{result.stderr[:4000]}")
         sizes = [_flash(compiler, path) for path in sorted(Path(folder).glob("*.o"))]
         graphs = "\n".join(path.read_text() for path in sorted(Path(folder).glob("*.ci")))

@@ -27,6 +27,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, ov
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph, Node, describe
+from microfold.ir.pattern_table import PatternTable
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
@@ -77,6 +78,7 @@ class PassContext:
         instruments: see each pass's input and result; called in order before, in reverse order after.
         numerics: ``exact`` admits only rewrites whose output is the same bits; ``relaxed`` the others too.
         channel_block: how many channels the target's kernels compute at once.
+        externals: the external code generators in use, the preferred ones first.
         sink: receives every `Decision`, e.g. ``decisions.append``.
         pass_name: the pass that this context is handed to; `Pass` sets it.
 
@@ -90,6 +92,7 @@ class PassContext:
     instruments: Sequence[Instrument] = ()
     numerics: Numerics = "exact"
     channel_block: int = 1
+    externals: Sequence[PatternTable] = ()
     sink: Callable[[Decision], None] | None = None
     pass_name: str = ""
 
@@ -256,14 +259,42 @@ class Transformer(Protocol):
 
 
 class PassFactory(Generic[P]):
-    """A pass with options, made by decorating a class; call it with the options to get the pass."""
+    """A pass with options, made by decorating a class; call it with the options to get the pass.
 
-    def __init__(self, name: str, make: Callable[P, Pass]):
+    Attributes:
+        form: the class; its fields are the options.
+        name, opt_level, required, mandatory: see `Pass`; they do not depend on the options.
+    """
+
+    def __init__(
+        self,
+        form: Callable[P, Transformer],
+        kind: type[ModulePass],
+        name: str,
+        *,
+        opt_level: int = 0,
+        required: Sequence[Pass] = (),
+        mandatory: bool = False,
+    ):
+        self.form = form
         self.name = name
-        self._make = make
+        self.opt_level = opt_level
+        self.required = tuple(required)
+        self.mandatory = mandatory
+        self._kind = kind
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Pass:
-        return self._make(*args, **kwargs)
+        transform = self.form(*args, **kwargs).transform
+        return self._kind(
+            transform,
+            self.name,
+            opt_level=self.opt_level,
+            required=self.required,
+            mandatory=self.mandatory,
+        )
 
 
 S = TypeVar("S", bound=ModulePass)
@@ -282,14 +313,10 @@ class _Decorator(Generic[S]):
     def __call__(self, target: Transform) -> S: ...
     def __call__(self, target: Any) -> Any:
         name = self.name or _snake_case(target.__name__)
-        if not isinstance(target, type):
-            return self.kind(target, name, **self.options)
-        form = cast("Callable[..., Transformer]", target)
-
-        def make(*args: Any, **kwargs: Any) -> Pass:
-            return self.kind(form(*args, **kwargs).transform, name, **self.options)
-
-        return PassFactory(name, make)
+        if isinstance(target, type):
+            form = cast("Callable[..., Transformer]", target)
+            return PassFactory(form, self.kind, name, **self.options)
+        return self.kind(target, name, **self.options)
 
 
 def _snake_case(name: str) -> str:

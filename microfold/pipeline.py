@@ -6,49 +6,140 @@ from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.passes import PassContext, Sequential
 from microfold.transform import available
+from microfold.transform.adjust_matmul_order import adjust_matmul_order
+from microfold.transform.annotate_target import annotate_target
+from microfold.transform.canonicalize_cast import canonicalize_cast
 from microfold.transform.canonicalize_ops import canonicalize_ops
+from microfold.transform.combine_parallel_conv2d import CombineParallelConv2D
+from microfold.transform.combine_parallel_dense import CombineParallelDense
+from microfold.transform.combine_parallel_matmul import CombineParallelMatmul
+from microfold.transform.combine_scale_shift import combine_scale_shift
+from microfold.transform.concat_as_view import concat_as_view
+from microfold.transform.convert_layout import ConvertLayout
 from microfold.transform.dead_code_elimination import dead_code_elimination
+from microfold.transform.dense_to_sparse import DenseToSparse
 from microfold.transform.eliminate_common_subexpr import eliminate_common_subexpr
+from microfold.transform.eliminate_dead_state import eliminate_dead_state
 from microfold.transform.expand_grouped_conv2d import expand_grouped_conv2d
+from microfold.transform.expand_matmul_of_sum import expand_matmul_of_sum
+from microfold.transform.fast_math import fast_math
 from microfold.transform.fold_batchnorm_to_conv2d import fold_batchnorm_to_conv2d
 from microfold.transform.fold_constant import fold_constant
 from microfold.transform.fold_pad import fold_pad
+from microfold.transform.fold_quantize import fold_quantize
+from microfold.transform.fold_quantized_scale_axis import fold_quantized_scale_axis
 from microfold.transform.fuse_ops import FuseOps
+from microfold.transform.fuse_transpose_matmul import fuse_transpose_matmul
+from microfold.transform.if_conversion import if_conversion
+from microfold.transform.inline import inline
 from microfold.transform.materialize_outputs import materialize_outputs
+from microfold.transform.merge_compiler_regions import merge_compiler_regions
+from microfold.transform.optimize_layout_transform import optimize_layout_transform
+from microfold.transform.partial_evaluate import PartialEvaluate
+from microfold.transform.partition_graph import partition_graph
 from microfold.transform.prune_constant_channels import prune_constant_channels
+from microfold.transform.remove_redundant_reshape import remove_redundant_reshape
+from microfold.transform.remove_unused_functions import remove_unused_functions
+from microfold.transform.remove_unused_outputs import remove_unused_outputs
+from microfold.transform.remove_unused_parameters import remove_unused_parameters
+from microfold.transform.reorder_take_after_matmul import reorder_take_after_matmul
+from microfold.transform.rewrite_dataflow_reshape import rewrite_dataflow_reshape
+from microfold.transform.simplify_fc_transpose import simplify_fc_transpose
+from microfold.transform.simplify_inference import simplify_inference
+from microfold.transform.slice_as_view import slice_as_view
 
 
 def default_pipeline() -> Sequential:
     """What every build runs, in order."""
     return Sequential(
         [
+            # --- One graph of the operators that the passes know.
+            # Bodies in place of calls: nothing below enters a subgraph.
+            inline,
+            # Fewer carried values, before loops are written out.
+            remove_unused_outputs,
+            remove_unused_parameters,
+            # Loops and conditions that constants decide; those within loops only once counters are folded.
+            PartialEvaluate(),
+            inline,
+            fold_constant,
+            PartialEvaluate(),
+            # Conditions that the model computes: both branches, then a choice.
+            if_conversion,
+            inline,
+            # Bodies of what was written out or decided.
+            remove_unused_functions,
             # Nothing later should spend thought on what no output needs.
             dead_code_elimination,
+            # What no kernel computes, in terms of products and sums, which are folded below.
+            simplify_inference,
+            # States that never change become constants, which fold_constant asks for.
+            eliminate_dead_state,
             # Constants first: the rules below ask whether an operand is constant.
             fold_constant,
             # Equal branches become one value. Before everything that asks whether a value has one reader.
             eliminate_common_subexpr,
+            # --- Layouts.
+            # Kernels compute NHWC. Before everything that takes the last axis for channels.
+            ConvertLayout(),
+            # Early: transposes stand between what the next passes merge.
+            optimize_layout_transform,
+            # --- Arithmetic into weights.
             # Scales, then shifts, into weights and biases (float32). Before what merges neighbours: with the
             # products and sums between them gone, there are more of them.
             fold_batchnorm_to_conv2d,
+            # The same for quantised values: what keeps every bit; with relaxed numerics the rest, too.
+            fold_quantized_scale_axis,
+            # What of it is left behind weights becomes one operator (relaxed numerics only).
+            combine_scale_shift,
+            # --- Neighbours.
+            # What only renames axes is a reshape, and rows of reshapes are one.
+            rewrite_dataflow_reshape,
+            remove_redundant_reshape,
             # Rows of pads become one, grouped convolutions depthwise: what the next passes look for.
             canonicalize_ops,
+            canonicalize_cast,
+            # Ways through float between quantised values. After canonicalize_cast, which clears them.
+            fold_quantize,
+            # Transposes that are left, into products of matrices: by now rows of them are one.
+            fuse_transpose_matmul,
+            simplify_fc_transpose,
+            # Products of matrices: sums taken apart first, then the order that costs least.
+            expand_matmul_of_sum,
+            adjust_matmul_order,
+            reorder_take_after_matmul,
             # After canonicalize_ops, which leaves at most one pad to fold.
             fold_pad,
             # What kernels compute, and pruning. After everything that can do better with groups.
             expand_grouped_conv2d,
+            # --- Less to compute.
             # After fold_pad: a window with its own padding shows what its border does to a constant channel.
             prune_constant_channels,
+            # Layers side by side as one, rows of zeros left out: of the final weights. At opt_level 4 only.
+            CombineParallelConv2D(),
+            CombineParallelDense(),
+            CombineParallelMatmul(),
+            DenseToSparse(),
+            fast_math,
             # Where all channels of a value were constant, its readers may now be constant too.
             fold_constant,
             # Rewrites have made equal what was not before, e.g. two reshapes of one value, or two constants.
             eliminate_common_subexpr,
             # A state whose last reader went is no state.
             dead_code_elimination,
+            # --- What code generation expects.
+            # What other people's code computes is cut out while operators are bare, as patterns want them.
+            annotate_target,
+            merge_compiler_regions,
+            partition_graph,
             # Last of the rewrites: the others match bare operators, not epilogues.
             FuseOps(),
-            # What code generation expects; copies only where the final graph needs them.
+            # Copies only where the final graph needs them.
             materialize_outputs,
+            # Where values lie. After everything that moves or merges values, with the ends settled; joints
+            # last, because their parts cannot be parts of anything else.
+            slice_as_view,
+            concat_as_view,
         ],
         name="default_pipeline",
     )

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from microfold.analysis.certificate import Certificate
+from microfold.analysis.ranges import NO_RANGES, Ranges
+from microfold.analysis.relaxation import Relaxation
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.types import Array, TensorType
-from microfold.kernels.kernel import Call, Kernel
+from microfold.ir.views import Views
+from microfold.kernels.kernel import Call, Kernel, Library
 from microfold.options import Options
 from microfold.plan.arena import ArenaPlan
-from microfold.plan.liveness import view_roots
 from microfold.target import Target
 
 
@@ -42,6 +45,7 @@ class Layer:
     Attributes:
         index: position in the schedule; the layer hook of the generated C passes it.
         name: C identifier, unique in the program, made from the model's tensor name.
+        work: the nodes that the call computes: `node`, or those of the subgraph that it calls.
         inputs: the buffers that the call reads, in C order.
         outputs: where the results lie right after the call.
         scratch: offset in the arena, or None.
@@ -53,10 +57,16 @@ class Layer:
     node: Node
     kernel: Kernel
     call: Call
+    work: tuple[Node, ...]
     macs: int
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     scratch: int | None
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Names of all operators that the call computes, fused ones included."""
+        return tuple(op.name for node in self.work for op in (node.op, *(step.op for step in node.epilogue)))
 
     @property
     def label(self) -> str:
@@ -86,7 +96,9 @@ class Program:
         source: the graph as it was imported.
         graph: the optimised graph that the layers compute.
         arena: the memory plan; its size includes scratch.
+        ranges: what is proved about the integers of `graph`.
         pruned: the proofs of what `prune_constant_channels` removed.
+        relaxations: what relaxed numerics changed; empty where outputs are the same bits.
     """
 
     name: str
@@ -99,7 +111,18 @@ class Program:
     layers: tuple[Layer, ...]
     state: tuple[StateSlot, ...]
     arena: ArenaPlan
+    ranges: Ranges = NO_RANGES
     pruned: tuple[Certificate, ...] = ()
+    relaxations: tuple[Relaxation, ...] = ()
+
+    @property
+    def libraries(self) -> Mapping[Library, tuple[str, ...]]:
+        """What the firmware must link besides the generated files, with the functions that are called."""
+        found: dict[Library, dict[str, None]] = {}
+        for function in (layer.call.function for layer in self.layers):
+            if function.library is not None:
+                found.setdefault(function.library, {}).update(dict.fromkeys(function.calls))
+        return {library: tuple(calls) for library, calls in found.items()}
 
     @property
     def macs(self) -> int:
@@ -118,9 +141,9 @@ class Program:
         Equal arrays are stored once; a state that begins as zeros needs none.
         """
         stored = [(c.array, c.record) for layer in self.layers for c in layer.call.constants.values()]
-        roots = view_roots(self.graph)
+        views = Views(self.graph)
         stored += [
-            (self.graph.constants[roots.get(buffer.value, buffer.value)], "")
+            (self.graph.constants[views[buffer.value].root], "")
             for layer in self.layers
             for buffer in layer.inputs
             if buffer.region == "constant"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from microfold.analysis.certificate import Certificate
+from microfold.analysis.deviation import Deviation, measure_deviation
 from microfold.analysis.interval import channel_count
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.ranges import Ranges, analyze
 from microfold.ir.types import DType, TensorType
+from microfold.kernels.requantize import Form
 from microfold.measure import Measurement
-from microfold.program import Buffer, Program
-from microfold.simulate.run import SimulationResult
-from microfold.verify import Verification
+from microfold.program import Buffer, Layer, Program
+from microfold.simulate.run import Cycles, SimulationResult
+from microfold.verify import Verification, input_sets
 
 Report = dict[str, Any]
+
+# Input sets over which relaxed numerics are held against the imported graph.
+RELAXED_RUNS = 8
 
 
 def build_report(program: Program, measurement: Measurement | None) -> Report:
@@ -22,7 +28,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
 
     Deterministic for one compiler: no dates, no paths.
     """
-    ranges = analyze(program.graph)
+    ranges = _with_external_sums(program)
     return {
         "model": program.name,
         "target": program.target.name,
@@ -31,6 +37,8 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
             "io": program.options.io,
             "single_file": program.options.single_file,
             "weights_section": program.options.weights_section,
+            "numerics": program.options.numerics,
+            "external": list(program.options.external),
         },
         "macs": program.macs,
         "ram": {
@@ -46,20 +54,26 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
             {
                 "name": layer.name,
                 "tensor": layer.label,
-                "op": layer.node.op.name,
-                "fused": [step.op.name for step in layer.node.epilogue],
+                "op": layer.operators[0],
+                "fused": list(layer.operators[1:]),
                 "kernel": layer.kernel.name,
                 "macs": layer.macs,
                 "scratch": layer.call.scratch,
                 "weights": sum(c.array.nbytes for c in layer.call.constants.values()),
                 "output": describe_type(layer.outputs[0].type),
                 "output_offset": layer.outputs[0].offset,
+                "accumulator": _sums(ranges.accumulators.get(layer.node)),
                 "accumulator_bits": _bits(ranges.accumulators.get(layer.node)),
             }
             for layer in program.layers
         ],
+        "libraries": [
+            {"name": library.name, "headers": list(library.headers), "functions": list(functions)}
+            for library, functions in program.libraries.items()
+        ],
         "accumulators": _overflow_proof(program, ranges),
         "pruned": [_pruned(certificate) for certificate in program.pruned],
+        "relaxed": _relaxed(program),
     }
 
 
@@ -68,22 +82,68 @@ def _bits(accumulator: Accumulator | None) -> int | None:
     return int(accumulator.partial.max()).bit_length() + 1 if accumulator is not None else None
 
 
+def _sums(accumulator: Accumulator | None) -> Report | None:
+    """The smallest and largest sum of any channel, and the largest magnitude of any part of one."""
+    if accumulator is None:
+        return None
+    return {
+        "low": int(accumulator.low.min()),
+        "high": int(accumulator.high.max()),
+        "largest_partial": int(accumulator.partial.max()),
+    }
+
+
+def _with_external_sums(program: Program) -> Ranges:
+    """The program's ranges, and the sums of product sums that external code generators compute."""
+    inner = {
+        layer.node: sums
+        for layer in program.layers
+        if layer.work != (layer.node,)
+        for sums in analyze(program.graph.subgraphs[layer.node.op.bodies[0]]).accumulators.values()
+    }
+    return replace(program.ranges, accumulators={**program.ranges.accumulators, **inner})
+
+
 def _overflow_proof(program: Program, ranges: Ranges) -> Report:
-    """Which sums are proved to stay in their type: 64 bits for int16 product sums, 32 for all others."""
-    bits: dict[str, int] = {}
+    """Which sums are proved to stay in their type: 64 bits for int16 product sums, 32 for all others.
+
+    The largest sum is that of the layer which comes closest to the end of its type.
+    """
+    largest, layer_name, limit = 0, "", 1 << 31
+    widest = 0
     unproved: list[str] = []
     for layer in program.layers:
-        width = _bits(ranges.accumulators.get(layer.node))
+        sums = ranges.accumulators.get(layer.node)
         x = layer.node.operands[0].type if layer.node.operands else None
-        if width is None:
+        if sums is None:
             if layer.macs and x is not None and not x.dtype.is_float:
                 unproved.append(layer.name)
             continue
-        bits[layer.name] = width
-        if width > (64 if layer.macs and x is not None and x.dtype is DType.INT16 else 32):
+        widest = max(widest, _bits(sums) or 0)
+        reach, room = int(sums.partial.max()), 1 << _sum_bits(layer)
+        if reach >= room:
             unproved.append(layer.name)
-    largest = max(bits.values(), default=0)
-    return {"proved": not unproved, "largest_bits": largest, "unproved_layers": unproved}
+        if reach * limit > largest * room:
+            largest, layer_name, limit = reach, layer.name, room
+    return {
+        "proved": not unproved,
+        "largest": largest,
+        "limit": limit,
+        "largest_layer": layer_name,
+        "largest_bits": widest,
+        "unproved_layers": unproved,
+        "wrapping_layers": [
+            layer.name
+            for layer in program.layers
+            if dict(layer.call.function.spec).get("requantize") == Form.WRAPPED.value
+        ],
+    }
+
+
+def _sum_bits(layer: Layer) -> int:
+    """Bits of a layer's sums, without the sign."""
+    x = layer.node.operands[0].type
+    return 63 if layer.macs and x.dtype is DType.INT16 else 31
 
 
 def _pruned(certificate: Certificate) -> Report:
@@ -108,6 +168,30 @@ def _pruned(certificate: Certificate) -> Report:
     }
 
 
+def _relaxed(program: Program) -> Report | None:
+    """What is not the same bits as the imported graph, and by how much; null if everything is."""
+    if not program.relaxations:
+        return None
+    calls = input_sets([value.type for value in program.source.inputs], RELAXED_RUNS)
+    return {
+        "changes": [{"where": r.where, "change": r.change} for r in program.relaxations],
+        "input_sets": len(calls),
+        "outputs": [deviation_report(d) for d in measure_deviation(program.source, program.graph, calls)],
+    }
+
+
+def deviation_report(deviation: Deviation) -> Report:
+    """How far one output is from the imported graph's, as plain data."""
+    return {
+        "output": deviation.output,
+        "name": deviation.name,
+        "largest_steps": deviation.steps,
+        "largest": deviation.real,
+        "changed": deviation.changed,
+        "elements": deviation.elements,
+    }
+
+
 def describe_type(t: TensorType) -> dict[str, Any]:
     """A tensor type as plain data."""
     found: dict[str, Any] = {"dtype": t.dtype.value, "shape": list(t.shape)}
@@ -122,15 +206,26 @@ def _port(buffer: Buffer) -> dict[str, Any]:
     return {"name": buffer.value.name, **describe_type(buffer.type), "bytes": buffer.type.nbytes}
 
 
-def bench_report(program: Program, result: SimulationResult) -> Report:
-    """`build_report` with what the simulated core measured in the last call."""
+def bench_report(program: Program, result: SimulationResult, cycles: Cycles | None) -> Report:
+    """`build_report` with what the simulated core measured in the last call.
+
+    Args:
+        cycles: estimated ones of all calls, if the core has a timing table.
+    """
     memory = result.memory
     report = build_report(program, Measurement(memory.model.flash - program.weight_bytes, memory.stack))
     total = result.instructions[-1]
     report["instructions"] = total
     report["instructions_per_mac"] = round(total / program.macs, 4) if program.macs else None
-    for layer, count in zip(report["layers"], result.layer_instructions[-1], strict=True):
+    timing = program.target.timing
+    report["estimated_cycles"] = cycles.total[-1] if cycles is not None else None
+    report["cycles_source"] = timing.source if cycles is not None and timing is not None else None
+    layer_cycles = cycles.layers[-1] if cycles is not None else (None,) * len(program.layers)
+    for layer, count, estimate in zip(
+        report["layers"], result.layer_instructions[-1], layer_cycles, strict=True
+    ):
         layer["instructions"] = count
+        layer["estimated_cycles"] = estimate
     report["image"] = {"flash": memory.flash, "ram": memory.ram}
     return report
 
@@ -153,6 +248,8 @@ def verify_report(program: Program, result: Verification) -> Report:
         "exact": result.exact,
         "tensors": result.tensors,
         "inputs": result.inputs,
+        "relaxed": [deviation_report(deviation) for deviation in result.deviations],
+        "unchecked": list(result.unchecked),
         "first_difference": differences[0] if differences else None,
         "differences": differences,
     }

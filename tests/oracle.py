@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from microfold.frontend.tflite import Traced
 from microfold.ir.graph import Value
+from microfold.ir.interpret import functions
 from microfold.ir.types import Quant, Tensor
 
 Array = NDArray[np.generic]
@@ -133,6 +134,7 @@ def differences(
     Integer results of `lenient` operators (None: of all) may differ by one unit.
     """
     graph = traced.graph
+    bodies = functions(graph)
     indices = {value: index for index, value in traced.values.items()}
     state = {item: item.initial for item in graph.state}
     faults: list[str] = []
@@ -144,7 +146,7 @@ def differences(
         }
         inexact: set[object] = set()  # values that carry a known difference to LiteRT
         for node in graph.nodes:
-            results = node.evaluate(tensors)
+            results = node.evaluate(tensors, bodies)
             if lenient is None or node.op.name in lenient or not inexact.isdisjoint(node.operands):
                 inexact.update(node.outputs)
             for value, result in zip(node.outputs, results, strict=True):

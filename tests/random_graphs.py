@@ -14,13 +14,16 @@ from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.add import Add
 from microfold.ops.clip import Clip
+from microfold.ops.concatenate import Concatenate
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.mean import Mean
 from microfold.ops.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reshape import Reshape
 from microfold.ops.softmax import Softmax
+from microfold.ops.strided_slice import StridedSlice
 from microfold.ops.transpose import Transpose
 
 SCALES = (0.05, 0.1, 0.37)
@@ -98,6 +101,7 @@ class _Builder:
         x = self.pick(self.pool)
         assert isinstance(x, Value)
         kinds = ["clip", "clip", "add", "reshape", "pad", "transpose", "softmax", "again"]
+        kinds += ["concatenate", "slice", "mean", "turned"]
         if x.type.rank == 4:
             kinds += [
                 "conv2d",
@@ -133,6 +137,47 @@ class _Builder:
     def _transpose(self, x: Value) -> None:
         self.emit(Transpose(tuple(self.draw(st.permutations(range(x.type.rank))))), x)
 
+    def _turned(self, x: Value) -> None:
+        """A step on a transposed value, and what turns its result back, if its shape is still such."""
+        if x.type.rank < 2:
+            return
+        order = tuple(self.draw(st.permutations(range(x.type.rank))))
+        count = len(self.nodes)
+        self.emit(Transpose(order), x)
+        if len(self.nodes) > count:
+            step = self.pick(("_clip", "_add", "_pad", "_concatenate", "_slice", "_mean"))
+            getattr(self, str(step))(self.pool[-1])
+            back = tuple(int(axis) for axis in np.argsort(order))
+            if self.pool[-1].type.rank == x.type.rank:
+                self.emit(Transpose(back), self.pool[-1])
+
+    def _concatenate(self, x: Value) -> None:
+        axis = self.number(0, max(x.type.rank - 1, 0))
+        shape = x.type.shape
+        others = [
+            v
+            for v in self.pool
+            if v.type.element == x.type.element
+            and v.type.rank == x.type.rank
+            and v.type.shape[:axis] + v.type.shape[axis + 1 :] == shape[:axis] + shape[axis + 1 :]
+        ]
+        parts = [self.pick(others) for _ in range(self.number(1, 2))]
+        assert all(isinstance(part, Value) for part in parts)
+        last = [self.constant(x.type)] if self.number(0, 3) == 0 else []
+        self.emit(Concatenate(axis), x, *parts, *last)  # type: ignore[arg-type]
+
+    def _slice(self, x: Value) -> None:
+        if not x.type.size:
+            return
+        begin = tuple(self.number(0, extent - 1) for extent in x.type.shape)
+        size = tuple(self.number(1, n - first) for n, first in zip(x.type.shape, begin, strict=True))
+        self.emit(StridedSlice(begin, size, (1,) * len(size)), x)
+
+    def _mean(self, x: Value) -> None:
+        axes = tuple(axis for axis in range(x.type.rank) if self.draw(st.booleans()))
+        all_of_them = len(axes) == x.type.rank
+        self.emit(Mean(axes, all_of_them or self.draw(st.booleans()), self.element()), x)
+
     def _softmax(self, x: Value) -> None:
         low = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
         self.emit(Softmax(1.0, ElementType(DType.FLOAT32) if self.floating else low), x)
@@ -154,25 +199,30 @@ class _Builder:
         padding = ((self.number(0, 1), self.number(0, 1)), (self.number(0, 1), self.number(0, 1)))
         return size, strides, padding
 
+    def _layout(self) -> str:
+        return str(self.pick(("NHWC", "NHWC", "NHWC", "NCHW")))
+
     def _conv2d(self, x: Value) -> None:
         size, strides, padding = self._window()
-        channels = x.type.shape[3]
+        layout = self._layout()
+        channels = x.type.shape[layout.index("C")]
         depth = int(str(self.pick([d for d in range(1, channels + 1) if channels % d == 0])))
         filters = (channels // depth) * self.number(1, 2)
         weights, bias = self.weights((filters, *size, depth), 0, filters)
         dilations = (self.number(1, 2), self.number(1, 2))
-        self.emit(Conv2D(strides, dilations, padding, self.element()), x, weights, bias)
+        self.emit(Conv2D(strides, dilations, padding, self.element(), layout), x, weights, bias)
 
     def _depthwise(self, x: Value) -> None:
         size, strides, padding = self._window()
-        channels = x.type.shape[3] * self.number(1, 2)
+        layout = self._layout()
+        channels = x.type.shape[layout.index("C")] * self.number(1, 2)
         weights, bias = self.weights((1, *size, channels), 3, channels)
-        self.emit(DepthwiseConv2D(strides, (1, 1), padding, self.element()), x, weights, bias)
+        self.emit(DepthwiseConv2D(strides, (1, 1), padding, self.element(), layout), x, weights, bias)
 
     def _pool(self, x: Value) -> None:
         size, strides, padding = self._window()
         op = AveragePool2D if self.draw(st.booleans()) else MaxPool2D
-        self.emit(op(size, strides, padding), x)
+        self.emit(op(size, strides, padding, self._layout()), x)
 
     def _padded_pool(self, x: Value) -> None:
         """A maximum pool of an image padded with the lowest value, which no window sees alone.

@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from microfold.frontend.operators import IMPORTERS
+from microfold.pipeline import default_pipeline
+from microfold.transform import available, summary
+from tests.golden import Golden
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -15,7 +20,7 @@ def test_operator_table_is_complete() -> None:
     table = (ROOT / "docs" / "operators.md").read_text()
     rows = [line.split("|")[1] for line in table.splitlines() if re.match(r"\| [A-Z]", line)]
     named = set(re.findall(r"[A-Z][A-Z0-9_]+", " ".join(rows)))
-    assert named == set(IMPORTERS)
+    assert named == {name.split()[0] for name in IMPORTERS}  # custom operators are CUSTOM and a name
 
 
 def test_links_of_the_pages_exist() -> None:
@@ -23,3 +28,31 @@ def test_links_of_the_pages_exist() -> None:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_table_of_passes_is_complete(request: pytest.FixtureRequest) -> None:
+    used = default_pipeline().names()
+    rows = ["| pass | level | default | what it does |", "|---|---|---|---|"]
+    for name, item in sorted(available().items()):
+        link = f"[`{name}`](../microfold/transform/{name}.py)"
+        level = f"{item.opt_level}, mandatory" if item.mandatory else str(item.opt_level)
+        rows.append(f"| {link} | {level} | {'yes' if name in used else ''} | {summary(name)} |")
+    docs = Golden(ROOT / "docs", bool(request.config.getoption("--update-golden")))
+    head, tail = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8").split("--update-golden` -->\n")
+    _, _, end = tail.partition("<!-- end -->")
+    table = "\n".join(rows)
+    docs.check("passes.md", f"{head}--update-golden` -->\n{table}\n<!-- end -->{end}")
+
+
+def test_code_of_the_page_on_passes_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The blocks of Python, one after the other, as a reader would type them."""
+    page = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(ROOT)
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, names)
+    printed = capsys.readouterr().out
+    assert "fully_connected computes %a: float32[1,2]" in printed
+    assert "canonicalize_ops: " in printed

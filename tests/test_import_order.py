@@ -12,13 +12,25 @@ PACKAGE = Path(__file__).resolve().parents[1] / "microfold"
 # Each part with the parts that it may import, beside itself. A part is a package or a module of microfold.
 IR = ["errors", "ir"]
 OPS = [*IR, "numerics", "fixed_point", "ops"]
-SETTINGS = ["errors", "resources", "target", "options"]
+SETTINGS = ["errors", "resources", "timing", "target", "options"]
 KERNELS = [*OPS, *SETTINGS, "analysis", "kernels"]
 PASSES = [*OPS, "analysis", "passes", "instruments", "transform", "pipeline"]
 PROGRAM = [*KERNELS, "plan", "program"]
 CODEGEN = [*PROGRAM, "codegen", "files"]
-COMPILER = [*CODEGEN, "frontend", *PASSES, "compiler"]
-RUN = [*COMPILER, "host", "simulate", "export", "measure", "tables", "inspection", "report", "verify"]
+EXTERNAL = [*KERNELS, *PASSES, "external"]
+COMPILER = [*CODEGEN, "frontend", *EXTERNAL, "compiler"]
+RUN = [
+    *COMPILER,
+    "benchmark",
+    "host",
+    "simulate",
+    "export",
+    "measure",
+    "tables",
+    "inspection",
+    "report",
+    "verify",
+]
 
 MAY_IMPORT: dict[str, list[str]] = {
     "errors": [],
@@ -33,6 +45,8 @@ MAY_IMPORT: dict[str, list[str]] = {
     "analysis": OPS,
     "transform": [*OPS, "analysis", "passes"],
     "pipeline": PASSES,
+    "timing": [],
+    "benchmark": ["errors"],
     "target": SETTINGS,
     "options": SETTINGS,
     "kernels": KERNELS,
@@ -40,6 +54,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     "program": PROGRAM,
     "files": ["errors"],
     "codegen": CODEGEN,
+    "external": EXTERNAL,
     "compiler": COMPILER,
 }
 # At the bottom: anything but the command line.

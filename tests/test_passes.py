@@ -147,8 +147,28 @@ def test_class_form_with_options() -> None:
     assert RenameGraph.name == "rename_graph"
     assert RenameGraph()(GRAPH).name == "g_new"
     step = RenameGraph(suffix="2")
-    assert step.opt_level == 3
+    assert (RenameGraph.opt_level, step.opt_level) == (3, 3)
     assert Sequential([step, step])(GRAPH).name == "g22"
+
+
+def test_class_form_pulls_in_what_it_requires() -> None:
+    log: list[str] = []
+
+    @function_pass(opt_level=4, required=[named("first", log, opt_level=4)])
+    @dataclass(frozen=True)
+    class Second:
+        times: int = 1
+
+        def transform(self, graph: Graph, context: PassContext) -> Graph:
+            log.extend(["second"] * self.times)
+            return graph
+
+    steps = Sequential([Second(times=2)])
+    assert steps.names() == {"first", "second"}
+    steps(GRAPH, PassContext(opt_level=3))
+    assert log == []
+    steps(GRAPH, PassContext(opt_level=3, required_pass=["second"]))
+    assert log == ["first", "second", "second"]
 
 
 def test_context_is_frozen_and_checked() -> None:
@@ -220,3 +240,24 @@ def test_timing() -> None:
     assert [name for name, _ in timing.seconds] == ["rename", "rename"]
     assert all(seconds >= 0 for _, seconds in timing.seconds)
     assert str(timing).count("rename") == 2
+
+
+def test_timing_counts_each_moment_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(
+        [0.0, 1.0, 3.0, 7.0]
+    )  # the outer pass starts, the inner one does, it ends, the outer one does
+    monkeypatch.setattr("microfold.instruments.time.perf_counter", lambda: next(clock))
+
+    @function_pass(opt_level=0)
+    def outer(graph: Graph, context: PassContext) -> Graph:
+        return rename(graph, context)
+
+    timing = Timing()
+    outer(GRAPH, PassContext(instruments=[timing]))
+    assert timing.seconds == [("rename", 2.0), ("outer", 5.0)]
+
+
+def test_dump_into_what_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot write to .*file"):
+        rename(GRAPH, PassContext(instruments=[DumpIR(tmp_path / "file")]))

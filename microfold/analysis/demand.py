@@ -23,6 +23,7 @@ from microfold.ir.types import Array
 from microfold.ops.broadcast_to import BroadcastTo
 from microfold.ops.concatenate import Concatenate
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.image import refuses_layout
 from microfold.ops.mean import Mean, Sum
 from microfold.ops.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
@@ -222,7 +223,7 @@ class Link:
 
 def channel_links(node: Node, sums: ProductSum | None) -> tuple[Link, ...] | None:
     """The links of a node that treats channels alike; None if it needs everything as it is."""
-    if len(node.outputs) != 1 or not node.inputs:
+    if len(node.outputs) != 1 or not node.inputs or refuses_layout(node.op):
         return None
     x, out = node.inputs[0], node.output
     if x is None or not is_tracked(x.type) or not is_tracked(out.type):

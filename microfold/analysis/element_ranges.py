@@ -19,10 +19,12 @@ from microfold.ops import accumulate
 from microfold.ops.add import Add, add_parameters
 from microfold.ops.clip import Clip
 from microfold.ops.concatenate import Concatenate
+from microfold.ops.concatenate_view import ConcatenateView
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.copy import Copy
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.image import refuses_layout
 from microfold.ops.maximum import Maximum
 from microfold.ops.mean import Mean, Sum
 from microfold.ops.minimum import Minimum
@@ -32,13 +34,23 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce import ReduceMax, ReduceMin
 from microfold.ops.reshape import Reshape
 from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.slice_view import SliceView
 from microfold.ops.strided_slice import StridedSlice
 from microfold.ops.sub import Sub
 from microfold.ops.transpose import Transpose
 from microfold.ops.transpose_conv2d import TransposeConv2D
 
 # Their results are elements of their operands (or the fill), moved.
-MOVEMENTS = (Concatenate, Pad, Reshape, ResizeNearestNeighbor, StridedSlice, Transpose)
+MOVEMENTS = (
+    Concatenate,
+    ConcatenateView,
+    Pad,
+    Reshape,
+    ResizeNearestNeighbor,
+    SliceView,
+    StridedSlice,
+    Transpose,
+)
 # They grow with each operand.
 _MONOTONE = (*MOVEMENTS, AveragePool2D, Clip, Copy, MaxPool2D, Maximum, Minimum, ReduceMax, ReduceMin)
 _QUANTIZED = (DType.INT8, DType.INT16)
@@ -88,6 +100,7 @@ def _first_output(node: Node, out: TensorType, found: dict[Value, Ends]) -> Ends
     types = [v.type for v in present]
     if isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D):
         known = all(ends.low is ends.high for ends in operands[1:])
+        known = known and not refuses_layout(op)
         return _product_sum(op, operands, types) if known and out.dtype in _QUANTIZED else None
     if isinstance(op, _MONOTONE):
         return _at_ends(op, types, operands)
@@ -161,21 +174,42 @@ def _elementwise(op: Op, given: TensorType, x: Ends, out: TensorType) -> Ends | 
     return Ends(table[:, 0].reshape(out.shape), table[:, 1].reshape(out.shape))
 
 
-def _product_sum(
-    op: Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D,
-    operands: Sequence[Ends],
-    types: Sequence[TensorType],
-) -> Ends | None:
+ProductSumOp = Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D
+
+
+def element_sums(op: ProductSumOp, operands: Sequence[Ends], types: Sequence[TensorType]) -> Ends:
+    """Smallest and largest whole sum of each element of a product sum's result, bias included, int64.
+
+    Args:
+        operands: ends of the input and the constants, weights and (if there is one) bias.
+    """
     x, filters = types[0].quant, types[1].quant
-    assert x is not None and filters is not None and op.out.quant is not None
+    assert x is not None and filters is not None
     weights = operands[1].low.astype(np.float64) - filters.zero_points[0]
     low, high = (end.astype(np.float64) - x.zero_point for end in operands[0])
     bias = operands[2].low.astype(np.int64) if len(operands) > 2 else 0
     positive, negative = np.maximum(weights, 0), np.minimum(weights, 0)
-    sums = [
+    smallest, largest = (
         np.rint(_sum(op, a, positive, types) + _sum(op, b, negative, types)).astype(np.int64) + bias
         for a, b in ((low, high), (high, low))
-    ]
+    )
+    return Ends(smallest, largest)
+
+
+def element_reach(op: ProductSumOp, operands: Sequence[Ends], types: Sequence[TensorType]) -> Array:
+    """What no part of any sum exceeds in magnitude, in whatever order it is summed, int64."""
+    x, filters = types[0].quant, types[1].quant
+    assert x is not None and filters is not None
+    magnitude = np.maximum(*(np.abs(end.astype(np.float64)) for end in operands[0])) + abs(x.zero_point)
+    weights = np.abs(operands[1].low.astype(np.float64) - filters.zero_points[0])
+    bias = np.abs(operands[2].low.astype(np.int64)) if len(operands) > 2 else 0
+    return np.rint(_sum(op, magnitude, weights, types)).astype(np.int64) + bias
+
+
+def _product_sum(op: ProductSumOp, operands: Sequence[Ends], types: Sequence[TensorType]) -> Ends | None:
+    x, filters = types[0].quant, types[1].quant
+    assert x is not None and filters is not None and op.out.quant is not None
+    sums = element_sums(op, operands, types)
     channels = sums[0].shape[-1]
     if isinstance(op, FullyConnected):
         mantissas, shifts = op.multipliers(x, filters, channels)
@@ -200,7 +234,7 @@ def _product_sum(
 
 
 def _sum(
-    op: Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D,
+    op: ProductSumOp,
     image: Array,
     weights: Array,
     types: Sequence[TensorType],

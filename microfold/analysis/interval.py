@@ -120,8 +120,13 @@ def multiply_wide(values: Range, mantissa: Array, shift: Array) -> tuple[Range, 
 def to_element(scaled: Range, known: Array, out: ElementType) -> Range:
     """The last step of a requantisation: add the zero point and saturate; everything where not known."""
     assert out.quant is not None
-    low, high = out.dtype.range
     zero_point = out.quant.zero_point
-    result = Range(scaled.low + zero_point, scaled.high + zero_point).clip(low, high)
+    return saturate(Range(scaled.low + zero_point, scaled.high + zero_point), known, out)
+
+
+def saturate(values: Range, known: Array, out: ElementType) -> Range:
+    """What the type can hold of values; everything where they are not known."""
+    low, high = out.dtype.range
+    result = values.clip(low, high)
     everything = Range(np.full_like(result.low, low), np.full_like(result.high, high))
     return result.where(known, everything)

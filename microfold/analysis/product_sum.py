@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microfold.analysis.interval import EXACT, INT32, Range, fits, multiply, multiply_wide, to_element
+from microfold.analysis.interval import EXACT, INT32, Range, fits, multiply, multiply_wide
 from microfold.ir.graph import Graph, Node
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops import accumulate
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.image import refuses_layout
 from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.ops.window import Window
 
@@ -82,21 +83,23 @@ class ProductSum:
             np.abs(self.bias) + accumulate.exact_int(partial),
         )
 
-    def requantized(self, sums: Accumulator, out: TensorType) -> Range:
-        """The output of sums in that reach; everything for channels whose sums may leave their type."""
+    def scaled(self, sums: Accumulator, out: TensorType) -> tuple[Range, Array]:
+        """Sums in that reach, requantised but not saturated; and the channels for which it is right."""
         values = Range(sums.low, sums.high)
         if out.dtype is DType.INT16:
             scaled, known = multiply_wide(values, *self.multipliers)
         else:
             scaled, known = multiply(values, *self.multipliers)
             known = known & fits(values, INT32)
-        return to_element(scaled, known & (sums.partial < EXACT), out.element)
+        assert out.quant is not None
+        zero_point = out.quant.zero_point
+        return Range(scaled.low + zero_point, scaled.high + zero_point), known & (sums.partial < EXACT)
 
 
 def product_sum(node: Node, graph: Graph) -> ProductSum | None:
     """The product sum that a node computes before its epilogue; None if it is no integer one of constants."""
     op = node.op
-    if not isinstance(op, PRODUCT_SUMS):
+    if not isinstance(op, PRODUCT_SUMS) or refuses_layout(op):
         return None
     x, filters, *rest = node.inputs
     bias_value = rest[0] if rest else None

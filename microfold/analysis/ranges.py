@@ -21,6 +21,7 @@ from microfold.analysis.interval import (
     full_range,
     is_tracked,
     multiply,
+    saturate,
     to_element,
 )
 from microfold.analysis.product_sum import Accumulator, ProductSum, product_sum
@@ -30,7 +31,9 @@ from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.add import Add, add_parameters
 from microfold.ops.clip import Clip
 from microfold.ops.concatenate import Concatenate
+from microfold.ops.concatenate_view import ConcatenateView
 from microfold.ops.copy import Copy
+from microfold.ops.image import refuses_layout
 from microfold.ops.maximum import Maximum
 from microfold.ops.mean import Mean, Sum
 from microfold.ops.minimum import Minimum
@@ -40,6 +43,7 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce import ReduceMax, ReduceMin
 from microfold.ops.reshape import Reshape
 from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.slice_view import SliceView
 from microfold.ops.strided_slice import StridedSlice
 from microfold.ops.sub import Sub
 from microfold.ops.transpose import Transpose
@@ -55,11 +59,16 @@ class Ranges:
         values: the range of every integer value; other values, and empty ones, are not in it.
         accumulators: the sums of every node that is a product sum or a sum over integers.
         product_sums: integer product sums of constant weights, as the analysis sees them.
+        unsaturated: what their outputs would be if no type and no clip bounded them, where that is known.
     """
 
     values: Mapping[Value, Range]
     accumulators: Mapping[Node, Accumulator]
     product_sums: Mapping[Node, ProductSum]
+    unsaturated: Mapping[Node, Range]
+
+
+NO_RANGES = Ranges({}, {}, {}, {})
 
 
 def analyze(graph: Graph) -> Ranges:
@@ -67,7 +76,7 @@ def analyze(graph: Graph) -> Ranges:
     analysis = _Analysis(graph)
     for node in graph.nodes:
         analysis.visit(node)
-    return Ranges(analysis.values, analysis.accumulators, analysis.product_sums)
+    return Ranges(analysis.values, analysis.accumulators, analysis.product_sums, analysis.unsaturated)
 
 
 class _Analysis:
@@ -76,6 +85,7 @@ class _Analysis:
         self.values: dict[Value, Range] = {}
         self.accumulators: dict[Node, Accumulator] = {}
         self.product_sums: dict[Node, ProductSum] = {}
+        self.unsaturated: dict[Node, Range] = {}
         for value in (*graph.inputs, *(state.value for state in graph.state)):
             if is_tracked(value.type):
                 self.values[value] = full_range(value.type)
@@ -101,12 +111,18 @@ class _Analysis:
 
     def _apply(self, node: Node) -> Range | None:
         """The range of the first output before the epilogue; None if there is no rule."""
+        if refuses_layout(node.op):  # channels are the last axis
+            return None
         sums = product_sum(node, self.graph)
         if sums is not None and node.inputs[0] in self.values:
             bounds = sums.accumulator(self.values[node.inputs[0]])
             self.accumulators[node] = bounds
             self.product_sums[node] = sums
-            return sums.requantized(bounds, _bare_type(node))
+            out = _bare_type(node)
+            scaled, known = sums.scaled(bounds, out)
+            if bool(known.all()):
+                self.unsaturated[node] = scaled
+            return saturate(scaled, known, out.element)
         operands = [self.values.get(v) if v is not None else None for v in node.inputs]
         known = [operand for operand in operands if operand is not None]
         if not known or len(known) != len(operands):
@@ -209,12 +225,18 @@ def _transpose(node: Node, operands: list[Range], out: TensorType) -> Range:
     return _everywhere(operands[0], channel_count(out))
 
 
-def _some_elements(node: Node, operands: list[Range], out: TensorType) -> Range:  # noqa: ARG001
-    return _everywhere(operands[0], channel_count(out))
+def _slice(node: Node, operands: list[Range], out: TensorType) -> Range:  # noqa: ARG001
+    op, x = node.op, operands[0]
+    assert isinstance(op, StridedSlice | SliceView)
+    if not op.size:
+        return x
+    step = op.strides[-1] if isinstance(op, StridedSlice) else 1
+    channels = op.begin[-1] + step * np.arange(op.size[-1])
+    return Range(x.low[channels], x.high[channels])
 
 
 def _concatenate(node: Node, operands: list[Range], out: TensorType) -> Range:
-    assert isinstance(node.op, Concatenate)
+    assert isinstance(node.op, Concatenate | ConcatenateView)
     lows, highs = [x.low for x in operands], [x.high for x in operands]
     if node.op.axis == len(out.shape) - 1:
         return Range(np.concatenate(lows), np.concatenate(highs))
@@ -295,8 +317,10 @@ RULES: Mapping[type[Op], Rule] = {
     Pad: _pad,
     Reshape: _reshape,
     Transpose: _transpose,
-    StridedSlice: _some_elements,
+    StridedSlice: _slice,
+    SliceView: _slice,
     Concatenate: _concatenate,
+    ConcatenateView: _concatenate,
     ReduceMax: _reduce,
     ReduceMin: _reduce,
     Mean: _mean,

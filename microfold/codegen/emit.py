@@ -23,6 +23,11 @@ def emit(program: Program) -> dict[str, str]:
     parts = {
         "model": model,
         "version": __version__,
+        "preludes": [
+            environment(library.templates).get_template(library.prelude).render().strip()
+            for library in program.libraries
+            if library.prelude
+        ],
         "functions": functions,
         "records": records,
         # With weights in a file of their own, its header defines the record types.
@@ -42,6 +47,20 @@ def emit(program: Program) -> dict[str, str]:
         files[f"{name}_weights.h"] = _render("model/weights.h.j2", parts)
         files[f"{name}_weights.c"] = _render("model/weights.c.j2", parts)
     return files
+
+
+def stand_ins(program: Program) -> dict[str, str]:
+    """Files that take the place of libraries where the code is only tried out: file name to text.
+
+    None if the options say where the libraries are.
+    """
+    if program.options.external_flags:
+        return {}
+    return {
+        name: environment(library.templates).get_template(template).render()
+        for library in program.libraries
+        for name, template in library.stand_in
+    }
 
 
 def _render(template: str, parts: Mapping[str, object]) -> str:

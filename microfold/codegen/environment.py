@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import jinja2
 
@@ -12,10 +13,15 @@ from microfold.codegen.literals import literal
 
 
 @cache
-def environment() -> jinja2.Environment:
-    """Strict: an undefined name in a template is an error, never an empty string."""
+def environment(folder: Path | None = None) -> jinja2.Environment:
+    """Strict: an undefined name in a template is an error, never an empty string.
+
+    Args:
+        folder: where templates are looked for first, e.g. those of a plug-in.
+    """
+    folders = [resources.template_dir()] if folder is None else [folder, resources.template_dir()]
     env = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resources.template_dir()),
+        loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

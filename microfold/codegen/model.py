@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from microfold.codegen.functions import render_functions
@@ -11,13 +11,18 @@ from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal
 from microfold.codegen.names import Namer, short_name
 from microfold.ir.graph import Value
 from microfold.ir.types import Array, TensorType
+from microfold.ir.views import Views
 from microfold.kernels.kernel import Constant
 from microfold.plan.arena import align
-from microfold.plan.liveness import view_roots
 from microfold.program import Buffer, Layer, Program, constant_key
 
 # The linker sees these of every model, besides its constants. The last ones are those of host runs.
-API = ("context", "init", "reset", "run", "context_size_check", "context_size", "set_observer", "layer_done")
+API = ("context", "init", "reset", "run", "context_size_check", "context_size", "set_observer", "layer_done",
+       "external_failed", "external_failure")  # fmt: skip
+
+
+# A root, and which of its bytes: where they begin, and how many.
+_Bytes = tuple[Value, int, int]
 
 
 @dataclass(frozen=True)
@@ -27,12 +32,14 @@ class ConstantArray:
     Attributes:
         record: C struct type of one row; empty for plain elements.
         comment: a line for people.
+        alignment: its address is a multiple of this many bytes; 1: what the elements need.
     """
 
     name: str
     array: Array
     record: str
     comment: str
+    alignment: int = 1
 
     @property
     def type(self) -> str:
@@ -173,8 +180,8 @@ class Model:
         taken = [f"{self.name}_{name}" for name in api]
         self._namer = Namer([*taken, *(function.name for function in self.functions.values())])
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
-        self._roots = view_roots(program.graph)
-        self._places: dict[Value, Place] = {}
+        self._views = Views(program.graph)
+        self._places: dict[_Bytes, Place] = {}
         self._scratch: dict[int, Place] = {}
         self.arena: list[Place] = []
         self.state: list[Place] = []
@@ -213,10 +220,11 @@ class Model:
 
     def place(self, port: Port) -> Place:
         """Where an input or output lies in the arena."""
-        return self._places[self._root(port.buffer)]
+        return self._places[self._bytes(port.buffer)]
 
-    def _root(self, buffer: Buffer) -> Value:
-        return self._roots.get(buffer.value, buffer.value)
+    def _bytes(self, buffer: Buffer) -> _Bytes:
+        place = self._views[buffer.value]
+        return place.root, place.offset, buffer.type.nbytes
 
     def _place_everything(self) -> None:
         """Names every offset: inputs first, then each layer's results and scratch."""
@@ -225,6 +233,9 @@ class Model:
         for port in self.inputs:
             self._add_place(port.buffer, port.name)
         for layer in self.program.layers:
+            # Parts and joints of results have names of their own.
+            for buffer in layer.inputs:
+                self._add_place(buffer, short_name(buffer.value.name, "part"))
             for buffer in layer.outputs:
                 self._add_place(buffer, layer.name)
             if layer.scratch is not None:
@@ -234,20 +245,22 @@ class Model:
                 self.arena.append(self._scratch[layer.index])
 
     def _add_place(self, buffer: Buffer, name: str) -> None:
-        root = self._root(buffer)
-        if buffer.region not in self._regions or root in self._places:
+        key = self._bytes(buffer)
+        if buffer.region not in self._regions or key in self._places:
             return
         comment = f"{buffer.type}, {buffer.type.nbytes} bytes"
-        self._places[root] = Place(self._namer.claim(name, "_offset"), buffer.offset, comment)
-        self._regions[buffer.region].append(self._places[root])
+        self._places[key] = Place(self._namer.claim(name, "_offset"), buffer.offset, comment)
+        self._regions[buffer.region].append(self._places[key])
 
-    def _array(self, array: Array, record: str, name: str, comment: str) -> str:
+    def _array(self, array: Array, record: str, name: str, comment: str, alignment: int = 1) -> str:
         key = constant_key(array, record)
         if key not in self._arrays:
             shape = ", ".join(map(str, array.shape))
             self._arrays[key] = ConstantArray(
                 self._namer.claim(f"{self.name}_{name}"), array, record, f"{comment}: [{shape}]"
             )
+        if self._arrays[key].alignment < alignment:
+            self._arrays[key] = replace(self._arrays[key], alignment=alignment)
         return self._arrays[key].name
 
     def _call(self, layer: Layer) -> CallText:
@@ -258,7 +271,8 @@ class Model:
                 continue
             if isinstance(value, Constant):
                 what = f"Layer {layer.index}, {layer.name}"
-                text = self._array(value.array, value.record, f"{layer.name}_{value.label}", what)
+                name_of_array = f"{layer.name}_{value.label}"
+                text = self._array(value.array, value.record, name_of_array, what, value.alignment)
             else:
                 text = literal(value)
             fields.append(Field(name, text))
@@ -280,9 +294,9 @@ class Model:
         return f"{self.macro}_{region.upper()}({offset})"
 
     def _address(self, buffer: Buffer) -> str:
-        root = self._root(buffer)
         if buffer.region in self._regions:
-            return self._at(buffer.region, self._places[root].name)
+            return self._at(buffer.region, self._places[self._bytes(buffer)].name)
+        root = self._views[buffer.value].root
         if buffer.region == "constant":
             name = f"{short_name(root.name, 'constant')}_constant"
             return self._array(self.program.graph.constants[root], "", name, label_text(root.name))
@@ -306,9 +320,8 @@ def _comment(layer: Layer) -> tuple[str, ...]:
     """The lines that introduce a layer: what it computes, then the model's name for it."""
     reads = ", ".join(str(v.type) for i, v in enumerate(layer.node.inputs) if v is not None and i < 2)
     results = ", ".join(str(v.type) for v in layer.node.outputs)
-    steps = "".join(f" + {step.op.name}" for step in layer.node.epilogue)
     work = f"; {layer.macs} MACs" if layer.macs else ""
     return (
-        f"Layer {layer.index}: {layer.node.op.name}{steps}, {reads} -> {results}{work}",
+        f"Layer {layer.index}: {' + '.join(layer.operators)}, {reads} -> {results}{work}",
         label_text(layer.label),
     )

@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 
 import tflite
 
-from microfold.frontend.reader import MAX_ELEMENTS, MAX_RANK, Options, RawOperator, RawTensor
+from microfold.frontend.bodies import Body
+from microfold.frontend.reader import MAX_RANK, Options, RawOperator, RawTensor
 from microfold.frontend.variables import Variable, Variables
-from microfold.ir.graph import Node, Value, make_node
+from microfold.ir.graph import Graph, Node, Value, make_node
 from microfold.ir.op import Op
-from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.ir.types import MAX_ELEMENTS, Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.clip import Clip
 
 ImportFunction = Callable[["OperatorContext"], None]
 IMPORTERS: dict[str, ImportFunction] = {}
+
+# Inputs that are only memory, so that nothing has to compute them; by operator.
+SCRATCH_INPUTS: dict[str, tuple[int, ...]] = {}
 
 MAX_LIST = 4096  # elements of an attribute list or of a shape computation
 
@@ -65,6 +69,8 @@ class Scope:
         variables: those of the whole model.
         is_initializer: the subgraph gives variables their initial values.
         initialize: runs an initialiser subgraph.
+        enter: imports a subgraph that runs on these operands.
+        subgraphs: bodies imported so far, by the names that nodes call them.
         values: tensor index to the value that stands for it.
         constants: arrays of constant values.
         nodes: emitted so far.
@@ -75,10 +81,12 @@ class Scope:
     variables: Variables
     is_initializer: bool
     initialize: Callable[[int], None]
+    enter: Callable[[int, Sequence[Value | Variable]], Body]
     values: dict[int, Value] = field(default_factory=dict[int, Value])
     constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
     nodes: list[Node] = field(default_factory=list[Node])
     unknown: set[int] = field(default_factory=set[int])
+    subgraphs: dict[str, Graph] = field(default_factory=dict[str, Graph])
 
     def declared_type(self, index: int) -> TensorType:
         """The type that the file declares; an unknown (-1) dimension is taken as 1.
@@ -168,6 +176,13 @@ class OperatorContext:
         self._read.add(index)
         return self.raw.inputs[index]
 
+    def memory(self, index: int) -> RawTensor:
+        """Input `index`, of which only the place in memory counts."""
+        if index >= len(self.raw.inputs) or self.raw.inputs[index] < 0:
+            raise Unsupported(f"input {index} is missing")
+        self._read.add(index)
+        return self.scope.tensors[self.raw.inputs[index]]
+
     def check_complete(self) -> None:
         """Refuse inputs that the importer did not look at, and outputs that it did not give.
 
@@ -191,15 +206,19 @@ class OperatorContext:
             raise Unsupported("it has no inputs")
         return [self.input(i) for i in range(self.input_count)]
 
+    def known(self, index: int) -> Array | None:
+        """The array behind input `index`; None if the model computes it."""
+        return self.scope.constants.get(self.input(index))
+
     def constant(self, index: int, what: str) -> Array:
         """The array behind input `index`, which must be constant."""
-        value = self.input(index)
-        if value not in self.scope.constants:
+        array = self.known(index)
+        if array is None:
             raise Unsupported(
                 f"its {what} must be constant; it is computed by the model",
                 "export the model with static shapes and constant operator attributes",
             )
-        return self.scope.constants[value]
+        return array
 
     def integers(self, index: int, what: str) -> tuple[int, ...]:
         """The elements of constant input `index`, a list of integers of any rank."""
@@ -287,7 +306,8 @@ class OperatorContext:
         return node.outputs
 
     def _is_shape_arithmetic(self, node: Node) -> bool:
-        return all(v in self.scope.constants for v in node.operands) and all(
+        constant = not node.op.bodies and all(v in self.scope.constants for v in node.operands)
+        return constant and all(
             v.type.dtype in (DType.INT32, DType.INT64, DType.BOOL)
             and v.type.quant is None
             and v.type.size <= MAX_LIST

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from microfold.frontend.context import IMPORTERS, Unsupported
 
-_CONTROL_FLOW = "export the model without control flow; Keras RNN layers have `unroll=True`"
 _RECURRENT = (
     "unroll it into FULLY_CONNECTED, LOGISTIC, TANH, MUL and ADD; Keras RNN layers have `unroll=True`"
 )
 
 _HINTS = {
-    "WHILE": _CONTROL_FLOW,
-    "IF": _CONTROL_FLOW,
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _RECURRENT,
     "BIDIRECTIONAL_SEQUENCE_LSTM": _RECURRENT,
     "UNIDIRECTIONAL_SEQUENCE_RNN": _RECURRENT,
@@ -21,7 +18,6 @@ _HINTS = {
     "NON_MAX_SUPPRESSION_V4": "end the model before it, and select boxes in the application",
     "NON_MAX_SUPPRESSION_V5": "end the model before it, and select boxes in the application",
     "CONV_3D": "only two-dimensional convolutions are supported",
-    "DENSIFY": "export the model with dense weights",
 }
 
 
@@ -33,11 +29,6 @@ def unsupported_operator(name: str) -> Unsupported:
             return Unsupported(
                 "it is a TensorFlow operator inside the file (select TensorFlow ops)",
                 "convert the model with built-in operators only (TFLITE_BUILTINS)",
-            )
-        if custom == "ethos-u":
-            return Unsupported(
-                "the file was compiled by Vela for an Ethos-U; its operators are gone",
-                "give the file that Vela was given",
             )
         if custom == "TFLite_Detection_PostProcess":
             return Unsupported(

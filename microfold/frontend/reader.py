@@ -19,14 +19,14 @@ import numpy as np
 import tflite
 
 from microfold.errors import ModelFormatError
-from microfold.ir.types import Array, DType, Quant
+from microfold.frontend.sparsity import densify
+from microfold.ir.types import MAX_ELEMENTS, Array, DType, Quant, quantization_fault
 
 MAX_RANK = 8
-MAX_ELEMENTS = 1 << 31
 MAX_NAME = 512
-# Beyond these, products and quotients of scales leave float32.
-MIN_SCALE, MAX_SCALE = 1e-18, 1e18
+MAX_CUSTOM = 4096
 READ_FACTOR = 8  # bytes that may be read for each byte of the file
+SPARSE_FACTOR = 32  # elements that a sparse constant may have for each byte of the file
 
 _DTYPES = {
     tflite.TensorType.FLOAT32: DType.FLOAT32,
@@ -55,10 +55,12 @@ class RawTensor:
     Attributes:
         dtype: None for a type the compiler has no element type for; `type_name` names it.
         shape: as stored; dimensions may be -1 or stale.
+        signature: the shape with -1 for each dimension that the file leaves open.
         quant: how it is quantised; None if it is not, or if that has no meaning for the type.
         quant_fault: why the quantisation cannot be used; empty if it can.
         data: the constant's array; None for a variable value.
         is_variable: operators update it in place, from one call to the next.
+        arena_offset: where a memory plan in the file puts it; None if there is none, or it does not say.
     """
 
     index: int
@@ -70,6 +72,8 @@ class RawTensor:
     quant_fault: str
     data: Array | None
     is_variable: bool
+    arena_offset: int | None = None
+    signature: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,12 @@ class RawOperator:
             options = getattr(tflite, kind)()
             options.Init(union.Bytes, union.Pos)
             return Options(options, self.source)
+
+    def custom_options(self) -> bytes:
+        """The options of a custom operator; empty if it has none, at most `MAX_CUSTOM` bytes."""
+        with malformed_as_error(self.source):
+            length = min(self.table.CustomOptionsLength(), MAX_CUSTOM)
+            return bytes(int(self.table.CustomOptions(i)) for i in range(length))
 
 
 class Options:
@@ -192,10 +202,32 @@ class _Reader:
     def subgraphs(self) -> tuple[RawSubgraph, ...]:
         self.codes = self.many(self.model.OperatorCodesLength(), self.operator_name, "operator codes")
         self.buffer_count = self.length(self.model.BuffersLength(), "buffers")
+        self.memory_plan = self.offline_memory_plan()
+        self.tensor_count = 0
         count = self.length(self.model.SubgraphsLength(), "subgraphs")
         if count == 0:
             raise ValueError("there is no subgraph")
         return tuple(self.subgraph(i) for i in range(count))
+
+    def offline_memory_plan(self) -> dict[int, int]:
+        """Bytes from the start of the arena, by tensor; tensors of all subgraphs are counted through.
+
+        The format: https://github.com/tensorflow/tflite-micro/blob/main/tensorflow/lite/micro/docs/memory_management.md
+        """
+        for index in range(self.length(self.model.MetadataLength(), "metadata")):
+            entry: Any = self.model.Metadata(index)
+            if entry.Name() != b"OfflineMemoryAllocation":
+                continue
+            if not 0 <= entry.Buffer() < self.buffer_count:
+                raise ValueError(f"metadata: buffer {entry.Buffer()} does not exist")
+            raw = self.bytes_of(entry.Buffer(), "metadata")
+            words = np.frombuffer((raw if raw is not None else np.zeros(0, np.uint8)).tobytes(), "<i4")
+            # Version, number of subgraphs, number of offsets; -1 leaves a tensor to the reader of the plan.
+            if words.size < 3 or words.size < 3 + int(words[2]):
+                raise ValueError(f"metadata: a memory plan of {words.size} words is cut off")
+            offsets = words[3 : 3 + int(words[2])].tolist()
+            return {tensor: offset for tensor, offset in enumerate(offsets) if offset >= 0}
+        return {}
 
     def operator_name(self, index: int) -> str:
         code: Any = self.model.OperatorCodes(index)
@@ -211,6 +243,7 @@ class _Reader:
         table: Any = self.model.Subgraphs(index)
         what = f"subgraph {index}"
         tensors = self.many(table.TensorsLength(), lambda i: self.tensor(table.Tensors(i), i), what)
+        self.tensor_count += len(tensors)
         inputs = self.many(table.InputsLength(), lambda i: int(table.Inputs(i)), what)
         outputs = self.many(table.OutputsLength(), lambda i: int(table.Outputs(i)), what)
         operators = self.many(
@@ -240,9 +273,12 @@ class _Reader:
             elements *= max(extent, 1)
             if extent < -1 or elements > MAX_ELEMENTS:
                 raise ValueError(f"{what}: shape {shape} is out of range")
+        signature = tuple(
+            int(table.ShapeSignature(i)) for i in range(self.length(table.ShapeSignatureLength(), what))
+        )
         code = table.Type()
         dtype = _DTYPES.get(code)
-        data = self.buffer(table.Buffer(), dtype, shape, what)
+        data = self.buffer(table.Buffer(), dtype, shape, what, table.Sparsity())
         if dtype is DType.INT4 and data is not None:
             dtype = DType.INT8  # the same numbers; how constants are packed is the kernels' choice
         quant, fault = self.quantization(table.Quantization(), dtype, shape, what)
@@ -256,10 +292,14 @@ class _Reader:
             quant_fault=fault,
             data=data,
             is_variable=bool(table.IsVariable()),
+            arena_offset=self.memory_plan.get(self.tensor_count + index),
+            signature=signature if len(signature) == rank else shape,
         )
 
-    def buffer(self, index: int, dtype: DType | None, shape: tuple[int, ...], what: str) -> Array | None:
-        """The constant's array; None if the buffer is empty."""
+    def buffer(
+        self, index: int, dtype: DType | None, shape: tuple[int, ...], what: str, sparsity: Any
+    ) -> Array | None:
+        """The constant's array, dense; None if the buffer is empty."""
         if not 0 <= index < self.buffer_count:
             raise ValueError(f"{what}: buffer {index} does not exist")
         if index not in self.arrays:
@@ -269,6 +309,10 @@ class _Reader:
             return None
         if min(shape, default=0) < 0:
             raise ValueError(f"{what}: a constant must have a known shape; it has {shape}")
+        if sparsity is not None:
+            if dtype is DType.INT4 or raw.size % dtype.itemsize:
+                raise ValueError(f"{what}: a sparse constant of {dtype.value} has {raw.size} bytes")
+            return densify(sparsity, _elements(raw, dtype), shape, SPARSE_FACTOR * self.size)
         elements = math.prod(shape)
         expected = (elements + 1) // 2 if dtype is DType.INT4 else elements * dtype.itemsize
         if raw.size != expected:
@@ -277,9 +321,7 @@ class _Reader:
             )
         if dtype is DType.INT4:
             return _unpack_int4(raw, elements).reshape(shape)
-        if dtype is DType.BOOL:
-            return (raw != 0).reshape(shape)
-        return np.frombuffer(raw.tobytes(), dtype.numpy.newbyteorder("<")).astype(dtype.numpy).reshape(shape)
+        return _elements(raw, dtype).reshape(shape)
 
     def bytes_of(self, index: int, what: str) -> Array | None:
         """A buffer's bytes: in the flatbuffer, or behind it in large files; None if it is empty."""
@@ -314,7 +356,7 @@ class _Reader:
         points = self.length(table.ZeroPointLength(), what, element_size=8)
         zero_points = tuple(int(table.ZeroPoint(i)) for i in range(points))
         zero_points = zero_points * count if points == 1 else zero_points or (0,) * count
-        fault = _quantization_fault(dtype, scales, zero_points)
+        fault = quantization_fault(dtype, scales, zero_points)
         axis = None
         if count > 1 and not fault:
             axis = _scale_axis(int(table.QuantizedDimension()), shape, count)
@@ -328,6 +370,13 @@ class _Reader:
         return (None, fault) if fault else (Quant(scales, zero_points, axis), "")
 
 
+def _elements(raw: Array, dtype: DType) -> Array:
+    """The elements that bytes hold, one axis."""
+    if dtype is DType.BOOL:
+        return raw != 0
+    return np.frombuffer(raw.tobytes(), dtype.numpy.newbyteorder("<")).astype(dtype.numpy)
+
+
 def _int32_field(table: Any, slot: int) -> int:
     """A field that the `tflite` package does not give as it is stored; 0 if it is missing."""
     raw = table._tab
@@ -339,19 +388,6 @@ def _text(raw: bytes) -> str:
     """Printable, without white space, of at most `MAX_NAME` characters."""
     text = raw[: 4 * MAX_NAME].decode("utf-8", errors="replace")[:MAX_NAME]
     return "".join(character if character.isprintable() and character != " " else "_" for character in text)
-
-
-def _quantization_fault(dtype: DType, scales: tuple[float, ...], zero_points: tuple[int, ...]) -> str:
-    if len(zero_points) != len(scales):
-        return f"{len(scales)} scales with {len(zero_points)} zero points"
-    for scale in scales:
-        if not MIN_SCALE <= scale <= MAX_SCALE:
-            return f"a scale must be in [{MIN_SCALE:g}, {MAX_SCALE:g}]; it is {scale:g}"
-    low, high = dtype.range if dtype.is_integer else (0, 0)
-    for point in zero_points:
-        if not low <= point <= high:
-            return f"a zero point of {dtype.value} must be in [{low}, {high}]; it is {point}"
-    return ""
 
 
 def _scale_axis(declared: int, shape: tuple[int, ...], count: int) -> int | None:

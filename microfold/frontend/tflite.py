@@ -8,28 +8,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from microfold.errors import ModelFormatError, Problem, TypeRuleError, UnsupportedModelError
-from microfold.frontend.context import OperatorContext, Scope, Unsupported
+from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
+from microfold.frontend.bodies import Body
+from microfold.frontend.context import SCRATCH_INPUTS, OperatorContext, Scope, Unsupported, describe
 from microfold.frontend.hints import unsupported_operator
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
-from microfold.frontend.variables import Variables
+from microfold.frontend.variables import Variable, Variables
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.types import TensorType
 
 MAX_FILE_BYTES = 1 << 30
 
+MAX_BODIES = 256  # a small file can call the same subgraphs exponentially often
+
 _WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")
 
 
-def load(path: str | Path) -> Graph:
+def load(path: str | Path, shapes: Shapes = NO_SHAPES) -> Graph:
     """Import a model from a file; the graph is named after it.
 
+    Args:
+        shapes: what open dimensions of inputs are, see `bind_symbolic_vars`.
+
     Raises:
+        InputError: `shapes` do not fit.
         ModelFormatError: unreadable or malformed.
         UnsupportedModelError: well-formed, but with parts that cannot be compiled: all of them.
     """
     path = Path(path)
-    return import_model(read_file(path), path.stem, source=path.name)
+    return import_model(read_file(path), path.stem, path.name, shapes)
 
 
 def read_file(path: Path) -> bytes:
@@ -46,9 +54,11 @@ def read_file(path: Path) -> bytes:
         raise ModelFormatError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def import_model(data: bytes, name: str = "model", source: str = "the model") -> Graph:
+def import_model(
+    data: bytes, name: str = "model", source: str = "the model", shapes: Shapes = NO_SHAPES
+) -> Graph:
     """Import a model from bytes; see `load`."""
-    return trace_model(data, name, source).graph
+    return trace_model(data, name, source, shapes).graph
 
 
 @dataclass(frozen=True)
@@ -63,9 +73,12 @@ class Traced:
     values: Mapping[int, Value]
 
 
-def trace_model(data: bytes, name: str = "model", source: str = "the model") -> Traced:
+def trace_model(
+    data: bytes, name: str = "model", source: str = "the model", shapes: Shapes = NO_SHAPES
+) -> Traced:
     """Import a model and keep the correspondence of tensors: what a comparison with an oracle needs."""
-    importer = _Importer(read_model(data, source), 0, Variables(), [])
+    main, *others = read_model(data, source)
+    importer = _Importer((bind_symbolic_vars(main, shapes), *others), 0, Variables())
     importer.run()
     graph = importer.finish(re.sub(r"\s+", "_", name), source)
     return Traced(graph, importer.scope.values)
@@ -105,7 +118,7 @@ def survey(data: bytes, source: str) -> Survey:
     Raises:
         ModelFormatError: the file is malformed.
     """
-    importer = _Importer(read_model(data, source), 0, Variables(), [])
+    importer = _Importer(read_model(data, source), 0, Variables())
     importer.run()
     try:
         importer.finish("survey", source)
@@ -123,23 +136,46 @@ def survey(data: bytes, source: str) -> Survey:
 
 
 class _Importer:
-    """Imports one subgraph: the main one, or one that CALL_ONCE initialises variables with."""
+    """Imports one subgraph.
+
+    Args:
+        index: 0 for the main one.
+        outer: the importer of the subgraph that runs this one.
+        is_initializer: CALL_ONCE initialises variables with it.
+    """
 
     def __init__(
-        self, subgraphs: Sequence[RawSubgraph], index: int, variables: Variables, problems: list[Problem]
+        self,
+        subgraphs: Sequence[RawSubgraph],
+        index: int,
+        variables: Variables,
+        outer: _Importer | None = None,
+        *,
+        is_initializer: bool = False,
     ):
         self.subgraphs = subgraphs
+        self.index = index
         self.subgraph = subgraphs[index]
-        self.problems = problems
+        self.problems: list[Problem] = outer.problems if outer is not None else []
+        self.running: tuple[int, ...] = (*(outer.running if outer is not None else ()), index)
+        self.bodies: list[int] = outer.bodies if outer is not None else []
         self.prefix = f"subgraph {index}, " if index else ""
         self.scope = Scope(
-            self.subgraph.tensors, variables, is_initializer=index > 0, initialize=self.initialize
+            self.subgraph.tensors,
+            variables,
+            is_initializer=is_initializer,
+            initialize=self.initialize,
+            enter=self.enter,
         )
         self.inputs: list[int] = []
         self.surveyed: list[Surveyed] = []
 
-    def run(self) -> None:
-        """Import all operators; what cannot be imported is added to the problems."""
+    def run(self, arguments: Sequence[Value | Variable] | None = None) -> None:
+        """Import all operators; what cannot be imported is added to the problems.
+
+        Args:
+            arguments: what the subgraph is run on; variables are those of its own scope.
+        """
         scope = self.scope
         for tensor in self.subgraph.tensors:
             if tensor.data is not None and tensor.dtype is not None:
@@ -148,7 +184,9 @@ class _Importer:
                 scope.constants[value] = tensor.data
         # A graph input that is backed by a constant cannot be set: it is a constant.
         self.inputs = [i for i in dict.fromkeys(self.subgraph.inputs) if i not in scope.values]
-        for index in self.inputs:
+        if arguments is not None:
+            self.accept(arguments)
+        for index in self.inputs if arguments is None else ():
             self.declare(self.subgraph.tensors[index], f"input {self.subgraph.tensors[index].name!r}")
         for operator in self.subgraph.operators:
             nodes, problems = len(scope.nodes), len(self.problems)
@@ -178,10 +216,14 @@ class _Importer:
             if index not in scope.values and index not in scope.unknown:
                 where = f"output {subgraph.tensors[index].name!r}"
                 self.problems.append(Problem(where, "no operator computes it"))
+        for variable in scope.variables.unassigned():
+            where, reason = f"variable {variable.name!r}", "it is read, but nothing ever gives it a value"
+            self.problems.append(Problem(where, reason, "export the model with its variables frozen"))
         if not subgraph.outputs:
             self.problems.append(Problem("the model", "it has no outputs"))
         if self.problems:
-            raise UnsupportedModelError(source, self.problems)
+            # What several operators run is imported, and refused, several times.
+            raise UnsupportedModelError(source, list(dict.fromkeys(self.problems)))
         graph = Graph(
             name=name,
             inputs=tuple(scope.values[i] for i in self.inputs),
@@ -189,6 +231,7 @@ class _Importer:
             nodes=tuple(scope.nodes),
             constants=scope.constants,
             state=scope.variables.states(),
+            subgraphs=scope.subgraphs,
         )
         return graph.with_nodes(graph.nodes)
 
@@ -199,6 +242,30 @@ class _Importer:
         except Unsupported as error:
             self.problems.append(Problem(self.prefix + where, error.reason, error.hint))
             self.scope.unknown.add(tensor.index)
+
+    def accept(self, arguments: Sequence[Value | Variable]) -> None:
+        """The inputs stand for these arguments.
+
+        Raises:
+            Unsupported: they do not fit.
+        """
+        inputs = self.subgraph.inputs
+        if len(inputs) != len(arguments) or self.inputs != list(inputs):
+            raise Unsupported(
+                f"subgraph {self.index} must have {len(arguments)} distinct inputs; it has {len(self.inputs)}"
+            )
+        for index, argument in zip(inputs, arguments, strict=True):
+            if isinstance(argument, Variable):
+                self.scope.variables.handles[index] = argument
+                continue
+            element, name = self.scope.declared_element(index), self.subgraph.tensors[index].name
+            if element != argument.type.element:
+                raise Unsupported(
+                    f"input {name!r} of subgraph {self.index} is {element.dtype.value}, "
+                    f"{describe(element.quant)}; it gets {argument.type}, {describe(argument.type.quant)}"
+                )
+            self.scope.values[index] = Value(name, argument.type)
+        self.inputs = [i for i in inputs if i in self.scope.values]
 
     def operator(self, raw: RawOperator) -> None:
         scope, tensors = self.scope, self.subgraph.tensors
@@ -229,8 +296,10 @@ class _Importer:
         scope, tensors = self.scope, self.subgraph.tensors
         if raw.name not in IMPORTERS:
             raise unsupported_operator(raw.name)
-        for index in raw.inputs:
+        for position, index in enumerate(raw.inputs):
             if index < 0 or index in scope.values or index in scope.variables.handles:
+                continue
+            if position in SCRATCH_INPUTS.get(raw.name, ()):
                 continue
             tensor = tensors[index]
             if tensor.is_variable:
@@ -259,9 +328,46 @@ class _Importer:
             raise Unsupported(f"CALL_ONCE cannot run subgraph {index}")
         outer = self.scope.variables
         inner = Variables(by_key=outer.by_key)
-        initializer = _Importer(self.subgraphs, index, inner, self.problems)
+        initializer = _Importer(self.subgraphs, index, inner, self, is_initializer=True)
         initializer.run()
         if initializer.scope.nodes:
             raise Unsupported(
                 f"subgraph {index} computes the initial value of a variable; it may only assign constants"
             )
+
+    def enter(self, index: int, operands: Sequence[Value | Variable]) -> Body:
+        """Import a subgraph that an operator runs.
+
+        Raises:
+            Unsupported: it has problems, which are reported, or cannot be run there.
+        """
+        if not 0 < index < len(self.subgraphs) or index in self.running:
+            raise Unsupported(f"it cannot run subgraph {index} of {len(self.subgraphs)} here")
+        self.bodies.append(index)
+        if len(self.bodies) > MAX_BODIES:
+            raise Unsupported(f"subgraphs are run from more than {MAX_BODIES} places")
+        before = len(self.problems)
+        inner = self.scope.variables.inner()
+        importer = _Importer(self.subgraphs, index, inner.variables, self)
+        importer.run([inner.stand_in(x) if isinstance(x, Variable) else x for x in operands])
+        if importer.scope.variables.in_place:
+            raise Unsupported(f"subgraph {index} keeps state of its own", "keep it in resource variables")
+        scope = importer.scope
+        outputs = [
+            inner.outer_of(scope.variables.handles[i])
+            if i in scope.variables.handles
+            else scope.values.get(i)
+            for i in importer.subgraph.outputs
+        ]
+        if len(self.problems) > before or None in outputs:
+            raise Unsupported(f"subgraph {index} cannot be imported")
+        results = tuple(x for x in outputs if x is not None)
+        graph = Graph(
+            name=re.sub(r"\s+", "_", importer.subgraph.name) or f"subgraph_{index}",
+            inputs=tuple(scope.values[i] for i in importer.inputs),
+            outputs=tuple(x for x in results if isinstance(x, Value)),
+            nodes=tuple(scope.nodes),
+            constants=scope.constants,
+            subgraphs=scope.subgraphs,
+        )
+        return Body(graph, results, inner.touched())

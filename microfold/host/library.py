@@ -13,7 +13,7 @@ from typing import Any
 
 import cffi
 
-from microfold.codegen.emit import emit
+from microfold.codegen.emit import emit, stand_ins
 from microfold.codegen.environment import environment
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import ToolError
@@ -38,11 +38,13 @@ def host_compiler() -> list[str]:
     return command
 
 
-def run_compiler(command: Sequence[str]) -> None:
-    """Run a compiler command; its messages become the error."""
+def run_compiler(command: Sequence[str], program: Program | None = None) -> None:
+    """Run a compiler command; its messages become the error, with the libraries that the program needs."""
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
-        raise ToolError(f"{command[0]} failed ({result.returncode}):\n{result.stderr.strip()[:4000]}")
+        needed = " and ".join(library.name for library in program.libraries) if program is not None else ""
+        hint = f"\nthe code calls {needed}: external_flags (--external-flags) must find it" if needed else ""
+        raise ToolError(f"{command[0]} failed ({result.returncode}):\n{result.stderr.strip()[:4000]}{hint}")
 
 
 class HostLibrary:
@@ -63,7 +65,8 @@ class HostLibrary:
         self.ffi.cdef(self._declarations())
         with tempfile.TemporaryDirectory(prefix="microfold-") as folder:
             directory = Path(folder)
-            for file, text in emit(program).items():
+            external = program.options.external_flags
+            for file, text in (emit(program) | stand_ins(program)).items():
                 (directory / file).write_text(text, encoding="utf-8")
             for file in ("observer.h", "observer.c"):
                 text = environment().get_template(f"host/{file}.j2").render(name=name, macro=name.upper())
@@ -72,7 +75,7 @@ class HostLibrary:
             library = directory / f"lib{name}.so"
             hooks = f'-D{name.upper()}_HOOKS="{name}_observer.h"'
             command = [*host_compiler(), "-std=c99", *flags, hooks, "-fPIC", "-shared", f"-I{directory}"]
-            run_compiler([*command, *sources, "-lm", "-o", str(library)])
+            run_compiler([*command, *sources, *external, "-lm", "-o", str(library)], program)
             # The loaded library stays mapped after its file is gone.
             self.functions: Any = self.ffi.dlopen(str(library))
 
@@ -89,6 +92,18 @@ class HostLibrary:
     def call(self, function: str, *arguments: Any) -> Any:
         """Call a function by its name without the model's prefix."""
         return getattr(self.functions, f"{self.program.name}_{function}")(*arguments)
+
+    def run(self, *arguments: Any) -> None:
+        """One inference.
+
+        Raises:
+            ToolError: a function of a library that the code calls has failed.
+        """
+        self.call("run", *arguments)
+        status = int(self.call("external_failure"))
+        if status:
+            libraries = " or ".join(library.name for library in self.program.libraries)
+            raise ToolError(f"a function of {libraries} failed with status {status}; is its version right?")
 
     def observe(self, observer: Callable[[int], None] | None) -> Any:
         """Have `observer` called after every layer, with the layer's index.
@@ -110,6 +125,7 @@ class HostLibrary:
             f"void {name}_reset(void *);",
             f"unsigned long {name}_context_size(void);",
             f"void {name}_set_observer(void (*)(int));",
+            f"int {name}_external_failure(void);",
         ]
         if program.options.io == "caller":
             more = "".join(f", {const}{C_TYPES[b.type.dtype]} *" for _, _, b, const in ports)

@@ -167,12 +167,12 @@ class Session:
             buffers = [*self.program.inputs, *self.program.outputs]
             arrays = [*inputs, *outputs]
             pointers = [self._pointer(b, a) for b, a in zip(buffers, arrays, strict=True)]
-            self._library.call("run", self._context, *pointers)
+            self._library.run(self._context, *pointers)
             return tuple(outputs)
         for index, array in enumerate(inputs):
             destination = self._library.call(f"input_{index}", self._context)
             self._library.ffi.memmove(destination, array.tobytes(), array.nbytes)
-        self._library.call("run", self._context)
+        self._library.run(self._context)
         return tuple(
             self._copy(self._library.call(f"output_{index}", self._context), buffer)
             for index, buffer in enumerate(self.program.outputs)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, get_type_hints
 
+from microfold.ir.layout import NHWC
 from microfold.ir.op import Op
-from microfold.ir.types import ElementType
+from microfold.ir.types import ElementType, TensorType
 
-# A field of this name and of type ElementType is the element type of the first result. The text form takes it
-# from there.
+# A field of this name and of type ElementType is the element type of the first result; one of this name and
+# type, the types of all results. The text form takes them from there.
 RESULT_FIELD = "out"
+RESULTS_FIELD = ("results", tuple[TensorType, ...])
+# A field of this name is a layout of images; its default is NHWC.
+LAYOUT_FIELD = "layout"
 
 
 @cache
@@ -21,6 +26,13 @@ def attribute_types(op_type: type[Op]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(op_type)}
 
 
-def is_result_field(name: str, declared: Any) -> bool:
-    """The attribute is left out of the text where it equals the element type of the node's first result."""
-    return name == RESULT_FIELD and declared is ElementType
+def from_results(name: str, declared: Any, results: Sequence[TensorType]) -> Any:
+    """What an attribute is where the text leaves it out, by the node's results; None: nowhere."""
+    if (name, declared) == RESULTS_FIELD:
+        return tuple(results)
+    return results[0].element if results and name == RESULT_FIELD and declared is ElementType else None
+
+
+def is_usual_layout(name: str, value: Any) -> bool:
+    """The attribute is the layout that the text leaves out."""
+    return name == LAYOUT_FIELD and value == NHWC

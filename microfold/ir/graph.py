@@ -10,8 +10,8 @@ from types import MappingProxyType
 import numpy as np
 
 from microfold.errors import GraphError, TypeRuleError
-from microfold.ir.op import Op
-from microfold.ir.types import Array, Tensor, TensorType
+from microfold.ir.op import NO_FUNCTIONS, Function, Op, Signature
+from microfold.ir.types import Array, Tensor, TensorType, type_fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +64,16 @@ class Node:
             types = (*step.op.infer_all([types[0], *(v.type for v in step.operands)]), *types[1:])
         return types
 
-    def evaluate(self, tensors: Mapping[Value, Tensor]) -> tuple[Tensor, ...]:
-        """The node's meaning on numpy arrays."""
-        results = self.op.evaluate([tensors[v] if v is not None else None for v in self.inputs])
+    def evaluate(
+        self, tensors: Mapping[Value, Tensor], functions: Mapping[str, Function] = NO_FUNCTIONS
+    ) -> tuple[Tensor, ...]:
+        """The node's meaning on numpy arrays.
+
+        Args:
+            functions: what the bodies that the operator names compute (`microfold.ir.interpret.functions`).
+        """
+        operands = [tensors[v] if v is not None else None for v in self.inputs]
+        results = self.op.evaluate(operands, functions)
         for step in self.epilogue:
             first = step.op.evaluate([results[0], *(tensors[v] for v in step.operands)])
             results = (*first, *results[1:])
@@ -103,7 +110,7 @@ class Graph:
         nodes: in topological order.
         constants: arrays of the values that no node produces; never written.
         state: values that survive between calls.
-        subgraphs: bodies that control-flow operators refer to by name.
+        subgraphs: bodies that operators of this graph, and of no other, refer to by name.
     """
 
     name: str
@@ -119,6 +126,15 @@ class Graph:
         object.__setattr__(self, "subgraphs", MappingProxyType(dict(self.subgraphs)))
         for array in self.constants.values():
             array.setflags(write=False)
+
+    @property
+    def signature(self) -> Signature:
+        """What a caller may know of it."""
+        return Signature(
+            tuple(value.type for value in self.inputs),
+            tuple(value.type for value in self.outputs),
+            bool(self.state) or any(body.signature.stateful for body in self.subgraphs.values()),
+        )
 
     def producers(self) -> dict[Value, Node]:
         """The node that produces each value."""
@@ -138,6 +154,14 @@ class Graph:
         counts.update(self.outputs)
         counts.update(state.next for state in self.state)
         return counts
+
+    def inputs_read(self, ends: Iterable[Value]) -> set[int]:
+        """Indices of the inputs that some values depend on within one call."""
+        live = set(ends)
+        for node in reversed(self.nodes):
+            if not live.isdisjoint(node.outputs):
+                live.update(node.operands)
+        return {index for index, value in enumerate(self.inputs) if value in live}
 
     def array(self, value: Value | None) -> Array | None:
         """The constant behind a value; None if it is absent or not constant."""
@@ -216,6 +240,7 @@ def verify(graph: Graph) -> None:
         _check_array(faults, f"state {state.value!r}", state.value, state.initial)
         if state.next.type != state.value.type:
             faults.append(f"state {state.value!r} is followed by {state.next!r} of another type")
+    faults += _type_faults(graph)
     for index, node in enumerate(graph.nodes):
         where = f"node {index} ({node.op.name})"
         faults += [
@@ -226,6 +251,7 @@ def verify(graph: Graph) -> None:
         except TypeRuleError as error:
             faults.append(f"{where}: {error}")
             inferred = None
+        faults += [f"{where}: {fault}" for fault in _body_faults(graph, node)]
         if inferred is not None and inferred != tuple(v.type for v in node.outputs):
             faults.append(f"{where} yields {node.outputs}, its type rule says {inferred}")
         faults += [f"{where} defines {v!r} again" for v in node.outputs if v in defined]
@@ -238,6 +264,27 @@ def verify(graph: Graph) -> None:
         )
     for subgraph in graph.subgraphs.values():
         verify(subgraph)
+
+
+def _type_faults(graph: Graph) -> list[str]:
+    """What is wrong with the types of values."""
+    variable = [*graph.inputs, *(s.value for s in graph.state), *(v for n in graph.nodes for v in n.outputs)]
+    faults = [f"{value!r} has no elements" for value in variable if value.type.size == 0]
+    found = ((value, type_fault(value.type)) for value in (*variable, *graph.constants))
+    return faults + [f"{value!r}: {fault}" for value, fault in found if fault]
+
+
+def _body_faults(graph: Graph, node: Node) -> list[str]:
+    """What is wrong with the subgraphs that a node runs."""
+    missing = [name for name in node.op.bodies if name not in graph.subgraphs]
+    if missing:
+        return [f"there is no subgraph {', '.join(f'@{name}' for name in missing)}"]
+    try:
+        operands = [v.type if v is not None else None for v in node.inputs]
+        node.op.check_bodies(operands, [graph.subgraphs[name].signature for name in node.op.bodies])
+    except TypeRuleError as error:
+        return [str(error)]
+    return []
 
 
 def _check_array(faults: list[str], what: str, value: Value, array: Array) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from microfold.errors import InputError
+from microfold.errors import InputError, NoReferenceError
 from microfold.ir.graph import Graph, Node, State, Value
+from microfold.ir.op import Function
 from microfold.ir.types import Array, Tensor
 
 Observer = Callable[[Node, tuple[Tensor, ...]], None]
+Missing = Callable[[Node], Sequence[Array]]
 
 
 def check_inputs(expected: Sequence[Value], given: Sequence[Array]) -> None:
@@ -32,21 +34,29 @@ class Interpreter:
     def __init__(self, graph: Graph):
         self.graph = graph
         self._state: dict[State, Array] = {}
+        self._bodies = {name: Interpreter(body) for name, body in graph.subgraphs.items()}
+        self._functions = {name: _function(body) for name, body in self._bodies.items()}
         self.reset()
 
     def reset(self) -> None:
-        """Put the state back to its initial values."""
+        """Put the state back to its initial values, that of the subgraphs too."""
+        for body in self._bodies.values():
+            body.reset()
         self._state = {state: state.initial for state in self.graph.state}
 
-    def run(self, *inputs: Array, observe: Observer | None = None) -> tuple[Array, ...]:
+    def run(
+        self, *inputs: Array, observe: Observer | None = None, missing: Missing | None = None
+    ) -> tuple[Array, ...]:
         """One inference.
 
         Args:
             inputs: one array per graph input, of its shape and type.
             observe: called after each node with its results.
+            missing: gives the results of nodes that have no reference.
 
         Raises:
             InputError: wrong number, shape or type of inputs.
+            NoReferenceError: a node has no reference, and `missing` is not given.
         """
         graph = self.graph
         check_inputs(graph.inputs, inputs)
@@ -54,9 +64,33 @@ class Interpreter:
         tensors |= {s.value: Tensor(s.value.type, array) for s, array in self._state.items()}
         tensors |= {v: Tensor(v.type, a) for v, a in zip(graph.inputs, inputs, strict=True)}
         for node in graph.nodes:
-            results = node.evaluate(tensors)
+            results = self._evaluate(node, tensors, missing)
             tensors.update(zip(node.outputs, results, strict=True))
             if observe is not None:
                 observe(node, results)
         self._state = {state: tensors[state.next].data for state in graph.state}
         return tuple(tensors[value].data for value in graph.outputs)
+
+    def _evaluate(
+        self, node: Node, tensors: Mapping[Value, Tensor], missing: Missing | None
+    ) -> tuple[Tensor, ...]:
+        try:
+            return node.evaluate(tensors, self._functions)
+        except NoReferenceError:
+            if missing is None:
+                raise
+            return tuple(Tensor(v.type, a) for v, a in zip(node.outputs, missing(node), strict=True))
+
+
+def functions(graph: Graph) -> Mapping[str, Function]:
+    """What each subgraph computes, their states beginning at the initial values."""
+    return {name: _function(Interpreter(body)) for name, body in graph.subgraphs.items()}
+
+
+def _function(body: Interpreter) -> Function:
+    def call(operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        results = body.run(*(operand.data for operand in operands))
+        outputs = zip(body.graph.outputs, results, strict=True)
+        return tuple(Tensor(value.type, array) for value, array in outputs)
+
+    return call

@@ -10,8 +10,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from microfold.errors import TypeRuleError
@@ -29,6 +30,23 @@ class Pattern(enum.IntEnum):
     OPAQUE = 8
 
 
+Function = Callable[[Sequence[Tensor]], tuple[Tensor, ...]]
+NO_FUNCTIONS: Mapping[str, Function] = MappingProxyType({})
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """What a caller may know of a graph that it calls.
+
+    Attributes:
+        stateful: it has state, so that one call changes what the next one gives.
+    """
+
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    stateful: bool = False
+
+
 @dataclasses.dataclass(frozen=True)
 class Op:
     """Base of all operators.
@@ -36,14 +54,28 @@ class Op:
     Class attributes:
         name: how the text form spells it; unique.
         pattern: see `Pattern`.
-        is_view: the output is the input's bytes under another shape: no code, no copy.
-        has_effect: must be kept and kept in order even if nothing reads its outputs.
+        is_view: the output is the input's bytes, or a part of them, under another shape: no code, no copy.
+        is_joint: a view the other way round: the inputs are the output's bytes, one after the other.
     """
 
     name: ClassVar[str]
     pattern: ClassVar[Pattern] = Pattern.OPAQUE
     is_view: ClassVar[bool] = False
-    has_effect: ClassVar[bool] = False
+    is_joint: ClassVar[bool] = False
+
+    @property
+    def has_effect(self) -> bool:
+        """It must be kept, and kept in order, even if nothing reads its outputs."""
+        return False
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        """Names of the subgraphs that it runs; `reference` gets them, as functions, before the operands."""
+        return ()
+
+    def with_bodies(self, names: Sequence[str]) -> Op:
+        """The operator with other names for its `bodies`, in their order."""
+        return self
 
     # `**_` makes the signatures below mean "any operands" to type checkers; no operator has it.
 
@@ -59,6 +91,17 @@ class Op:
         """The operator's meaning on `Tensor` operands, bit-exact with the named reference."""
         raise NotImplementedError
 
+    def check_bodies(self, operands: Sequence[TensorType | None], bodies: Sequence[Signature]) -> None:
+        """Type rule of an operator with `bodies`: that their signatures fit.
+
+        Raises:
+            TypeRuleError: they do not.
+        """
+
+    def view_start(self, x: TensorType) -> int:
+        """The first of the input's elements that a view looks at."""
+        return 0
+
     def macs(self, *operands: Any, **_: Any) -> int:
         """Multiply-accumulates of one evaluation (0 for everything that is not a product sum)."""
         return 0
@@ -72,10 +115,16 @@ class Op:
         result = self.infer(*operands)
         return result if isinstance(result, tuple) else (result,)
 
-    def evaluate(self, operands: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        """`reference` with results checked against `infer` and carrying their types."""
+    def evaluate(
+        self, operands: Sequence[Tensor | None], functions: Mapping[str, Function] = NO_FUNCTIONS
+    ) -> tuple[Tensor, ...]:
+        """`reference` with results checked against `infer` and carrying their types.
+
+        Args:
+            functions: the meaning of each of its `bodies`.
+        """
         types = self.infer_all([operand.type if operand is not None else None for operand in operands])
-        result = self.reference(*operands)
+        result = self.reference(*(functions[name] for name in self.bodies), *operands)
         arrays = result if isinstance(result, tuple) else (result,)
         for array, expected in zip(arrays, types, strict=True):
             if array.shape != expected.shape or array.dtype != expected.dtype.numpy:

@@ -8,19 +8,23 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
-import enum
-import types
 from collections.abc import Mapping
-from typing import Any, Union, cast, get_args, get_origin
+from typing import Any, cast
 
 import numpy as np
 
 from microfold.errors import TypeRuleError
-from microfold.ir.attributes import attribute_types, is_result_field
+from microfold.ir.attributes import attribute_types, from_results
 from microfold.ir.graph import Graph, Node, State, Step, Value
+from microfold.ir.literals import LiteralCursor
 from microfold.ir.op import REGISTRY, Op
-from microfold.ir.tokens import Cursor, Token
-from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
+from microfold.ir.tokens import Token
+from microfold.ir.types import Array, DType, TensorType
+
+MAX_DEPTH = 32  # of subgraphs in subgraphs
+
+# What a type rule raises; those beside the first: on attributes so far off that it cannot even be stated.
+ABSURD = (TypeRuleError, ValueError, TypeError, LookupError, ArithmeticError)
 
 
 def parse(text: str, *, constants: Mapping[str, Array] | None = None, source: str = "<text>") -> Graph:
@@ -38,14 +42,6 @@ def parse(text: str, *, constants: Mapping[str, Array] | None = None, source: st
     graph = parser.graph()
     parser.expect_end()
     return graph
-
-
-def read_scale(text: str) -> float:
-    """A scale: the float32 nearest to the decimal; with a ``d`` behind it, the double."""
-    if text.endswith("d"):
-        return float(text[:-1])
-    with np.errstate(over="ignore"):  # beyond float32: infinite
-        return float(np.float32(float(text)))
 
 
 def read_element(text: str, dtype: DType) -> Any:
@@ -78,15 +74,18 @@ class _Scope:
         self.subgraphs: dict[str, Graph] = {}
 
 
-class _Parser(Cursor):
+class _Parser(LiteralCursor):
     def __init__(self, text: str, constants: Mapping[str, Array], source: str):
         super().__init__(text, source)
         self.constants = constants
 
     # Graphs
 
-    def graph(self) -> Graph:
+    def graph(self, depth: int = 0) -> Graph:
+        start = self.next
         self.expect("graph")
+        if depth > MAX_DEPTH:
+            self.fail(start, f"subgraphs may stand in each other {MAX_DEPTH} deep")
         name = self.name(self.expect_kind("graph"))
         scope = _Scope()
         inputs = self.separated(lambda: self.declare(scope), "(", ")")
@@ -94,7 +93,7 @@ class _Parser(Cursor):
         outputs = self.separated(lambda: self.expect_kind("value"), "(", ")")
         self.expect("{")
         while not self.accept("}"):
-            self.item(scope)
+            self.item(scope, depth)
         return Graph(
             name,
             tuple(inputs),
@@ -105,7 +104,7 @@ class _Parser(Cursor):
             scope.subgraphs,
         )
 
-    def item(self, scope: _Scope) -> None:
+    def item(self, scope: _Scope, depth: int) -> None:
         if self.accept("state"):
             value = self.declare(scope)
             self.expect("initial")
@@ -117,7 +116,7 @@ class _Parser(Cursor):
             self.expect("=")
             if self.name(token) in scope.subgraphs:
                 self.fail(token, f"{token.text} is defined twice")
-            scope.subgraphs[self.name(token)] = self.graph()
+            scope.subgraphs[self.name(token)] = self.graph(depth + 1)
         elif self.next.kind == "value" and self.tokens[self.index + 1].text == "=":
             token = self.take()
             self.expect("=")
@@ -159,20 +158,19 @@ class _Parser(Cursor):
                 break
         if results:
             self.expect("=")
-        element = results[0][1].element if results else None
-        op, inputs = self.call(scope, element)
+        declared_types = [type for _, type in results]
+        op, inputs = self.call(scope, declared_types)
         steps: list[Step] = []
         while self.accept("|"):
             position = self.next
-            step, operands = self.call(scope, element)
+            step, operands = self.call(scope, declared_types)
             if None in operands:
                 self.fail(position, "a step of an epilogue has no absent operands")
             steps.append(Step(step, tuple(v for v in operands if v is not None)))
         draft = Node(op, tuple(inputs), (), tuple(steps))
         try:
             inferred = draft.infer()
-        except (TypeRuleError, ValueError, IndexError) as error:
-            # The latter two: attributes so far off that the type rule cannot even be stated.
+        except ABSURD as error:
             self.fail(start, str(error))
         if len(inferred) != len(results):
             self.fail(start, f"{op.name} has {len(inferred)} results; {len(results)} are declared")
@@ -183,13 +181,13 @@ class _Parser(Cursor):
         outputs = tuple(self.define(scope, token, type) for token, type in results)
         scope.nodes.append(Node(op, tuple(inputs), outputs, tuple(steps)))
 
-    def call(self, scope: _Scope, result: ElementType | None) -> tuple[Op, list[Value | None]]:
+    def call(self, scope: _Scope, results: list[TensorType]) -> tuple[Op, list[Value | None]]:
         token = self.expect_kind("word")
         op_type = REGISTRY.get(token.text)
         if op_type is None:
             self.fail(token, f"unknown operator {token.text!r}; known are {', '.join(sorted(REGISTRY))}")
         operands = self.separated(lambda: self.operand(scope), "(", ")")
-        return self.attributes(token, op_type, result), operands
+        return self.attributes(token, op_type, results), operands
 
     def operand(self, scope: _Scope) -> Value | None:
         if self.accept("none"):
@@ -198,7 +196,7 @@ class _Parser(Cursor):
             self.expected("a value (%name) or none")
         return self.lookup(scope, self.take())
 
-    def attributes(self, token: Token, op_type: type[Op], result: ElementType | None) -> Op:
+    def attributes(self, token: Token, op_type: type[Op], results: list[TensorType]) -> Op:
         declared = attribute_types(op_type)
         given: dict[str, Any] = {}
 
@@ -215,103 +213,19 @@ class _Parser(Cursor):
         if self.sees("{"):
             self.separated(attribute, "{", "}")
         for name, hint in declared.items():
-            if name not in given and is_result_field(name, hint) and result is not None:
-                given[name] = result
+            inferred = from_results(name, hint, results)
+            if name not in given and inferred is not None:
+                given[name] = inferred
         required = {f.name for f in dataclasses.fields(op_type) if f.default is dataclasses.MISSING}
         missing = [name for name in declared if name in required - given.keys()]
         if missing:
             self.fail(token, f"{op_type.name} needs {', '.join(missing)}")
-        return op_type(**given)
+        try:
+            return op_type(**given)
+        except ABSURD as error:
+            self.fail(token, str(error))
 
-    def literal(self, hint: Any, what: str) -> Any:
-        """An attribute's value, read as its declared type."""
-        token = self.next
-        options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-        if type(None) in options:
-            if self.accept("none"):
-                return None
-            options = tuple(option for option in options if option is not type(None))
-        hint = options[0]
-        if hint is bool:
-            if not (self.sees("true") or self.sees("false")):
-                self.expected(f"true or false for {what}")
-            return self.take().text == "true"
-        if hint is int:
-            return self.integer()
-        if hint is float:
-            return float(self.expect_kind("number").text.rstrip("d"))
-        if hint is str:
-            return self.string(self.next, self.expect_kind("string").text)
-        if hint is ElementType:
-            return ElementType(self.dtype(), self.quant())
-        if hint is Quant:
-            return self.quant() or self.expected(f"q(…) for {what}")
-        if isinstance(hint, type) and issubclass(hint, enum.Enum):
-            names = {str(member.value): member for member in hint}
-            word = self.take()
-            if word.text not in names:
-                self.fail(word, f"expected one of {', '.join(names)} for {what}; found {word.text!r}")
-            return names[word.text]
-        if get_origin(hint) is tuple:
-            return self.tuple(get_args(hint), what)
-        return self.fail(token, f"attribute {what} of type {hint} has no text form")
-
-    def tuple(self, hints: tuple[Any, ...], what: str) -> tuple[Any, ...]:
-        start = self.next
-        any_length = len(hints) == 2 and hints[1] is Ellipsis
-        items: list[Any] = []
-
-        def item() -> None:
-            if not any_length and len(items) >= len(hints):
-                self.fail(start, f"{what} takes {len(hints)} elements in each pair of parentheses here")
-            items.append(self.literal(hints[0 if any_length else len(items)], what))
-
-        self.separated(item, "(", ")")
-        if not any_length and len(items) != len(hints):
-            self.fail(start, f"{what} takes {len(hints)} elements here; {len(items)} are given")
-        return tuple(items)
-
-    # Types and data
-
-    def dtype(self) -> DType:
-        token = self.expect_kind("word")
-        names = {member.value: member for member in DType}
-        if token.text not in names:
-            self.fail(token, f"expected an element type ({', '.join(names)}); found {token.text!r}")
-        return names[token.text]
-
-    def type(self) -> TensorType:
-        dtype = self.dtype()
-        start = self.next
-        shape = tuple(self.separated(self.integer, "[", "]"))
-        if min(shape, default=0) < 0:
-            self.fail(start, f"extents must not be negative; they are {list(shape)}")
-        return TensorType(dtype, shape, self.quant())
-
-    def quant(self) -> Quant | None:
-        if not self.accept("q"):
-            return None
-        self.expect("(")
-        if self.accept("axis"):
-            self.expect("=")
-            axis = None if self.accept("none") else self.integer()
-            for sign in (",", "scales", "="):
-                self.expect(sign)
-            scales = tuple(self.separated(self.scale, "[", "]"))
-            for sign in (",", "zero_points", "="):
-                self.expect(sign)
-            listed = self.sees("[")
-            points = self.separated(self.integer, "[", "]") if listed else [self.integer()] * len(scales)
-            quant = Quant(scales, tuple(points), axis)
-        else:
-            scale = self.scale()
-            self.expect(",")
-            quant = Quant((scale,), (self.integer(),))
-        self.expect(")")
-        return quant
-
-    def scale(self) -> float:
-        return read_scale(self.expect_kind("number").text)
+    # Data
 
     def data(self, type: TensorType) -> Array:
         token = self.next

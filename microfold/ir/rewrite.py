@@ -132,7 +132,7 @@ class Site(Generic[C]):
         return self.builder.emit(op, inputs, [value.name for value in self.node.outputs], epilogue)
 
 
-Rule = Callable[[Site[C]], "Operand | Sequence[Operand] | None"]
+Rule = Callable[[Site[C]], Operand | Sequence[Operand] | None]
 Rules = Mapping[type[Op], Rule[C]] | Rule[C]
 MultiRefHook = Callable[[Operand, Site[C]], Operand]
 

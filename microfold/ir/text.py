@@ -6,8 +6,9 @@
     }
 
 - `to_text(parse(text)) == text` for text that `to_text` has made; constants stand before their first reader.
-- Attributes are the operator's dataclass fields. An element type `out` is that of the declared result, and is
-  written only where it differs. The declared type of a node is that after its epilogue.
+- Attributes are the operator's dataclass fields. An element type `out` is that of the declared result, types
+  `results` are those of all declared results; both are written only where they differ, a `layout` where it
+  is not NHWC. The declared type of a node is that after its epilogue.
 - ``q(scale, zero_point)`` is one scale per tensor. Scales are the shortest decimals that give the same
   float32; a ``d`` behind one says that it is no float32. A single `zero_points` stands for all channels.
 - ``%name`` is quoted as a JSON string where it has unusual characters; ``#n`` tells values of one name apart.
@@ -32,10 +33,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from microfold.ir.attributes import attribute_types, is_result_field
+from microfold.ir.attributes import attribute_types, from_results, is_usual_layout
 from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.literals import read_scale
 from microfold.ir.op import Op
-from microfold.ir.parse import parse, read_element, read_scale
+from microfold.ir.parse import parse, read_element
 from microfold.ir.tokens import BARE_NAME
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 
@@ -51,7 +53,7 @@ def to_text(graph: Graph, *, elide: bool = False) -> str:
         elide: leave the data of large constants out, keeping its digest. Such text parses only with the data
             at hand, see `digests`.
     """
-    return "\n".join(_Printer(graph, elide).lines("")) + "\n"
+    return "\n".join(Printer(graph, elide).lines("")) + "\n"
 
 
 def digest(array: Array) -> str:
@@ -68,7 +70,9 @@ def digests(graph: Graph) -> dict[str, Array]:
     return found
 
 
-class _Printer:
+class Printer:
+    """The lines of a graph's text form, and the names of its values in it."""
+
     def __init__(self, graph: Graph, elide: bool):
         self.graph = graph
         self.elide = elide
@@ -103,9 +107,7 @@ class _Printer:
 
     def lines(self, indent: str) -> Iterator[str]:
         graph, inner = self.graph, indent + "  "
-        inputs = ", ".join(f"{self.names[v]}: {_type(v.type)}" for v in graph.inputs)
-        outputs = ", ".join(self.names[v] for v in graph.outputs)
-        yield f"graph @{_name(graph.name)}({inputs}) -> ({outputs}) {{"
+        yield f"{self.header()} {{"
         for state in graph.state:
             initial = self.data(state.value.type, state.initial)
             declared = f"{self.names[state.value]}: {_type(state.value.type)}"
@@ -115,10 +117,16 @@ class _Printer:
             yield inner + self.node(node)
         yield from (inner + self.constant(value) for value in self.placed[-1])
         for key, body in graph.subgraphs.items():
-            first, *rest = _Printer(body, self.elide).lines(inner)
+            first, *rest = Printer(body, self.elide).lines(inner)
             yield f"{inner}subgraph @{_name(key)} = {first}"
             yield from rest
         yield indent + "}"
+
+    def header(self) -> str:
+        """The graph's name, inputs and outputs."""
+        inputs = ", ".join(f"{self.names[v]}: {_type(v.type)}" for v in self.graph.inputs)
+        outputs = ", ".join(self.names[v] for v in self.graph.outputs)
+        return f"graph @{_name(self.graph.name)}({inputs}) -> ({outputs})"
 
     def constant(self, value: Value) -> str:
         data = self.data(value.type, self.graph.constants[value])
@@ -136,23 +144,32 @@ class _Printer:
         return f"dense<{base64.b64encode(_bytes(array)).decode('ascii')}>"
 
     def node(self, node: Node) -> str:
-        element = node.outputs[0].type.element if node.outputs else None
-        results = ", ".join(f"{self.names[v]}: {_type(v.type)}" for v in node.outputs)
+        types = [value.type for value in node.outputs]
         operands = [self.names[v] if v is not None else "none" for v in node.inputs]
-        calls = [_call(node.op, operands, element)]
-        calls += [_call(s.op, [self.names[v] for v in s.operands], element) for s in node.epilogue]
-        return f"{results}{' = ' if results else ''}{' | '.join(calls)}"
+        calls = [f"{node.op.name}({', '.join(operands)}){attributes(node.op, types)}"]
+        for step in node.epilogue:
+            extra = ", ".join(self.names[v] for v in step.operands)
+            calls.append(f"{step.op.name}({extra}){attributes(step.op, types)}")
+        return f"{self.results(node)}{' | '.join(calls)}"
+
+    def results(self, node: Node) -> str:
+        """What stands before a node's operator."""
+        results = ", ".join(f"{self.names[v]}: {_type(v.type)}" for v in node.outputs)
+        return f"{results}{' = ' if results else ''}"
 
 
-def _call(op: Op, operands: list[str], result: ElementType | None) -> str:
-    attributes: list[str] = []
+def attributes(op: Op, results: list[TensorType]) -> str:
+    """What stands behind an operator's operands in a node with results of these types."""
+    shown: list[str] = []
     for name, declared in attribute_types(type(op)).items():
         value = getattr(op, name)
-        if not is_result_field(name, declared) or value != result:
-            # A float field may hold an int; it comes back as a float.
-            attributes.append(f"{name}={_literal(float(value) if declared is float else value)}")
-    text = f"{op.name}({', '.join(operands)})"
-    return f"{text} {{{', '.join(attributes)}}}" if attributes else text
+        if is_usual_layout(name, value):
+            continue
+        if value is None or value != from_results(name, declared, results):
+            if declared is float and value is not None:
+                value = float(value)  # it may be an int; it comes back as a float
+            shown.append(f"{name}={_literal(value)}")
+    return f" {{{', '.join(shown)}}}" if shown else ""
 
 
 def _literal(value: Any) -> str:
@@ -171,6 +188,8 @@ def _literal(value: Any) -> str:
         return str(value.value)
     if isinstance(value, ElementType):
         return _element_type(value.dtype, value.quant)
+    if isinstance(value, TensorType):
+        return _type(value)
     if isinstance(value, Quant):
         return _quant(value)
     if isinstance(value, tuple):

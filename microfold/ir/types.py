@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
+MAX_ELEMENTS = 1 << 31
+# Beyond these, products and quotients of scales leave float32.
+MIN_SCALE, MAX_SCALE = 1e-18, 1e18
+
 
 class DType(enum.Enum):
     """Element types. Sub-byte types are held one per byte in numpy and packed only in flash."""
@@ -87,6 +91,20 @@ class Quant:
         return self.zero_points[0]
 
 
+def quantization_fault(dtype: DType, scales: tuple[float, ...], zero_points: tuple[int, ...]) -> str:
+    """What is wrong with a quantisation of elements of this type; empty if nothing is."""
+    if len(zero_points) != len(scales):
+        return f"{len(scales)} scales with {len(zero_points)} zero points"
+    for scale in scales:
+        if not MIN_SCALE <= scale <= MAX_SCALE:
+            return f"a scale must be in [{MIN_SCALE:g}, {MAX_SCALE:g}]; it is {scale:g}"
+    low, high = dtype.range if dtype.is_integer else (0, 0)
+    for point in zero_points:
+        if not low <= point <= high:
+            return f"a zero point of {dtype.value} must be in [{low}, {high}]; it is {point}"
+    return ""
+
+
 @dataclass(frozen=True)
 class ElementType:
     """What one element means: its representation and, for quantised values, its scale."""
@@ -129,6 +147,28 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype.value}[{','.join(map(str, self.shape))}]"
+
+
+def type_fault(type: TensorType) -> str:
+    """What is wrong with a type of a value; empty if nothing is."""
+    if type.size > MAX_ELEMENTS:
+        return f"a tensor has at most {MAX_ELEMENTS} elements; it has {type.size}"
+    quant = type.quant
+    if quant is None:
+        return ""
+    channels = 1
+    if quant.axis is not None:
+        if not 0 <= quant.axis < type.rank:
+            return f"its scales run along axis {quant.axis}; it has {type.rank} axes"
+        channels = type.shape[quant.axis]
+    if len(quant.scales) != channels:
+        return f"it must have {channels} scales; it has {len(quant.scales)}"
+    # The scales of int32 biases are products of others.
+    return (
+        quantization_fault(type.dtype, quant.scales, quant.zero_points)
+        if type.dtype is not DType.INT32
+        else ""
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ MAX_INT16_SHIFT = 7  # the reference's 64-bit multiplication takes no larger one
 # Activation and filter types that have a meaning, and the type of the bias that goes with them.
 BIAS_DTYPES: dict[tuple[DType, DType], tuple[DType, ...]] = {
     (DType.FLOAT32, DType.FLOAT32): (DType.FLOAT32,),
+    (DType.FLOAT16, DType.FLOAT16): (DType.FLOAT16,),
     (DType.INT8, DType.INT8): (DType.INT32,),
     (DType.INT16, DType.INT8): (DType.INT64, DType.INT32),
 }
@@ -84,15 +85,20 @@ def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType) ->
 
 
 def finish(acc: Array, x: Tensor, weights: Tensor, bias: Tensor | None, out: ElementType) -> Array:
-    """Products summed up [..., channels], of `centred` images, to a convolution's results."""
+    """Products summed up [..., channels], of `widened` images, to a convolution's results."""
     if x.type.dtype.is_float:
-        return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
+        return (acc + (bias.data if bias is not None else np.float32(0))).astype(out.dtype.numpy)
     acc = exact_int(acc) + (bias.data if bias is not None else 0)
     assert x.type.quant is not None
     assert weights.type.quant is not None
     assert out.quant is not None
     multipliers = output_multipliers(x.type.quant, weights.type.quant, out.quant, acc.shape[-1])
     return requantize(acc, *multipliers, out)
+
+
+def widened(x: Tensor) -> Array:
+    """What products are summed up of: floats as float32, integers `centred`."""
+    return x.data.astype(np.float32, copy=False) if x.type.dtype.is_float else centred(x)
 
 
 def centred(x: Tensor) -> Array:

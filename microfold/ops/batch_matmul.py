@@ -9,7 +9,7 @@ import numpy as np
 
 from microfold import numerics
 from microfold.ir.op import Op, Pattern, register, require
-from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.numerics import Multiplier
 from microfold.ops import accumulate
 from microfold.ops.elementwise import QUANTIZED, require_per_tensor
@@ -38,7 +38,8 @@ class BatchMatmul(Op):
             f"batch_matmul: operands must have rank 2 or more; they are {first} and {second}",
         )
         require(
-            first.dtype is second.dtype is self.out.dtype and first.dtype in (*QUANTIZED, DType.FLOAT32),
+            first.dtype is second.dtype is self.out.dtype
+            and (first.dtype in QUANTIZED or first.dtype.is_float),
             f"batch_matmul: {first.dtype.value} times {second.dtype.value} to {self.out.dtype.value} is not "
             f"supported",
         )
@@ -66,13 +67,11 @@ class BatchMatmul(Op):
         return numerics.quantize_multiplier(product / self.out.quant.scale)
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
-        floating = first.type.dtype.is_float
-        a = first.data if floating else accumulate.centred(first)
-        b = second.data if floating else accumulate.centred(second)
+        a, b = accumulate.widened(first), accumulate.widened(second)
         a = a.swapaxes(-1, -2) if self.transpose_first else a
         b = b.swapaxes(-1, -2) if self.transpose_second else b
-        if floating:
-            return np.matmul(a, b).astype(np.float32)
+        if first.type.dtype.is_float:
+            return np.matmul(a, b).astype(self.out.dtype.numpy)
         assert first.type.quant is not None
         assert second.type.quant is not None
         mantissa, shift = self.multiplier(first.type.quant, second.type.quant)

@@ -7,16 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from microfold.ir.layout import NHWC
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
+from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Padding, Pair, Window
 
 
 @register
 @dataclass(frozen=True)
 class Conv2D(Op):
-    """Convolution of an NHWC image with OHWI filters.
+    """Convolution of an image in `layout` with OHWI filters.
 
     ``filter`` is [OC, KH, KW, IC / groups]: fewer input channels than the image has means grouped
     convolution. Quantised filters are symmetric (zero point 0), per tensor or per output channel (axis 0).
@@ -29,12 +31,13 @@ class Conv2D(Op):
     dilations: Pair
     padding: Padding
     out: ElementType
+    layout: str = NHWC
 
     def window(self, weights: TensorType) -> Window:
         return Window((weights.shape[1], weights.shape[2]), self.strides, self.dilations, self.padding)
 
     def infer(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> TensorType:
-        require(x.rank == 4, f"conv2d: the input must be NHWC (rank 4); it is {x}")
+        x = nhwc_type("conv2d", x, self.layout)
         require(weights.rank == 4, f"conv2d: the filter must be OHWI (rank 4); it is {weights}")
         batch, height, width, channels = x.shape
         filters, _, _, depth = weights.shape
@@ -46,13 +49,15 @@ class Conv2D(Op):
         accumulate.check_accumulation("conv2d", x, weights, bias, filters, self.out)
         accumulate.check_symmetric("conv2d", weights, axis=0)
         rows, columns = self.window(weights).output_size(height, width)
-        return TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
+        result = TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
+        return from_nhwc_type("conv2d", result, self.layout)
 
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
+        x = to_nhwc(x, self.layout)
         window = self.window(weights.type)
         filters, kernel_height, kernel_width, depth = weights.type.shape
         groups = x.type.shape[3] // depth
-        image = x.data if x.type.dtype.is_float else accumulate.centred(x)
+        image = accumulate.widened(x)
         patches = window.patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
         batch, rows, columns = patches.shape[:3]
         size = depth * kernel_height * kernel_width
@@ -66,7 +71,7 @@ class Conv2D(Op):
             else matrix[:, 0] @ kernel[0].T
         )
         acc = acc.reshape(batch, rows, columns, filters)
-        return accumulate.finish(acc, x, weights, bias, self.out)
+        return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
 
     def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
         return self.infer(x, weights, bias).size * (weights.size // weights.shape[0])

@@ -7,16 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from microfold.ir.layout import NHWC
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
+from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Padding, Pair, Window
 
 
 @register
 @dataclass(frozen=True)
 class DepthwiseConv2D(Op):
-    """Each input channel convolved with its own filters.
+    """Each channel of an image in `layout` convolved with its own filters.
 
     ``filter`` is [1, KH, KW, IC * multiplier]; output channel ``c * multiplier + m`` reads input channel
     ``c``. Quantised filters are symmetric, per tensor or per output channel (axis 3).
@@ -29,12 +31,13 @@ class DepthwiseConv2D(Op):
     dilations: Pair
     padding: Padding
     out: ElementType
+    layout: str = NHWC
 
     def window(self, weights: TensorType) -> Window:
         return Window((weights.shape[1], weights.shape[2]), self.strides, self.dilations, self.padding)
 
     def infer(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> TensorType:
-        require(x.rank == 4, f"depthwise_conv2d: the input must be NHWC (rank 4); it is {x}")
+        x = nhwc_type("depthwise_conv2d", x, self.layout)
         require(
             weights.rank == 4 and weights.shape[0] == 1,
             f"depthwise_conv2d: the filter must be [1, KH, KW, channels]; it is {weights}",
@@ -48,17 +51,19 @@ class DepthwiseConv2D(Op):
         accumulate.check_accumulation("depthwise_conv2d", x, weights, bias, filters, self.out)
         accumulate.check_symmetric("depthwise_conv2d", weights, axis=3)
         rows, columns = self.window(weights).output_size(height, width)
-        return TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
+        result = TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
+        return from_nhwc_type("depthwise_conv2d", result, self.layout)
 
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
-        image = x.data if x.type.dtype.is_float else accumulate.centred(x)
+        x = to_nhwc(x, self.layout)
+        image = accumulate.widened(x)
         patches = self.window(weights.type).patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
         batch, rows, columns, channels = patches.shape[:4]
         filters = weights.type.shape[3]
         kernel = weights.data[0].reshape(*weights.type.shape[1:3], channels, filters // channels)
         acc = np.einsum("nyxchw,hwcm->nyxcm", patches, kernel.astype(image.dtype), optimize=True)
         acc = acc.reshape(batch, rows, columns, filters)
-        return accumulate.finish(acc, x, weights, bias, self.out)
+        return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
 
     def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
         return self.infer(x, weights, bias).size * weights.shape[1] * weights.shape[2]

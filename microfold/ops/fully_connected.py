@@ -54,9 +54,9 @@ class FullyConnected(Op):
         if x.type.dtype.is_float:
             # In the reference's order: where terms cancel, another order gives other digits.
             acc = np.zeros((x.type.shape[0], weights.type.shape[0]), np.float32)
-            for inputs, factors in zip(x.data.T, weights.data.T, strict=True):
+            for inputs, factors in zip(accumulate.widened(x).T, accumulate.widened(weights).T, strict=True):
                 acc += inputs[:, None] * factors
-            return (acc + (bias.data if bias is not None else np.float32(0))).astype(np.float32)
+            return (acc + (bias.data if bias is not None else np.float32(0))).astype(self.out.dtype.numpy)
         acc = accumulate.exact_int(accumulate.centred(x) @ accumulate.centred(weights).T)
         acc = acc + (bias.data if bias is not None else 0)
         assert x.type.quant is not None

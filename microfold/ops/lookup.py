@@ -1,16 +1,56 @@
-"""Tables: of int8 functions, and the reference's interpolated ones for int16."""
+"""Tables: an operator that looks 8-bit values up in one, and how the reference makes tables of functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from microfold.ir.op import Op
-from microfold.ir.types import Array, ElementType, Tensor, TensorType
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.numerics import round_half_away_array
 
 FloatRange = tuple[np.float32, np.float32]
+TABLE_SIZE = 256
+
+
+@register
+@dataclass(frozen=True)
+class Lookup(Op):
+    """Any function of 8-bit values: the entry of a table at each element.
+
+    Attributes:
+        table: 256 integers of the result's type; the first one is for the lowest input.
+    """
+
+    name: ClassVar[str] = "lookup"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    table: tuple[int, ...]
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(
+            x.dtype in (DType.INT8, DType.UINT8),
+            f"lookup: the input must be int8 or uint8; it is {x.dtype.value}",
+        )
+        require(
+            self.out.dtype in (DType.INT8, DType.UINT8, DType.INT16),
+            f"lookup: the result must be int8, uint8 or int16; it is {self.out.dtype.value}",
+        )
+        low, high = self.out.dtype.range
+        require(
+            len(self.table) == TABLE_SIZE and low <= min(self.table) and max(self.table) <= high,
+            f"lookup: the table must be {TABLE_SIZE} numbers in [{low}, {high}]; they are "
+            f"{len(self.table)} in [{min(self.table, default=0)}, {max(self.table, default=0)}]",
+        )
+        return x.with_element(self.out)
+
+    def reference(self, x: Tensor) -> Array:
+        table = np.array(self.table, self.out.dtype.numpy)
+        return table[x.data.astype(np.int32) - x.type.dtype.range[0]]
 
 
 def rounded_once(function: Callable[[Array], Array]) -> Callable[[Array], Array]:

@@ -7,8 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from microfold.ir.layout import NHWC
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Padding, Pair, Window
 
 
@@ -19,13 +21,14 @@ class _Pool2D(Op):
     size: Pair
     strides: Pair
     padding: Padding
+    layout: str = NHWC
 
     @property
     def window(self) -> Window:
         return Window(self.size, self.strides, (1, 1), self.padding)
 
     def infer(self, x: TensorType) -> TensorType:
-        require(x.rank == 4, f"{self.name}: the input must be NHWC (rank 4); it is {x}")
+        x = nhwc_type(self.name, x, self.layout)
         require(
             x.dtype in (DType.INT8, DType.INT16, DType.FLOAT32),
             f"{self.name}: {x.dtype.value} is not supported",
@@ -36,20 +39,28 @@ class _Pool2D(Op):
                 f"{self.name}: padding must be smaller than the window {self.size}; it is {self.padding}",
             )
         rows, columns = self.window.output_size(x.shape[1], x.shape[2])
-        return x.with_shape((x.shape[0], rows, columns, x.shape[3]))
+        result = x.with_shape((x.shape[0], rows, columns, x.shape[3]))
+        return from_nhwc_type(self.name, result, self.layout)
+
+    def reference(self, x: Tensor) -> Array:
+        return from_nhwc(self.pooled(to_nhwc(x, self.layout)), self.layout)
+
+    def pooled(self, x: Tensor) -> Array:
+        """The result for an NHWC image."""
+        raise NotImplementedError
 
 
 @register
 @dataclass(frozen=True)
 class AveragePool2D(_Pool2D):
-    """Mean over the part of each window that lies inside the image (NHWC).
+    """Mean over the part of each window that lies inside the image.
 
     Integers: the sum is divided by the count, rounding half away from zero, in the input's quantisation.
     """
 
     name: ClassVar[str] = "average_pool2d"
 
-    def reference(self, x: Tensor) -> Array:
+    def pooled(self, x: Tensor) -> Array:
         wide = x.data.astype(np.float32 if x.type.dtype.is_float else np.int64)
         total = self.window.patches(wide, fill=0).sum(axis=(4, 5), dtype=wide.dtype)
         inside = np.ones((1, *x.type.shape[1:3], 1), wide.dtype)
@@ -64,10 +75,10 @@ class AveragePool2D(_Pool2D):
 @register
 @dataclass(frozen=True)
 class MaxPool2D(_Pool2D):
-    """Largest element of each window (NHWC); padding never wins."""
+    """Largest element of each window; padding never wins."""
 
     name: ClassVar[str] = "max_pool2d"
 
-    def reference(self, x: Tensor) -> Array:
+    def pooled(self, x: Tensor) -> Array:
         lowest = -np.inf if x.type.dtype.is_float else x.type.dtype.range[0]
         return self.window.patches(x.data, fill=lowest).max(axis=(4, 5)).astype(x.data.dtype)

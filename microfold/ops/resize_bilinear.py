@@ -7,8 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from microfold.ir.layout import NHWC
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.ops.image import from_nhwc, to_nhwc
 from microfold.ops.resize_nearest_neighbor import check_resize
 from microfold.ops.window import Pair
 
@@ -18,7 +20,7 @@ FRACTION_BITS = 10  # of integer positions
 @register
 @dataclass(frozen=True)
 class ResizeBilinear(Op):
-    """An NHWC image with `size` (height, width), interpolated between the four neighbours.
+    """An image in `layout` with `size` (height, width), interpolated between the four neighbours.
 
     Integers: positions have 10 fraction bits, the weighted sum is rounded half away from zero.
     """
@@ -28,13 +30,14 @@ class ResizeBilinear(Op):
     size: Pair
     align_corners: bool
     half_pixel_centers: bool
+    layout: str = NHWC
 
     def infer(self, x: TensorType) -> TensorType:
         require(
             x.dtype in (DType.INT8, DType.INT16, DType.FLOAT32),
             f"resize_bilinear: {x.dtype.value} is not supported",
         )
-        return check_resize(self.name, x, self.size, self.align_corners, self.half_pixel_centers)
+        return check_resize(self.name, x, self.size, self.align_corners, self.half_pixel_centers, self.layout)
 
     def integer_positions(self, source: int, target: int) -> tuple[Array, Array, Array]:
         """Along one axis: lower and upper source index, and distance from the lower one in 1/1024."""
@@ -66,6 +69,7 @@ class ResizeBilinear(Op):
         return lower, upper, position - lower.astype(np.float32)
 
     def reference(self, x: Tensor) -> Array:
+        x = to_nhwc(x, self.layout)
         floating = x.type.dtype.is_float
         positions = self.float_positions if floating else self.integer_positions
         data = x.data if floating else x.data.astype(np.int64)
@@ -80,7 +84,7 @@ class ResizeBilinear(Op):
             + data[:, bottom][:, :, right] * down * along
         )
         if floating:
-            return total.astype(np.float32)
+            return from_nhwc(total.astype(np.float32), self.layout)
         half = 1 << (2 * FRACTION_BITS - 1)
         magnitude = (np.abs(total) + half) >> (2 * FRACTION_BITS)
-        return (np.sign(total) * magnitude).astype(x.data.dtype)
+        return from_nhwc((np.sign(total) * magnitude).astype(x.data.dtype), self.layout)

@@ -8,28 +8,30 @@ from typing import ClassVar
 import numpy as np
 
 from microfold import numerics
+from microfold.ir.layout import NHWC
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
+from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Pair
 
 
 def check_resize(
-    op: str, x: TensorType, size: Pair, align_corners: bool, half_pixel_centers: bool
+    op: str, x: TensorType, size: Pair, align_corners: bool, half_pixel_centers: bool, layout: str
 ) -> TensorType:
     """The type rule that resizing operators share."""
-    require(x.rank == 4, f"{op}: the input must be NHWC (rank 4); it is {x}")
+    x = nhwc_type(op, x, layout)
     require(min(*size, *x.shape) >= 1, f"{op}: sizes must be positive; they are {x} and {size}")
     require(
         not (align_corners and half_pixel_centers),
         f"{op}: corners cannot be aligned where pixel centres are at one half",
     )
-    return x.with_shape((x.shape[0], *size, x.shape[3]))
+    return from_nhwc_type(op, x.with_shape((x.shape[0], *size, x.shape[3])), layout)
 
 
 @register
 @dataclass(frozen=True)
 class ResizeNearestNeighbor(Op):
-    """An NHWC image with `size` (height, width), each pixel taken from the input."""
+    """An image in `layout` with `size` (height, width), each pixel taken from the input."""
 
     name: ClassVar[str] = "resize_nearest_neighbor"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
@@ -37,12 +39,13 @@ class ResizeNearestNeighbor(Op):
     size: Pair
     align_corners: bool
     half_pixel_centers: bool
+    layout: str = NHWC
 
     def infer(self, x: TensorType) -> TensorType:
-        return check_resize(self.name, x, self.size, self.align_corners, self.half_pixel_centers)
+        return check_resize(self.name, x, self.size, self.align_corners, self.half_pixel_centers, self.layout)
 
     def sources(self, x: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Source row of each output row and source column of each output column."""
+        """Of an NHWC image: source row of each output row and source column of each output column."""
         rows, columns = (self._axis(x.shape[i + 1], self.size[i]) for i in range(2))
         return rows, columns
 
@@ -57,5 +60,6 @@ class ResizeNearestNeighbor(Op):
         return tuple(int(n) for n in np.clip(nearest, 0, source - 1))
 
     def reference(self, x: Tensor) -> Array:
-        rows, columns = self.sources(x.type)
-        return x.data[:, list(rows)][:, :, list(columns)]
+        image = to_nhwc(x, self.layout)
+        rows, columns = self.sources(image.type)
+        return from_nhwc(image.data[:, list(rows)][:, :, list(columns)], self.layout)

@@ -7,16 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from microfold.ir.layout import NHWC
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
+from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Pair
 
 
 @register
 @dataclass(frozen=True)
 class TransposeConv2D(Op):
-    """Each pixel of an NHWC image adds its multiple of the OHWI filters to the output.
+    """Each pixel of an image in `layout` adds its multiple of the OHWI filters to the output.
 
     Input pixel (y, x) meets output pixel
     ``(y * strides[0] - offset[0] + ky, x * strides[1] - offset[1] + kx)``; what falls outside `size` is
@@ -34,9 +36,10 @@ class TransposeConv2D(Op):
     offset: Pair
     size: Pair
     out: ElementType
+    layout: str = NHWC
 
     def infer(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> TensorType:
-        require(x.rank == 4, f"transpose_conv2d: the input must be NHWC (rank 4); it is {x}")
+        x = nhwc_type("transpose_conv2d", x, self.layout)
         require(weights.rank == 4, f"transpose_conv2d: the filter must be OHWI (rank 4); it is {weights}")
         require(
             weights.shape[3] == x.shape[3],
@@ -49,10 +52,12 @@ class TransposeConv2D(Op):
         )
         accumulate.check_accumulation("transpose_conv2d", x, weights, bias, weights.shape[0], self.out)
         accumulate.check_symmetric("transpose_conv2d", weights, axis=0)
-        return TensorType(self.out.dtype, (x.shape[0], *self.size, weights.shape[0]), self.out.quant)
+        result = TensorType(self.out.dtype, (x.shape[0], *self.size, weights.shape[0]), self.out.quant)
+        return from_nhwc_type("transpose_conv2d", result, self.layout)
 
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
-        image = x.data if x.type.dtype.is_float else accumulate.centred(x)
+        x = to_nhwc(x, self.layout)
+        image = accumulate.widened(x)
         kernel = weights.data.astype(image.dtype)
         filters, kernel_height, kernel_width, _ = weights.type.shape
         batch, rows, columns, _ = x.type.shape
@@ -74,7 +79,7 @@ class TransposeConv2D(Op):
                     kx : kx + columns * self.strides[1] : self.strides[1],
                 ][:, :rows, :columns] += contribution
         acc = canvas[:, top : top + self.size[0], left : left + self.size[1]]
-        return accumulate.finish(acc, x, weights, bias, self.out)
+        return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
 
     def macs(self, x: TensorType, weights: TensorType, _bias: TensorType | None = None) -> int:
-        return x.size // max(x.shape[3], 1) * weights.size
+        return x.size // max(weights.shape[3], 1) * weights.size

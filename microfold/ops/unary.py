@@ -12,7 +12,7 @@ import numpy as np
 from microfold import numerics
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
-from microfold.ops import lookup
+from microfold.ops import fast_math, lookup
 from microfold.ops.elementwise import QUANTIZED, check_unary
 
 Function = Callable[[Array], Array]
@@ -42,6 +42,9 @@ FUNCTIONS: dict[str, Function] = {
     "cos": lookup.rounded_once(np.cos),
     "elu": lookup.rounded_once(_elu),
     "exp": lookup.rounded_once(np.exp),
+    "fast_exp": fast_math.exp,
+    "fast_logistic": fast_math.logistic,
+    "fast_tanh": fast_math.tanh,
     "floor": np.floor,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage, lower_bound
-
-ALIGNMENT = 8
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from microfold.errors import GraphError
-from microfold.plan.arena import ALIGNMENT, ArenaPlan
+from microfold.ir.views import ALIGNMENT
+from microfold.plan.arena import ArenaPlan
 from microfold.plan.liveness import Storage
 
 

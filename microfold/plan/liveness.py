@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.views import Views, needs_no_code
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,19 +28,9 @@ class Storage:
         return self.first <= other.last and other.first <= self.last
 
 
-def view_roots(graph: Graph) -> dict[Value, Value]:
-    """Each value's owner of storage: views resolve to the value that they look at."""
-    roots: dict[Value, Value] = {}
-    for node in graph.nodes:
-        for value in node.outputs:
-            source = node.inputs[0] if node.op.is_view and not node.epilogue else None
-            roots[value] = roots.get(source, source) if source is not None else value
-    return roots
-
-
 def computing_nodes(graph: Graph) -> list[Node]:
     """The nodes that need a call, in order."""
-    return [node for node in graph.nodes if not node.op.is_view]
+    return [node for node in graph.nodes if not needs_no_code(node)]
 
 
 def storages(graph: Graph, calls: Sequence[Node], *, include_io: bool) -> dict[Value, Storage]:
@@ -52,28 +43,27 @@ def storages(graph: Graph, calls: Sequence[Node], *, include_io: bool) -> dict[V
         calls: the computing nodes in scheduled order.
         include_io: graph inputs and outputs live in the arena too.
     """
-    roots = view_roots(graph)
+    views = Views(graph)
     end = len(calls)
     outside = set(graph.constants) | {state.value for state in graph.state}
     if not include_io:
-        outside |= set(graph.inputs) | {roots.get(v, v) for v in graph.outputs}
+        outside |= set(graph.inputs) | {views[v].root for v in graph.outputs}
     first: dict[Value, int] = dict.fromkeys(graph.inputs, -1)
     last: dict[Value, int] = {}
     for index, node in enumerate(calls):
         for value in node.outputs:
-            first[value] = index
-            last[value] = max(last.get(value, index), index)
-        for value in node.operands:
-            last[roots.get(value, value)] = index
+            first.setdefault(views[value].root, index)
+        for value in (*node.outputs, *node.operands):
+            last[views[value].root] = index
     for value in (*graph.outputs, *(state.next for state in graph.state)):
-        last[roots.get(value, value)] = end
+        last[views[value].root] = end
     owners: dict[Value, Storage] = {
         value: Storage(value.name, value.type.nbytes, begin, max(begin, last.get(value, begin)))
         for value, begin in first.items()
         if value not in outside
     }
-    views = {view: owners[root] for view, root in roots.items() if root in owners}
-    return owners | views
+    values = (value for node in graph.nodes for value in node.outputs)
+    return owners | {value: owners[views[value].root] for value in values if views[value].root in owners}
 
 
 def lower_bound(blocks: Mapping[Storage, object] | Sequence[Storage]) -> int:

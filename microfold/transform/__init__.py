@@ -18,3 +18,9 @@ def available() -> Mapping[str, Pass | PassFactory[Any]]:
             if isinstance(item, Pass | PassFactory) and item.name == module.name:
                 found[module.name] = item
     return found
+
+
+def summary(name: str) -> str:
+    """What a pass does: the first line of its file."""
+    doc = import_module(f"{__name__}.{name}").__doc__ or ""
+    return doc.strip().partition("\n")[0]

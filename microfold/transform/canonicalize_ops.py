@@ -1,18 +1,18 @@
 """One way to write each thing.
 
-    %a: int8[1,8] = reshape(%x) {shape=(1, 8)}
-    %y: int8[2,4] = reshape(%a) {shape=(2, 4)}          ->  %y: int8[2,4] = reshape(%x) {shape=(2, 4)}
-
     %a: int8[8] = clip(%x) {minimum=0.0, maximum=inf}
     %y: int8[8] = clip(%a) {minimum=-inf, maximum=6.0}  ->  %y: int8[8] = clip(%x) {minimum=0.0, maximum=6.0}
 
     %a: float32[1,8] = fully_connected(%x, %w, %b)
     %y: float32[1,8] = add(%a, %c)                      ->  %y: float32[1,8] = fully_connected(%x, %w, %bc)
 
-Reshapes, clips, transposes and pads in a row become one, and so do sums and products with constants; those
-that change nothing go; a difference with a constant is a sum; a sum with one constant per channel behind
-weights is their bias; a grouped convolution with one input channel per group is a depthwise one. Each rule
-keeps the bits of integers; in floating point, two constants made one are rounded in another order.
+Clips, transposes and pads in a row become one, and so do sums and products with constants; those that change
+nothing go; a difference with a constant is a sum, a quotient a product, the negative a product with -1; a sum
+with one constant per channel behind weights is their bias; a grouped convolution with one input channel per
+group is a depthwise one. Each rule keeps the bits of integers; in floating point, two constants made one are
+rounded in another order. A quotient becomes a product where the reciprocals are exact, that is for powers of
+two; others are rounded twice and need relaxed numerics. Reshapes are removed in between, see
+`remove_redundant_reshape`, since what they hide may match.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ import numpy as np
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
-from microfold.ir.types import Array, DType, TensorType
+from microfold.ir.types import Array, DType, ElementType, TensorType
 from microfold.ops.add import Add
 from microfold.ops.clip import Clip
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.div import Div
 from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.image import refuses_layout
 from microfold.ops.mul import Mul
 from microfold.ops.pad import Pad
-from microfold.ops.reshape import Reshape
 from microfold.ops.sub import Sub
 from microfold.ops.transpose import Transpose
 from microfold.ops.transpose_conv2d import TransposeConv2D
+from microfold.ops.unary import Unary
 from microfold.passes import PassContext, function_pass
+from microfold.transform.remove_redundant_reshape import remove_redundant_reshape
 
 Result = Operand | tuple[Operand, ...] | None
 
@@ -49,6 +52,8 @@ def canonicalize_ops(graph: Graph, context: PassContext) -> Graph:
     # What one round merges may be what the next has been waiting for: a value left with a single reader.
     while True:
         result = forward_rewrite(graph, rules.table())
+        if remove_redundant_reshape.why_skipped(context) is None:
+            result = remove_redundant_reshape(result, context)
         if result is graph:
             return graph
         graph = result
@@ -60,7 +65,6 @@ class _Rules:
 
     def table(self) -> dict[type[Op], Rule[None]]:
         return {
-            Reshape: self.reshape,
             Transpose: self.transpose,
             Clip: self.clip,
             Pad: self.pad,
@@ -68,27 +72,14 @@ class _Rules:
             Add: self.add,
             Sub: self.sub,
             Mul: self.mul,
+            Div: self.div,
+            Unary: self.unary,
         }
 
     def remove(self, site: Site[None], reason: str) -> Result:
         """The node's operand stands for its result."""
         self.context.fired(site.node, reason)
         return site.inputs[0]
-
-    def reshape(self, site: Site[None]) -> Result:
-        node, inner = site.node, _bare_producer(site, Reshape)
-        source = inner.inputs[0] if inner is not None else site.value(0)
-        assert isinstance(node.op, Reshape)
-        assert source is not None
-        if node.epilogue:
-            return None
-        if source.type.shape == node.op.shape:
-            self.context.fired(node, f"its operand has the shape {node.op.shape}")
-            return source
-        if inner is None:
-            return None
-        self.context.fired(node, f"a reshape of reshape %{inner.output.name}")
-        return site.emit(node.op, source)
 
     def transpose(self, site: Site[None]) -> Result:
         node, inner = site.node, _bare_producer(site, Transpose)
@@ -149,7 +140,7 @@ class _Rules:
         assert isinstance(op, Conv2D)
         assert image is not None
         assert weights is not None
-        if weights.type.shape[3] != 1 or image.type.shape[3] == 1:
+        if refuses_layout(op) or weights.type.shape[3] != 1 or image.type.shape[3] == 1:
             return None
         array = site.array(node.inputs[1])
         if array is None:
@@ -201,6 +192,34 @@ class _Rules:
         negative = site.builder.constant(-constant, value.type, value.name)
         return site.emit(Add(site.node.op.out), site.value(0), negative, epilogue=site.epilogue)
 
+    def div(self, site: Site[None]) -> Result:
+        value, constant = site.value(1), site.array(site.node.inputs[1])
+        if value is None or constant is None:
+            return None
+        with np.errstate(all="ignore"):
+            reciprocal = (np.float32(1) / constant).astype(np.float32)
+        if not (_are_normal(constant) and _are_normal(reciprocal)):
+            self.context.declined(site.node, "what it divides by has no reciprocal in float32")
+            return None
+        is_exact = bool(np.all(np.frexp(constant)[0] * np.sign(constant) == 0.5))
+        if not is_exact and self.context.numerics == "exact":
+            self.context.declined(site.node, "what it divides by is no power of two")
+            return None
+        assert isinstance(site.node.op, Div)
+        self.context.fired(site.node, "what it divides by is constant: it is a product")
+        factor = site.builder.constant(reciprocal, value.type, value.name)
+        return site.emit(Mul(site.node.op.out), site.value(0), factor, epilogue=site.epilogue)
+
+    def unary(self, site: Site[None]) -> Result:
+        node = site.node
+        assert isinstance(node.op, Unary)
+        if node.op.function != "neg" or node.op.out != ElementType(DType.FLOAT32):
+            return None
+        self.context.fired(node, "it is a product with -1")
+        minus_one = TensorType(DType.FLOAT32, ())
+        factor = site.builder.constant(np.array(-1, np.float32), minus_one, f"{node.output.name}_sign")
+        return site.emit(Mul(node.op.out), site.value(0), factor, epilogue=site.epilogue)
+
     def _merge(self, site: Site[None], data: int, value: Value, constant: Array) -> Result:
         """Two sums, or two products, with constants."""
         node, inner = site.node, _bare_producer(site, type(site.node.op), data)
@@ -232,6 +251,8 @@ class _Rules:
         if inner is None or inner.epilogue or not site.is_only_reader(data):
             return None
         if not isinstance(inner.op, Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected):
+            return None
+        if refuses_layout(inner.op):
             return None
         if inner.output.type != node.output.type or constant.size not in (1, *constant.shape[-1:]):
             self.context.declined(node, f"{constant.shape} is not one constant per channel: it is no bias")
@@ -279,3 +300,9 @@ def _keeps_everything(op: Clip, type: TensorType) -> bool:
     if type.dtype.is_float:
         return op.minimum == -math.inf and op.maximum == math.inf
     return op.bounds(type.element) == type.dtype.range
+
+
+def _are_normal(array: Array) -> bool:
+    """All elements are normal numbers of float32: neither zero nor subnormal, infinite or NaN."""
+    magnitude = np.abs(array)
+    return bool(np.all(np.isfinite(array) & (magnitude >= np.finfo(np.float32).tiny)))

@@ -15,6 +15,7 @@ import numpy as np
 from microfold.ir.graph import Graph, Value
 from microfold.ir.rewrite import Site, forward_rewrite
 from microfold.ops.conv2d import Conv2D
+from microfold.ops.image import refuses_layout
 from microfold.passes import PassContext, function_pass
 
 
@@ -26,6 +27,10 @@ def expand_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
         node, image, weights = site.node, site.value(0), site.value(1)
         assert image is not None
         assert weights is not None
+        layout = refuses_layout(node.op)
+        if layout is not None:
+            context.declined(node, layout)
+            return None
         channels, depth = image.type.shape[3], weights.type.shape[3]
         if channels == depth:
             return None

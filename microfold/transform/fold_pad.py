@@ -22,6 +22,7 @@ from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.rewrite import Site, forward_rewrite
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.image import refuses_layout
 from microfold.ops.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Padding
@@ -92,6 +93,9 @@ def _refusal(pad: Node, reader: Node) -> str | None:
         return "it has no padding of its own"
     if reader.operands.count(value) != 1 or reader.inputs[0] is not value:
         return "it reads the padded value as another operand than its image"
+    layout = refuses_layout(op)
+    if layout is not None:
+        return layout
     neutral = _lowest(value) if isinstance(op, MaxPool2D) else _zero(value)
     if pad.op.fill != neutral:
         return f"the fill is {pad.op.fill:g}; its own padding means {neutral:g}"

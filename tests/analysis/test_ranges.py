@@ -174,3 +174,18 @@ def test_hull() -> None:
     found = Range(np.array([3, -4]), np.array([5, -4]))
     assert found.hull == (-4, 5)
     assert found.constant.tolist() == [False, True]
+
+
+def test_slices_and_concatenations_keep_channels_apart() -> None:
+    found = output_range(
+        """\
+        graph @g(%x: int8[1,2,3] q(0.1, 0)) -> (%y) {
+          %c = constant int8[1,1,3] q(0.1, 0) [1, -5, 7]
+          %m: int8[1,2,3] q(0.1, 0) = minimum(%x, %c)
+          %s: int8[1,1,2] q(0.1, 0) = strided_slice(%m) {begin=(0, 1, 2), size=(1, 1, 2), strides=(1, 1, -2)}
+          %v: int8[1,1,3] q(0.1, 0) = slice_view(%m) {begin=(0, 1, 0), size=(1, 1, 3)}
+          %y: int8[1,1,5] q(0.1, 0) = concatenate_view(%s, %v) {axis=2}
+        }
+        """
+    )
+    assert found == [(-128, 7), (-128, 1), (-128, 1), (-128, -5), (-128, 7)]

@@ -20,7 +20,8 @@ SECONDS_PER_FILE = 5
 FAST_MODELS = (
     "cnn_int8", "cnn_f16", "cnn_aeq_w4a8", "dscnn_bn_int16x8", "zoo_int8", "stream_int8", "gru_unrolled_int8",
     "lt_attn_aeq_w8a8", "tcn1d_int8", "lstm_f32", "ops/conv_int8", "ops/sslice_int8", "ops/pad_int8",
-    "ops/tconv_same_int8", "ops/mirror_int8", "ops/split_int8",
+    "ops/tconv_same_int8", "ops/mirror_int8", "ops/split_int8", "control_flow/if_int8",
+    "control_flow/while_variable_f32", "control_flow/call_f32",
 )  # fmt: skip
 
 

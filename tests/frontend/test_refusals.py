@@ -39,7 +39,6 @@ def vector(table, slot: int) -> int:
         ("cnn_dyn", "CONV_2D", "dynamic-range", "representative dataset"),
         ("cnn_aeq_dynwi2c", "CONV_2D", "INT2", "int8"),
         ("cnn_aeq_dynwi4b32", "FULLY_CONNECTED", "block-wise", "quantise"),
-        ("lstm_f32", "WHILE", "not supported", "unroll"),
         ("ops/pow2_f32", "POW", "not supported", "supported ones"),
     ],
 )

@@ -285,6 +285,12 @@ def test_errors_say_where_and_what(body: str, message: str) -> None:
     assert str(caught.value).startswith("net.mf:")
 
 
+def test_subgraphs_do_not_exhaust_the_stack() -> None:
+    text = "graph @g() -> () { subgraph @s = " * 3000
+    with pytest.raises(TextFormError, match="subgraphs may stand in each other 32 deep"):
+        parse(text)
+
+
 PIECES = ["", "%", '"', "(", ")", "q", "-1", "999999999999", "none", ",", "{", "e9"]
 
 
@@ -295,9 +301,7 @@ def test_damaged_text_is_refused_or_parses(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         start = data.draw(st.integers(0, len(text)))
         end = min(len(text), start + data.draw(st.integers(0, 6)))
-        piece = data.draw(
-            st.sampled_from(["", "%", '"', "(", ")", "q", "-1", "999999999999", "none", ",", "{", "e9"])
-        )
+        piece = data.draw(st.sampled_from(PIECES))
         text = text[:start] + piece + text[end:]
     with suppress(TextFormError):  # and nothing else
         parse(text)

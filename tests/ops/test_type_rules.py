@@ -62,7 +62,8 @@ def test_only_type_rule_errors(name: str) -> None:
             accepted += 1
         except TypeRuleError:
             continue
-    assert accepted < TRIALS
+    # What operators with bodies take, the bodies say.
+    assert accepted < TRIALS or instances()[name][0].bodies
 
 
 def test_every_operator_checks_its_operand_count() -> None:

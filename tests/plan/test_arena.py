@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from microfold.errors import GraphError
-from microfold.plan.arena import ALIGNMENT, ArenaPlan, Overlap, plan_arena
+from microfold.ir.views import ALIGNMENT
+from microfold.plan.arena import ArenaPlan, Overlap, plan_arena
 from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage, lower_bound
 

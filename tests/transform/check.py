@@ -32,11 +32,11 @@ def check_rewrite(
     return decisions
 
 
-def check_declined(step: Pass, text: str, reason: str = "") -> Graph:
+def check_declined(step: Pass, text: str, reason: str = "", context: PassContext | None = None) -> Graph:
     """The pass returns the very graph, and gives a reason with these words in it (if any are given)."""
     decisions: list[Decision] = []
     graph = parse(dedent(text))
-    assert step(graph, PassContext(sink=decisions.append)) is graph
+    assert step(graph, replace(context or PassContext(), sink=decisions.append)) is graph
     assert not any(decision.fired for decision in decisions)
     if reason:
         assert any(reason in decision.reason for decision in decisions), decisions

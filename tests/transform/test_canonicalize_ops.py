@@ -3,8 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from microfold.ir.text import parse
 from microfold.ir.types import DType
+from microfold.ops.conv2d import Conv2D
+from microfold.passes import Numerics, PassContext
+from microfold.pipeline import optimize
 from microfold.transform.canonicalize_ops import canonicalize_ops
+from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
 
 
@@ -155,6 +160,115 @@ def test_constants_that_change_nothing() -> None:
         check(f"%c = constant float32[4] [0.0, 0.0, 0.0, 0.0]\n%y: float32[2,4] = {node}", "")
     for node in ("mul(%x, %c)", "mul(%c, %x)"):
         check(f"%c = constant float32[] [1.0]\n%y: float32[2,4] = {node}", "")
+
+
+def test_reshapes_removed_by_name_only() -> None:
+    """What they hide is found, unless the pass that removes them is disabled."""
+    graph = """
+        graph @g(%x: float32[2,4]) -> (%y) {
+          %a: float32[2,4] = clip(%x) {minimum=0.0, maximum=6.0}
+          %b: float32[2,4] = reshape(%a) {shape=(2, 4)}
+          %y: float32[2,4] = clip(%b) {minimum=0.0, maximum=1.0}
+        }
+        """
+    after = """
+        graph @g(%x: float32[2,4]) -> (%y) {
+          %y: float32[2,4] = clip(%x) {minimum=0.0, maximum=1.0}
+        }
+        """
+    check_rewrite(canonicalize_ops, graph, after)
+    parsed = parse(graph)
+    assert canonicalize_ops(parsed, PassContext(disabled_pass=["remove_redundant_reshape"])) is parsed
+
+
+@pytest.mark.parametrize(
+    ("numerics", "divisors", "factors"),
+    [
+        ("exact", "[2.0, -0.25, 1.0, 8.0]", "[0.5, -4.0, 1.0, 0.125]"),
+        ("relaxed", "[2.0, -0.25, 5.0, 8.0]", "[0.5, -4.0, 0.2, 0.125]"),
+    ],
+)
+def test_quotient_with_a_constant(numerics: Numerics, divisors: str, factors: str) -> None:
+    check_rewrite(
+        canonicalize_ops,
+        f"""
+        graph @g(%x: float32[2,4]) -> (%y) {{
+          %c = constant float32[4] {divisors}
+          %y: float32[2,4] = div(%x, %c) | clip() {{minimum=0.0, maximum=6.0}}
+        }}
+        """,
+        f"""
+        graph @g(%x: float32[2,4]) -> (%y) {{
+          %c = constant float32[4] {factors}
+          %y: float32[2,4] = mul(%x, %c) | clip() {{minimum=0.0, maximum=6.0}}
+        }}
+        """,
+        PassContext(numerics=numerics),
+        tolerance=0.0 if numerics == "exact" else 1e-6,
+    )
+
+
+@pytest.mark.parametrize(
+    ("divisor", "reason"),
+    [
+        ("3.0", "is no power of two"),
+        ("0.0", "has no reciprocal in float32"),
+        ("inf", "has no reciprocal"),
+        ("1.0e-40", "has no reciprocal"),
+        ("1.7014118e38", "has no reciprocal"),
+    ],
+)
+def test_quotients_that_stay(divisor: str, reason: str) -> None:
+    graph = """
+        graph @g(%x: float32[2]) -> (%y, %z) {
+          %c = constant float32[1] [@]
+          %y: float32[2] = div(%x, %c)
+          %z: float32[2] = div(%c, %x)
+        }
+        """
+    check_declined(canonicalize_ops, graph.replace("[@]", f"[{divisor}]"), reason)
+
+
+def test_negative() -> None:
+    """It merges with products as a factor does."""
+    check(
+        """
+        %a: float32[2,4] = unary(%x) {function="neg"}
+        %c = constant float32[4] [1.0, -2.0, 3.0, 4.0]
+        %y: float32[2,4] = mul(%a, %c)
+        """,
+        "%c = constant float32[4] [-1.0, 2.0, -3.0, -4.0]\n%y: float32[2,4] = mul(%x, %c)",
+    )
+
+
+def test_batch_norm_behind_a_bias_is_one_convolution_with_one_bias() -> None:
+    """However a converter has written it: with quotients, differences, in whatever order."""
+    graph = parse(
+        """
+        graph @g(%x: float32[1,3,3,2]) -> (%y) {
+          %w = constant float32[2,2,2,2] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+          %a: float32[1,2,2,2] = conv2d(%x, %w) {strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0))}
+          %bias = constant float32[2] [0.5, -0.5]
+          %b: float32[1,2,2,2] = add(%bias, %a)
+          %mean = constant float32[1,1,1,2] [3.0, 4.0]
+          %c: float32[1,2,2,2] = sub(%b, %mean)
+          %deviation = constant float32[2] [1.5, 0.7]
+          %d: float32[1,2,2,2] = div(%c, %deviation)
+          %gamma = constant float32[2] [-1.1, 2.0]
+          %e: float32[1,2,2,2] = mul(%d, %gamma)
+          %beta = constant float32[] [0.25]
+          %f: float32[1,2,2,2] = add(%e, %beta)
+          %n: float32[1,2,2,2] = unary(%f) {function="neg"}
+          %y: float32[1,2,2,2] = clip(%n) {minimum=0.0, maximum=6.0}
+        }
+        """
+    )
+    optimized = optimize(graph)
+    (node,) = optimized.nodes
+    assert isinstance(node.op, Conv2D)
+    assert len(node.inputs) == 3
+    assert [step.op.name for step in node.epilogue] == ["clip"]
+    assert_same_meaning(graph, optimized, tolerance=1e-5)
 
 
 def test_difference_with_a_constant() -> None:

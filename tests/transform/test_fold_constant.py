@@ -101,3 +101,52 @@ def test_state_is_not_constant() -> None:
         """,
         "%s is not constant",
     )
+
+
+def test_calls_are_folded() -> None:
+    body = """
+          subgraph @f = graph @f(%p: int32[]) -> (%d) {
+            %c = constant int32[] [3]
+            %d: int32[] = add(%p, %c)
+          }
+        }
+        """
+    check_rewrite(
+        fold_constant,
+        """
+        graph @g() -> (%b) {
+          %a = constant int32[] [4]
+          %b: int32[] = call(%a) {body="f", composite="", compiler="", stateful=false}"""
+        + body,
+        """
+        graph @g() -> (%b) {
+          %b = constant int32[] [7]"""
+        + body,
+    )
+
+
+def test_loops_are_not_run() -> None:
+    check_declined(
+        fold_constant,
+        """
+        graph @g(%x: int32[]) -> (%a, %b) {
+          %four = constant int32[] [4]
+          %a: int32[] = call(%four) {body="endless", composite="", compiler="", stateful=false}
+          %b: int32[] = while(%four) {condition="test", body="step"}
+          subgraph @endless = graph @endless(%p: int32[]) -> (%q) {
+            %q: int32[] = while(%p) {condition="test", body="step"}
+            subgraph @test = graph @test(%p: int32[]) -> (%t) {
+              %t = constant bool[] [true]
+            }
+            subgraph @step = graph @step(%p: int32[]) -> (%p) {
+            }
+          }
+          subgraph @test = graph @test(%p: int32[]) -> (%t) {
+            %t = constant bool[] [true]
+          }
+          subgraph @step = graph @step(%p: int32[]) -> (%p) {
+          }
+        }
+        """,
+        "it runs a loop, which might not end",
+    )

@@ -11,7 +11,9 @@ from microfold.ir.text import to_text
 from microfold.passes import PassContext
 from microfold.pipeline import default_pipeline, optimize
 from microfold.transform import available
+from microfold.transform.concat_as_view import concat_as_view
 from microfold.transform.materialize_outputs import materialize_outputs
+from microfold.transform.slice_as_view import slice_as_view
 from tests.evaluation import assert_same_meaning
 from tests.golden import Golden
 
@@ -43,8 +45,29 @@ def test_every_pass_is_named_as_its_file() -> None:
     assert default_pipeline().names() - {"default_pipeline"} <= files
 
 
-def test_outputs_are_placed_last() -> None:
-    assert default_pipeline().passes[-1] is materialize_outputs
+def test_levels_are_those_of_tvm() -> None:
+    levels = {
+        "fuse_ops": 1,
+        "fold_constant": 2,
+        "fold_scale_axis": 3,
+        "backward_fold_scale_axis": 3,
+        "forward_fold_scale_axis": 3,
+        "fold_batchnorm_to_conv2d": 3,
+        "alter_op_layout": 3,
+        "canonicalize_ops": 3,
+        "eliminate_common_subexpr": 3,
+        "combine_parallel_conv2d": 4,
+        "combine_parallel_dense": 4,
+        "combine_parallel_matmul": 4,
+        "fast_math": 4,
+    }
+    known = available()
+    for name in levels.keys() & known.keys():
+        assert (name, known[name].opt_level) == (name, levels[name])
+
+
+def test_values_are_placed_last() -> None:
+    assert default_pipeline().passes[-3:] == (materialize_outputs, slice_as_view, concat_as_view)
 
 
 def test_unknown_names_are_refused(made_models: Path) -> None:

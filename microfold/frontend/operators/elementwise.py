@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.ir.graph import Value
 from microfold.ir.op import Op
+from microfold.ir.types import DType
 from microfold.ops.add import Add
 from microfold.ops.compare import Compare
 from microfold.ops.div import Div
@@ -83,3 +87,29 @@ def minimum(context: OperatorContext) -> None:
     first, second = context.input(0), context.input(1)
     context.require_same_quantization(first, second)
     context.finish(*context.emit(Minimum(), first, second))
+
+
+@imports("LOGICAL_AND")
+def logical_and(context: OperatorContext) -> None:
+    """The smaller of two truth values."""
+    context.finish(*context.emit(Minimum(), *_truth_values(context, 2)))
+
+
+@imports("LOGICAL_OR")
+def logical_or(context: OperatorContext) -> None:
+    """The larger of two truth values."""
+    context.finish(*context.emit(Maximum(), *_truth_values(context, 2)))
+
+
+@imports("LOGICAL_NOT")
+def logical_not(context: OperatorContext) -> None:
+    """Whether it is equal to false."""
+    false = context.add_constant(np.array(False), f"{context.name()}_false")
+    context.finish(*context.emit(Compare("equal"), *_truth_values(context, 1), false))
+
+
+def _truth_values(context: OperatorContext, count: int) -> list[Value]:
+    values = [context.input(i) for i in range(count)]
+    if any(value.type.dtype is not DType.BOOL for value in values):
+        raise Unsupported(f"its inputs must be bool; they are {', '.join(str(v.type) for v in values)}")
+    return values

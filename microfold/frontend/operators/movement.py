@@ -150,8 +150,12 @@ def gather(context: OperatorContext) -> None:
         raise Unsupported(f"batch dimensions must be 0; they are {int(options.BatchDims())}")
     context.require_same_quantization(x)
     axis = context.axis(int(options.Axis()), x.type.rank)
-    numbers = np.asarray(context.constant(1, "indices"))
-    if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < x.type.shape[axis]:
+    numbers = context.known(1)
+    if (
+        numbers is not None
+        and numbers.size
+        and not 0 <= int(numbers.min()) <= int(numbers.max()) < x.type.shape[axis]
+    ):
         raise Unsupported(
             f"indices must be in [0, {x.type.shape[axis]}); they are in "
             f"[{int(numbers.min())}, {int(numbers.max())}]"

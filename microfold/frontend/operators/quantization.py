@@ -1,4 +1,4 @@
-"""Operators that change the representation of values: QUANTIZE, DEQUANTIZE, CAST."""
+"""Operators that change the representation of values: QUANTIZE, DEQUANTIZE, CAST, DENSIFY."""
 
 from __future__ import annotations
 
@@ -27,3 +27,10 @@ def dequantize(context: OperatorContext) -> None:
 @imports("CAST")
 def cast(context: OperatorContext) -> None:
     context.finish(*context.emit(Cast(context.element().dtype), context.input(0)))
+
+
+@imports("DENSIFY")
+def densify(context: OperatorContext) -> None:
+    # Sparse constants are dense from the moment they are read.
+    context.constant(0, "input")
+    context.finish(context.input(0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from microfold.frontend.context import OperatorContext, Unsupported, describe, imports
 from microfold.frontend.variables import Variable
-from microfold.ir.graph import Value
 from microfold.ir.types import TensorType
 
 
@@ -30,7 +29,8 @@ def read_variable(context: OperatorContext) -> None:
         declared = context.declared_type()
         if variable.initial_type is not None:
             _require_alike(variable.initial_type, declared)
-        variable.value = variable.current = Value(variable.name, declared)
+        variable.read(declared)
+    assert variable.current is not None
     context.finish(variable.current)
 
 

@@ -1,0 +1,111 @@
+"""Operators that run subgraphs: IF, WHILE, CALL.
+
+Variables that a subgraph touches become operands and results of the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from microfold.frontend.bodies import Body
+from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.variables import Variable
+from microfold.ir.graph import Value
+from microfold.ir.op import Op
+from microfold.ir.outline import fresh_name
+from microfold.ir.types import TensorType
+from microfold.ops.call import Call
+from microfold.ops.control_flow import If, While
+
+
+@imports("IF")
+def if_(context: OperatorContext) -> None:
+    options = context.required_options("IfOptions")
+    condition = context.input(0)
+    indices = (int(options.ThenSubgraphIndex()), int(options.ElseSubgraphIndex()))
+    runs = _Runs(context, indices, first=1)
+    then, otherwise = runs.bodies
+    if [_is_variable(x) for x in then.outputs] != [_is_variable(x) for x in otherwise.outputs]:
+        raise Unsupported("its branches differ in which outputs are variables")
+    op = If(runs.add(then), runs.add(otherwise), runs.results(then))
+    runs.finish(op, [condition, *runs.operands], then)
+
+
+@imports("WHILE")
+def while_(context: OperatorContext) -> None:
+    options = context.required_options("WhileOptions")
+    indices = (int(options.CondSubgraphIndex()), int(options.BodySubgraphIndex()))
+    runs = _Runs(context, indices, first=0)
+    condition, body = runs.bodies
+    if any(condition.assigns(variable) for variable in runs.touched):
+        raise Unsupported("its condition assigns a variable")
+    if [x for x in body.outputs if isinstance(x, Variable)] != runs.variables:
+        raise Unsupported("its body does not hand on the variables that it gets")
+    op = While(runs.add(condition, gives=False), runs.add(body))
+    runs.finish(op, runs.operands, body)
+
+
+@imports("CALL")
+def call(context: OperatorContext) -> None:
+    runs = _Runs(context, (int(context.required_options("CallOptions").Subgraph()),), first=0)
+    (body,) = runs.bodies
+    runs.finish(Call(runs.add(body), runs.results(body)), runs.operands, body)
+
+
+def _is_variable(x: Value | Variable) -> bool:
+    return isinstance(x, Variable)
+
+
+class _Runs:
+    """The subgraphs that an operator runs on its inputs, with the variables that they touch.
+
+    Attributes:
+        variables: those among the inputs.
+        touched: those that the subgraphs read or assign.
+        operands: the other inputs, and what the touched variables hold.
+    """
+
+    def __init__(self, context: OperatorContext, indices: Sequence[int], first: int):
+        self.context = context
+        handles = context.scope.variables.handles
+        given: list[Value | Variable] = []
+        for position in range(first, context.input_count):
+            variable = handles.get(context.resource(position))
+            given.append(variable if variable is not None else context.input(position))
+        self.bodies = [context.scope.enter(index, given) for index in indices]
+        self.variables = [x for x in given if isinstance(x, Variable)]
+        self.touched = list(dict.fromkeys(v for body in self.bodies for v in body.variables))
+        self.contents = [v.read(self._content_type(v)) for v in self.touched]
+        self.operands = [*(x for x in given if isinstance(x, Value)), *self.contents]
+
+    def _content_type(self, variable: Variable) -> TensorType:
+        return next(c.type for body in self.bodies if (c := body.content(variable)) is not None)
+
+    def add(self, body: Body, *, gives: bool = True) -> str:
+        """Make the body a subgraph of the graph at hand; its name there."""
+        subgraphs = self.context.scope.subgraphs
+        name = fresh_name(body.graph.name, subgraphs)
+        subgraphs[name] = body.closed(self.contents, self.touched, gives=gives)
+        return name
+
+    def results(self, body: Body) -> tuple[TensorType, ...]:
+        """Types of what the body gives, variables included."""
+        return (*body.graph.signature.outputs, *(value.type for value in self.contents))
+
+    def finish(self, op: Op, inputs: Sequence[Value], body: Body) -> None:
+        """Emit the operator; its results stand for the outputs and for what the variables hold then."""
+        context, scope = self.context, self.context.scope
+        op.check_bodies([x.type for x in inputs], [scope.subgraphs[name].signature for name in op.bodies])
+        tensors = context.raw.outputs
+        if len(tensors) != len(body.outputs):
+            raise Unsupported(f"it must have {len(body.outputs)} outputs; it has {len(tensors)}")
+        plain = [t for t, x in zip(tensors, body.outputs, strict=True) if not isinstance(x, Variable)]
+        names = [*(scope.tensors[t].name for t in plain), *(variable.name for variable in self.touched)]
+        results = context.emit(op, *inputs, names=names)
+        scope.values.update(zip(plain, results, strict=False))
+        for tensor, x in zip(tensors, body.outputs, strict=True):
+            if isinstance(x, Variable):
+                scope.variables.handles[tensor] = x
+        for variable, value in zip(self.touched, results[len(plain) :], strict=True):
+            if any(body.assigns(variable) for body in self.bodies):
+                variable.current = value

@@ -1,0 +1,141 @@
+"""Regions of a graph made functions: a subgraph, and a call of it in their place."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from microfold.errors import GraphError
+from microfold.ir.graph import Graph, Node, Step, Value
+from microfold.ir.op import Op
+from microfold.ir.types import TensorType
+
+MakeCall = Callable[[str, tuple[TensorType, ...]], Op]
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Nodes that are to become the body of a function.
+
+    Attributes:
+        name: of the function; a number is added if a subgraph has that name.
+        nodes: at least one, in topological order. They must be convex: no path from one to another leads
+            through a node outside.
+        call: the operator that calls it, given the function's final name and the types of its results.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    call: MakeCall
+
+
+def outline(graph: Graph, regions: Sequence[Region]) -> Graph:
+    """Each region becomes a subgraph and a call of it.
+
+    What a region reads, states included, becomes its parameters, in order of first use, except for constants,
+    which it takes along. What is read outside it, in order of production, are its results.
+
+    Raises:
+        GraphError: a region is not convex, has a node of another region or one with an effect.
+    """
+    units: dict[Node, int] = {}
+    for index, region in enumerate(regions):
+        for node in region.nodes:
+            if node in units:
+                raise GraphError(f"regions must be disjoint; {region.name!r} shares {node.op.name}")
+            if node.op.has_effect:
+                raise GraphError(f"a region must have no effect; {region.name!r} has {node.op.name}")
+            units[node] = index
+    subgraphs = dict(graph.subgraphs)
+    calls: list[Node] = []
+    for region in regions:
+        name = fresh_name(region.name, subgraphs)
+        body, arguments, results = _body(graph, region, name)
+        subgraphs[name] = body
+        calls.append(Node(region.call(name, body.signature.outputs), arguments, results))
+    nodes = _ordered(graph, regions, units, calls)
+    used = {name for node in nodes for name in node.op.bodies}
+    moved = {name for region in regions for node in region.nodes for name in node.op.bodies}
+    kept = {name: body for name, body in subgraphs.items() if name in used or name not in moved}
+    return replace(graph, subgraphs=kept).with_nodes(nodes)
+
+
+def fresh_name(name: str, taken: Collection[str]) -> str:
+    """The name itself, or with the first number that makes it new."""
+    number, fresh = 0, name
+    while fresh in taken:
+        number += 1
+        fresh = f"{name}_{number}"
+    return fresh
+
+
+def _body(graph: Graph, region: Region, name: str) -> tuple[Graph, tuple[Value, ...], tuple[Value, ...]]:
+    """The function, what its call reads, and what its call gives."""
+    inside = set(region.nodes)
+    produced = [value for node in region.nodes for value in node.outputs]
+    read = dict.fromkeys(value for node in region.nodes for value in node.operands)
+    local = set(produced) | graph.constants.keys()
+    arguments = tuple(value for value in read if value not in local)
+    needed = {value for node in graph.nodes if node not in inside for value in node.operands}
+    needed |= {*graph.outputs, *(state.next for state in graph.state)}
+    results = tuple(value for value in produced if value in needed)
+    parameters = {value: Value(value.name, value.type) for value in arguments}
+    nested = {name: graph.subgraphs[name] for node in region.nodes for name in node.op.bodies}
+    body = Graph(
+        name,
+        tuple(parameters.values()),
+        results,
+        tuple(_reading(node, parameters) for node in region.nodes),
+        {value: graph.constants[value] for value in read if value in graph.constants},
+        subgraphs=nested,
+    )
+    return body, arguments, results
+
+
+def _reading(node: Node, parameters: Mapping[Value, Value]) -> Node:
+    """The node reading parameters in place of what they stand for."""
+    inputs = tuple(parameters.get(value, value) if value is not None else None for value in node.inputs)
+    epilogue = tuple(
+        Step(step.op, tuple(parameters.get(v, v) for v in step.operands)) for step in node.epilogue
+    )
+    return replace(node, inputs=inputs, epilogue=epilogue)
+
+
+def _ordered(
+    graph: Graph, regions: Sequence[Region], units: Mapping[Node, int], calls: Sequence[Node]
+) -> list[Node]:
+    """The nodes outside and the calls, in topological order and otherwise as they stood.
+
+    A call stands where the last node of its region stood, or later.
+    """
+    order: dict[Node, int] = {}
+    for position, node in enumerate(graph.nodes):
+        order[calls[units[node]] if node in units else node] = position
+    producers = {value: node for node in order for value in node.outputs}
+    waiting: dict[Node, set[Node]] = {}
+    effect: Node | None = None
+    for node in sorted(order, key=order.__getitem__):
+        waiting[node] = {producers[value] for value in node.operands if value in producers}
+        if node.op.has_effect:
+            waiting[node] |= {effect} if effect is not None else set()
+            effect = node
+    readers: dict[Node, list[Node]] = {}
+    for node, before in waiting.items():
+        for other in before:
+            readers.setdefault(other, []).append(node)
+    by_position = {position: node for node, position in order.items()}
+    ready = [order[node] for node, before in waiting.items() if not before]
+    heapq.heapify(ready)
+    result: list[Node] = []
+    while ready:
+        node = by_position[heapq.heappop(ready)]
+        result.append(node)
+        for reader in readers.get(node, []):
+            waiting[reader].discard(node)
+            if not waiting[reader]:
+                heapq.heappush(ready, order[reader])
+    if len(result) < len(order):
+        stuck = [region.name for region, call in zip(regions, calls, strict=True) if waiting[call]]
+        raise GraphError(f"regions must be convex; of {', '.join(stuck)} one is not")
+    return result

@@ -1,0 +1,374 @@
+"""A matcher of dataflow patterns, after TVM's (https://tvm.apache.org/docs/reference/langref/relay_pattern.html).
+
+A pattern describes how a value is computed, from its node up to the values that the region reads::
+
+    x = wildcard("x")
+    conv = is_op(Conv2D, strides=(1, 1))(x, constant("filter"), optional(constant("bias"))).used_by_one()
+    pattern = is_op(Clip)(conv | is_op(Add).in_any_order(conv, constant("offset"))).named("clip")
+
+    found = match(pattern, graph.outputs[0], graph)
+    if isinstance(found, Match):
+        found["x"], found.node("clip"), found.array("filter")
+    else:
+        print(found)  # operand x of clip %y must have one reader; %a: int8[1,8,8,4] has 2
+
+Where a name stands twice, both places must be one value: ``is_op(Mul)(x, is_op(Logistic)(x))``.
+`microfold.ir.rewrite_patterns` puts something else in the place of what matches.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from itertools import permutations
+from typing import Any
+
+from microfold.errors import InputError
+from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.match import At, Dataflow, GraphFlow, Match, Refusal, Search, State, States
+from microfold.ir.op import REGISTRY, Op
+from microfold.ir.types import DType, TensorType
+
+__all__ = [
+    "DataflowPattern",
+    "GraphFlow",
+    "Match",
+    "OpPattern",
+    "Refusal",
+    "constant",
+    "is_op",
+    "match",
+    "one_of",
+    "optional",
+    "sequence",
+    "wildcard",
+]
+
+
+class DataflowPattern(ABC):
+    """What a value may be, and how it may be computed. Patterns are values; methods give narrower ones."""
+
+    def named(self, name: str) -> DataflowPattern:
+        """The same, and the match tells the value under this name."""
+        return _Named(self, name)
+
+    def where(self, predicate: Callable[[At], bool], rule: str) -> DataflowPattern:
+        """The same, if a predicate holds.
+
+        Args:
+            predicate: gets the value with its node or elements.
+            rule: what must hold, completing "must", e.g. ``have one element``.
+        """
+        return _Checked(self, lambda at: None if predicate(at) else (rule, f"it is {at.value!r}"))
+
+    def has_type(self, type: TensorType) -> DataflowPattern:
+        """The same, of exactly this type, its quantisation included."""
+        rule = f"be {type}" + (f" with {type.quant}" if type.quant is not None else ", not quantised")
+
+        def check(at: At) -> tuple[str, str] | None:
+            given = at.value.type
+            return None if given == type else (rule, f"it is {at.value!r} with {given.quant}")
+
+        return _Checked(self, check)
+
+    def has_dtype(self, *dtypes: DType) -> DataflowPattern:
+        """The same, of one of these element types."""
+        rule = f"be {' or '.join(dtype.value for dtype in dtypes)}"
+        return self.where(lambda at: at.value.type.dtype in dtypes, rule)
+
+    def has_shape(self, *extents: int | None) -> DataflowPattern:
+        """The same, of this shape; None stands for any extent."""
+        shown = ",".join("?" if extent is None else str(extent) for extent in extents)
+
+        def fits(at: At) -> bool:
+            shape = at.value.type.shape
+            return len(shape) == len(extents) and all(
+                wanted in (None, extent) for wanted, extent in zip(extents, shape, strict=True)
+            )
+
+        return self.where(fits, f"have the shape [{shown}]")
+
+    def used_by_one(self) -> DataflowPattern:
+        """The same, read only once: by the rest of the pattern."""
+
+        def check(at: At) -> tuple[str, str] | None:
+            return None if at.readers == 1 else ("have one reader", f"{at.value!r} has {at.readers}")
+
+        return _Checked(self, check)
+
+    def __or__(self, other: DataflowPattern) -> DataflowPattern:
+        return one_of(self, other)
+
+    def reading(self, source: DataflowPattern) -> DataflowPattern:
+        """The same node, one of whose operands, whichever, fits `source`: what `sequence` is made of.
+
+        Raises:
+            InputError: the pattern is not that of a node.
+        """
+        raise InputError("only patterns of operators read something; a wildcard or a constant does not")
+
+    @abstractmethod
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        """Every way in which the value fits, as states grown by it; failures are told to the search.
+
+        Args:
+            where: the place in words.
+        """
+
+    def find_absent(self, where: str, state: State, search: Search) -> States:
+        """As `find`, for an operand that is not there."""
+        search.refuse(state, where, "be there", "it is absent")
+        return iter(())
+
+
+@dataclass(frozen=True, eq=False)
+class _Wildcard(DataflowPattern):
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        yield state
+
+
+@dataclass(frozen=True, eq=False)
+class _Constant(DataflowPattern):
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        if search.flow.array(value) is not None:
+            yield state
+        else:
+            search.refuse(state, where, "be constant", search.origin(value))
+
+
+@dataclass(frozen=True, eq=False)
+class _Named(DataflowPattern):
+    inner: DataflowPattern
+    name: str
+
+    def reading(self, source: DataflowPattern) -> DataflowPattern:
+        return replace(self, inner=self.inner.reading(source))
+
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        known = state.values.get(self.name, value)
+        if known is not value:
+            rule = f"be what {self.name!r} stands for elsewhere"
+            search.refuse(state, where, rule, f"{value!r} is not {known!r}")
+            return
+        for found in self.inner.find(value, where, state, search):
+            yield replace(found, values={**found.values, self.name: value})
+
+
+@dataclass(frozen=True, eq=False)
+class _Checked(DataflowPattern):
+    """A condition on top of a pattern: it gives None, or the rule and what is there instead."""
+
+    inner: DataflowPattern
+    check: Callable[[At], tuple[str, str] | None]
+
+    def reading(self, source: DataflowPattern) -> DataflowPattern:
+        return replace(self, inner=self.inner.reading(source))
+
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        for found in self.inner.find(value, where, state, search):
+            problem = self.check(search.at(value))
+            if problem is None:
+                yield found
+            else:
+                search.refuse(found, where, *problem, almost=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _OneOf(DataflowPattern):
+    alternatives: tuple[DataflowPattern, ...]
+
+    def reading(self, source: DataflowPattern) -> DataflowPattern:
+        return _OneOf(tuple(alternative.reading(source) for alternative in self.alternatives))
+
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        for alternative in self.alternatives:
+            yield from alternative.find(value, where, state, search)
+
+
+@dataclass(frozen=True, eq=False)
+class _Optional(DataflowPattern):
+    inner: DataflowPattern
+
+    def reading(self, source: DataflowPattern) -> DataflowPattern:
+        return one_of(self.inner.reading(source), source)
+
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        return self.inner.find(value, where, state, search)
+
+    def find_absent(self, where: str, state: State, search: Search) -> States:
+        yield state
+
+
+@dataclass(frozen=True, eq=False)
+class OpPattern(DataflowPattern):
+    """The result of a node of a certain operator, without an epilogue. Made by `is_op`.
+
+    Call it with a pattern for each operand, in order, or use `in_any_order`; bare, it takes any operands.
+    """
+
+    op_types: tuple[type[Op], ...]
+    attributes: Mapping[str, Any]
+    orders: tuple[tuple[DataflowPattern, ...], ...] = ()
+    source: DataflowPattern | None = None
+
+    def __call__(self, *operands: DataflowPattern) -> OpPattern:
+        """The operands fit these patterns, one each."""
+        return replace(self, orders=(operands,), source=None)
+
+    def in_any_order(self, *operands: DataflowPattern) -> OpPattern:
+        """The operands fit these patterns in some order: for commutative operators."""
+        return replace(self, orders=tuple(permutations(operands)), source=None)
+
+    def reading(self, source: DataflowPattern) -> OpPattern:
+        return replace(self, orders=(), source=source)
+
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        node = search.flow.producer(value)
+        if node is None or not isinstance(node.op, self.op_types):
+            names = " or ".join(getattr(op_type, "name", "a node") for op_type in self.op_types)
+            search.refuse(state, where, f"be computed by {names}", search.origin(value))
+            return
+        state = replace(state, entered=state.entered + 1)
+        problem = self._problem(node)
+        if problem is not None:
+            search.refuse(state, describe(node), *problem)
+            return
+        for found in self._operands(node, state, search):
+            # A node that is reached on two ways is in the region once.
+            yield found if node in found.nodes else replace(found, nodes=(*found.nodes, node))
+
+    def _problem(self, node: Node) -> tuple[str, str] | None:
+        """What is wrong with the node itself."""
+        if node.epilogue:
+            return "have no epilogue", f"it has {', '.join(step.op.name for step in node.epilogue)}"
+        for name, wanted in self.attributes.items():
+            given = getattr(node.op, name)
+            if callable(wanted) and not wanted(given):
+                return f"have a fitting {name}", f"it is {given}"
+            if not callable(wanted) and given != wanted:
+                return f"have {name} {wanted}", f"it is {given}"
+        return None
+
+    def _operands(self, node: Node, state: State, search: Search) -> States:
+        if self.source is not None:
+            for index, value in enumerate(node.inputs):
+                if value is not None:
+                    yield from self.source.find(value, _place(node, index), state, search)
+        elif self.orders:
+            for patterns in self.orders:
+                yield from _find_all(patterns, node, state, search)
+        else:
+            yield state
+
+
+def _find_all(
+    patterns: tuple[DataflowPattern, ...], node: Node, state: State, search: Search, index: int = 0
+) -> States:
+    """The ways in which each operand, from `index` on, fits its pattern."""
+    if index == len(patterns):
+        if index >= len(node.inputs):
+            yield state
+        else:
+            found = f"it has {len(node.inputs)}"
+            search.refuse(state, describe(node), f"have at most {index} operands", found)
+        return
+    value = node.inputs[index] if index < len(node.inputs) else None
+    where, pattern = _place(node, index), patterns[index]
+    if value is None:
+        states = pattern.find_absent(where, state, search)
+    else:
+        states = pattern.find(value, where, state, search)
+    for found in states:
+        yield from _find_all(patterns, node, found, search, index + 1)
+
+
+def _place(node: Node, index: int) -> str:
+    names = _operand_names(type(node.op))
+    # The last name stands for all further operands of an operator with any number of them.
+    name = names[index] if index < len(names) else f"{names[-1] if names else ''}[{index}]"
+    return f"operand {name} of {describe(node)}"
+
+
+@cache
+def _operand_names(op_type: type[Op]) -> tuple[str, ...]:
+    return tuple(inspect.signature(op_type.infer).parameters)[1:]
+
+
+def wildcard(name: str = "") -> DataflowPattern:
+    """Any value; operands that are absent are none."""
+    return _Wildcard().named(name) if name else _Wildcard()
+
+
+def constant(name: str = "") -> DataflowPattern:
+    """A constant."""
+    return _Constant().named(name) if name else _Constant()
+
+
+def optional(pattern: DataflowPattern) -> DataflowPattern:
+    """As an operand: the pattern, or no operand. As a step of a `sequence`: the step, or none."""
+    return _Optional(pattern)
+
+
+def one_of(*alternatives: DataflowPattern) -> DataflowPattern:
+    """The first of these that fits; also written ``a | b``."""
+    return _OneOf(alternatives)
+
+
+def is_op(*ops: type[Op] | str, **attributes: Any) -> OpPattern:
+    """The result of a node of one of these operators.
+
+    Args:
+        ops: operators, or their names in the text form; a base class stands for its subclasses.
+        attributes: what an attribute must equal, or a predicate on it.
+
+    Raises:
+        InputError: there is no such operator or attribute.
+    """
+    types = tuple(_op_type(op) for op in ops)
+    for op_type in types:
+        known = [field.name for field in fields(op_type)]
+        unknown = sorted(attributes.keys() - set(known))
+        if unknown:
+            there = ", ".join(known) or "none"
+            raise InputError(f"{op_type.__name__} has no attribute {', '.join(unknown)}; it has {there}")
+    return OpPattern(types, attributes)
+
+
+def _op_type(op: type[Op] | str) -> type[Op]:
+    if not isinstance(op, str):
+        return op
+    if op not in REGISTRY:
+        raise InputError(f"unknown operator {op!r}; known are {', '.join(sorted(REGISTRY))}")
+    return REGISTRY[op]
+
+
+def sequence(*steps: DataflowPattern) -> DataflowPattern:
+    """Operators in a row, each reading the result of the one before, and anything beside it.
+
+    Raises:
+        InputError: a step behind the first is no pattern of an operator.
+    """
+    first, *rest = steps
+    for step in rest:
+        first = step.reading(first)
+    return first
+
+
+def match(pattern: DataflowPattern, value: Value, graph: Graph | Dataflow) -> Match | Refusal:
+    """Hold a pattern against a value.
+
+    Args:
+        graph: where the value is; a `GraphFlow` saves work if many values of a graph are looked at.
+
+    Returns:
+        The first way in which it fits, or why it does not.
+    """
+    flow = GraphFlow(graph) if isinstance(graph, Graph) else graph
+    search = Search(flow)
+    for found in pattern.find(value, f"%{value.name}", State(), search):
+        return Match(found.values, found.nodes, flow)
+    assert search.refusal is not None  # a pattern gives a state or refuses
+    return search.refusal

@@ -1,0 +1,72 @@
+"""Rewriting by patterns: what matches is replaced."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.match import Match
+from microfold.ir.pattern import DataflowPattern, match
+from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.types import Array
+
+
+class SiteFlow:
+    """The dataflow around a node that is being rewritten: the node itself on operands of the new graph."""
+
+    def __init__(self, site: Site[Any]):
+        node = site.node
+        inputs = tuple(site.value(index) for index in range(len(node.inputs)))
+        self._root = Node(node.op, inputs, node.outputs, site.epilogue)
+        self._builder = site.builder
+        self._uses: Counter[Value] = site.uses
+
+    def producer(self, value: Value) -> Node | None:
+        return self._root if value in self._root.outputs else self._builder.producer(value)
+
+    def array(self, value: Value) -> Array | None:
+        return self._builder.constants.get(value)
+
+    def readers(self, value: Value) -> int:
+        return self._uses[value]
+
+
+PatternRule = tuple[DataflowPattern, Callable[[Site[None], Match], Value | Sequence[Value] | None]]
+
+
+def rewrite_patterns(
+    graph: Graph,
+    rules: Sequence[PatternRule],
+    *,
+    declined: Callable[[Node, str], object] | None = None,
+) -> Graph:
+    """Replace what matches, in one sweep of `forward_rewrite`; nodes that only the replaced ones read go.
+
+    Args:
+        rules: patterns, each with a function that gives what stands for the root's result, or None to leave
+            it. At each node the first rule that answers counts. Values of the match are those of the new
+            graph; only the root's own result is the old one.
+        declined: told the node and the reason where the root is the pattern's operator but something
+            behind it does not fit, e.g. `PassContext.declined`.
+
+    Returns:
+        The new graph; `graph` itself if no rule answered.
+    """
+
+    def rewrite(site: Site[None]) -> Value | Sequence[Value] | None:
+        if len(site.node.outputs) != 1:
+            return None
+        flow = SiteFlow(site)
+        for pattern, replace_match in rules:
+            found = match(pattern, site.node.output, flow)
+            if isinstance(found, Match):
+                answer = replace_match(site, found)
+                if answer is not None:
+                    return answer
+            elif found.matched and declined is not None:
+                declined(site.node, str(found))
+        return None
+
+    return forward_rewrite(graph, rewrite)

@@ -1,0 +1,83 @@
+"""Views: values whose bytes are those of another value, or a part of them.
+
+A reshape or a slice is a view of its operand. A joint is the reverse: its operands are computed into their
+places within its result. Either way a value has a place in the storage of its root.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from microfold.errors import GraphError
+from microfold.ir.graph import Graph, Node, Value, describe
+
+# Views start at multiples of it, as storage does: kernels load words.
+ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value's bytes are.
+
+    Attributes:
+        root: the value that owns the storage.
+        offset: bytes from its start.
+    """
+
+    root: Value
+    offset: int
+
+
+def needs_no_code(node: Node) -> bool:
+    """The node only looks at bytes that are there already."""
+    return node.op.is_view and not node.epilogue
+
+
+class Views:
+    """The places of all values of a graph.
+
+    Raises:
+        GraphError: an operand of a joint cannot be placed in its result.
+    """
+
+    def __init__(self, graph: Graph):
+        self._parents: dict[Value, tuple[Value, int]] = {}
+        self._producers = graph.producers()
+        for node in graph.nodes:
+            if not needs_no_code(node):
+                continue
+            if node.op.is_joint:
+                self._join(node)
+            else:
+                source = node.inputs[0]
+                assert source is not None
+                start = node.op.view_start(source.type) * source.type.dtype.itemsize
+                self._parents[node.output] = (source, start)
+
+    def __getitem__(self, value: Value) -> Place:
+        """A value that is no view is its own root."""
+        offset = 0
+        while value in self._parents:
+            value, start = self._parents[value]
+            offset += start
+        return Place(value, offset)
+
+    def refusal(self, value: Value) -> str | None:
+        """Why a value cannot be computed into another one's storage; None if it can."""
+        place = self[value]
+        if place.root not in self._producers:
+            return f"no node computes %{place.root.name}"
+        if place.root.type.nbytes != value.type.nbytes:
+            return f"%{value.name} is a part of %{place.root.name}"
+        return None
+
+    def _join(self, node: Node) -> None:
+        offset = 0
+        for value in node.operands:
+            refusal = self.refusal(value)
+            if refusal is not None:
+                raise GraphError(
+                    f"{describe(node)}: operands of a joint must be computed in its result; {refusal}"
+                )
+            self._parents[self[value].root] = (node.output, offset)
+            offset += value.type.nbytes

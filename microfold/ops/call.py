@@ -1,0 +1,87 @@
+"""The call of a subgraph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from microfold.ir.op import Function, Op, Signature, register, require
+from microfold.ir.types import Array, Tensor, TensorType
+
+
+@register
+@dataclass(frozen=True)
+class Call(Op):
+    """The results of a subgraph on the operands.
+
+    A subgraph's state is one for all calls of it, as static variables of a C function are.
+
+    Attributes:
+        body: the subgraph's name.
+        results: types of its outputs.
+        composite: the pattern whose match the body is; empty if it is none.
+        compiler: the external code generator that takes the body; empty: `inline` puts it back in place.
+        stateful: the body has state, so that calls of it can be neither dropped nor merged.
+    """
+
+    name: ClassVar[str] = "call"
+
+    body: str
+    results: tuple[TensorType, ...]
+    composite: str = ""
+    compiler: str = ""
+    stateful: bool = False
+
+    @property
+    def has_effect(self) -> bool:
+        return self.stateful
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        return (self.body,)
+
+    def with_bodies(self, names: Sequence[str]) -> Call:
+        (body,) = names
+        return replace(self, body=body)
+
+    def infer(self, *operands: TensorType) -> tuple[TensorType, ...]:
+        require(all(x is not None for x in operands), "call: no operand may be absent")  # type: ignore[redundant-expr]
+        return self.results
+
+    def check_bodies(self, operands: Sequence[TensorType | None], bodies: Sequence[Signature]) -> None:
+        (body,) = bodies
+        check_signature(f"call: subgraph @{self.body}", body, operands, self.results)
+        require(
+            self.stateful == body.stateful,
+            f"call: stateful must be {str(body.stateful).lower()} for subgraph @{self.body}",
+        )
+        require(
+            not (self.stateful and self.compiler),
+            f"call: @{self.body}, which goes to {self.compiler}, must get its state as operands",
+        )
+
+    def reference(self, body: Function, *operands: Tensor) -> tuple[Array, ...]:
+        return tuple(result.data for result in body(operands))
+
+
+def check_signature(
+    what: str,
+    body: Signature,
+    operands: Sequence[TensorType | None],
+    results: Sequence[TensorType],
+) -> None:
+    """A subgraph takes these operands and gives these results.
+
+    Raises:
+        TypeRuleError: it does not.
+    """
+    for kind, expected, given in (("takes", body.inputs, operands), ("gives", body.outputs, results)):
+        require(
+            list(expected) == list(given),
+            f"{what} {kind} {_show(expected)}; the operator has {_show(given)}",
+        )
+
+
+def _show(types: Sequence[TensorType | None]) -> str:
+    return f"({', '.join(str(t) + (f' {t.quant}' if t is not None and t.quant else '') for t in types)})"

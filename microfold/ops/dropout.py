@@ -1,0 +1,27 @@
+"""Dropout: nothing, outside of training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, Tensor, TensorType
+
+
+@register
+@dataclass(frozen=True)
+class Dropout(Op):
+    """The input as it is. Only in training is a part `rate` of it set to zero."""
+
+    name: ClassVar[str] = "dropout"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    rate: float
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(0 <= self.rate < 1, f"dropout: the rate must be in [0, 1); it is {self.rate}")
+        return x
+
+    def reference(self, x: Tensor) -> Array:
+        return x.data

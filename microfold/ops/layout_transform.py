@@ -1,0 +1,36 @@
+"""Change of layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from microfold.ir import layout as layouts
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, Tensor, TensorType
+
+
+@register
+@dataclass(frozen=True)
+class LayoutTransform(Op):
+    """The same elements in another layout, see `microfold.ir.layout`; for what a transpose cannot say.
+
+    Attributes:
+        source: layout of the operand, e.g. ``NHWC``.
+        target: layout of the result, e.g. ``NCHW4c``.
+    """
+
+    name: ClassVar[str] = "layout_transform"
+    pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+
+    source: str
+    target: str
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(
+            x.quant is None or x.quant.axis is None, "layout_transform: per-channel values are not supported"
+        )
+        return x.with_shape(layouts.between(self.source, self.target, x.shape, self.name).shape)
+
+    def reference(self, x: Tensor) -> Array:
+        return layouts.between(self.source, self.target, x.type.shape).apply(x.data)

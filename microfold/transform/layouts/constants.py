@@ -1,0 +1,26 @@
+"""Constants in another order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from microfold.ir.graph import Value
+from microfold.ir.rewrite import GraphBuilder
+from microfold.ir.types import Array
+
+
+def permuted(builder: GraphBuilder, value: Value, order: Array, axis: int) -> Value:
+    """A constant with the slices along an axis, and their scales, in another order.
+
+    Args:
+        order: for each slice of the result, which one of the constant it is.
+    """
+    type, array = value.type, builder.constants[value]
+    quant = type.quant
+    if quant is not None and quant.axis == axis:
+        scales = tuple(quant.scales[place] for place in order)
+        quant = replace(quant, scales=scales, zero_points=tuple(quant.zero_points[place] for place in order))
+    taken = np.ascontiguousarray(np.take(array, order, axis))
+    return builder.constant(taken, replace(type, quant=quant), value.name)

@@ -1,0 +1,93 @@
+"""Fully connected layers: constant weights take the order of the elements that they are multiplied by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from microfold.ir.graph import Value
+from microfold.ir.types import ElementType, Quant, TensorType
+from microfold.ops.accumulate import output_multipliers
+from microfold.ops.conv2d import Conv2D
+from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.reshape import Reshape
+from microfold.transform.layouts.arrangement import Arrangement
+from microfold.transform.layouts.frame import Frame
+from microfold.transform.layouts.message import put_in_order
+from microfold.transform.layouts.rule import Answer, Place, layout_rule
+
+ROWS, DEPTH = 0, 1
+
+
+@layout_rule(FullyConnected)
+def fully_connected(place: Place) -> Answer:
+    """Rows in order, their elements in any: the weights' columns take the order, which is exact for integers.
+
+    Where the source has the elements before the rows, each sum runs along a column of it: a convolution of
+    the image [1, K, N, 1] with windows of K rows by one column computes the same sums in place.
+    """
+    frame = place.frame()
+    if frame is None:
+        return "the rows of its operand cannot be told apart in the other order"
+    if place.array(1) is None:
+        return "its weights are not constant"
+    sizes, order = frame.arrangement.sizes, frame.arrangement.order
+    rows = [f for f in order if frame.axes[f] == ROWS and sizes[f] != 1]
+    depth = [f for f in order if frame.axes[f] == DEPTH and sizes[f] != 1]
+    if sorted(rows + depth) == rows + sorted(depth):
+        weights = place.permuted(1, _columns(frame), DEPTH)
+        return place.emit(place.op, _source(place, place.type(0).shape), weights, *place.inputs[2:])
+    if sorted(rows + depth) == sorted(depth) + rows:
+        return _as_convolution(place, frame)
+    return "the rows of its operand are mixed in the other order"
+
+
+def _columns(frame: Frame) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Which column of the weights each element of the source's rows meets."""
+    columns = frame.arrangement.restricted(lambda factor: frame.axes[factor] == DEPTH)
+    return columns.inverse.apply(np.arange(frame.value[DEPTH])).reshape(-1)
+
+
+def _source(place: Place, shape: tuple[int, ...]) -> Value:
+    message = place.arranged()
+    assert message is not None
+    identity = Arrangement.identity(message.source.type.shape)
+    return put_in_order(place.site.builder, message.source, identity, shape, message.name, place.made)
+
+
+def _as_convolution(place: Place, frame: Frame) -> Answer:
+    op, x, weights = place.op, place.type(0), place.type(1)
+    assert isinstance(op, FullyConnected)
+    quant = _filter_quant(op, x, weights)
+    if isinstance(quant, str):
+        return quant
+    builder = place.site.builder
+    turned = place.permuted(1, _columns(frame), DEPTH)
+    filters = builder.constants[turned].reshape(*weights.shape, 1, 1)
+    kernel = builder.constant(filters, TensorType(weights.dtype, filters.shape, quant), turned.name)
+    image = _source(place, (1, x.shape[DEPTH], x.shape[ROWS], 1))
+    conv = Conv2D((1, 1), (1, 1), ((0, 0), (0, 0)), op.out)
+    sums = place.emit(conv, image, kernel, *place.inputs[2:])
+    return builder.emit(Reshape(place.out.shape), [sums], [place.node.outputs[0].name])[0]
+
+
+def _filter_quant(op: FullyConnected, x: TensorType, weights: TensorType) -> Quant | str | None:
+    """The scales with which a convolution has the very multipliers of the layer; why there are none."""
+    quant = weights.quant
+    if quant is None or x.quant is None:
+        return None
+    if any(quant.zero_points):
+        return "as a convolution it would need weights with zero point 0"
+    out: ElementType = op.out
+    assert out.quant is not None
+    units = weights.shape[0]
+    if quant.axis is None:
+        # The layer rounds the product of both scales to float32, a convolution does not.
+        product = float(np.float32(x.quant.scale) * np.float32(quant.scale))
+        quant = replace(quant, scales=(product / x.quant.scale,))
+    wanted = op.multipliers(x.quant, weights.quant, units) if weights.quant is not None else None
+    given = output_multipliers(x.quant, quant, out.quant, units)
+    if wanted is None or not all(np.array_equal(a, b) for a, b in zip(wanted, given, strict=True)):
+        return "as a convolution it would round its multipliers otherwise"
+    return quant

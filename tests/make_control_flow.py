@@ -1,0 +1,212 @@
+"""Writes `tests/models/made/control_flow`: small models with IF, WHILE and CALL.
+
+Run from the root of the repository, with the `oracle` extra installed: ``python -m tests.make_control_flow``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+
+from tests.frontend import models
+
+FOLDER = models.MADE / "control_flow"
+SHAPE = (1, 4)
+TYPES = {"float32": 0, "int32": 2, "bool": 6, "int8": 9}
+RESOURCE = 13
+
+
+class Model:
+    """A model that is being put together; subgraph 0 is the main one."""
+
+    def __init__(self, subgraphs: int):
+        self.codes: list[int] = []
+        self.buffers: list[Any] = [schema.BufferT()]
+        self.subgraphs = [Subgraph(self, index) for index in range(subgraphs)]
+
+    def code(self, name: str) -> int:
+        """Index of an operator code."""
+        value = getattr(schema.BuiltinOperator, name)
+        if value not in self.codes:
+            self.codes.append(value)
+        return self.codes.index(value)
+
+    def pack(self) -> bytes:
+        """The file."""
+        model = schema.ModelT()
+        model.version = 3
+        model.description = ""
+        model.operatorCodes = []
+        for value in self.codes:
+            code = schema.OperatorCodeT()
+            code.builtinCode, code.deprecatedBuiltinCode, code.version = value, min(value, 127), 1
+            model.operatorCodes.append(code)
+        model.buffers = self.buffers
+        model.subgraphs = [subgraph.table for subgraph in self.subgraphs]
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(model.Pack(builder), b"TFL3")
+        return bytes(builder.Output())
+
+
+class Subgraph:
+    """Tensors are handed around as their indices."""
+
+    def __init__(self, model: Model, index: int):
+        self.model = model
+        self.table = schema.SubGraphT()
+        self.table.name = f"subgraph_{index}"
+        self.table.tensors, self.table.operators = [], []
+        self.table.inputs, self.table.outputs = [], []
+
+    def tensor(
+        self, name: str, kind: int | str = "float32", shape: tuple[int, ...] = SHAPE, buffer: int = 0
+    ) -> int:
+        tensor = schema.TensorT()
+        tensor.name, tensor.shape, tensor.buffer = name, list(shape), buffer
+        tensor.type = TYPES[kind] if isinstance(kind, str) else kind
+        if kind == "int8":
+            tensor.quantization = schema.QuantizationParametersT()
+            tensor.quantization.scale, tensor.quantization.zeroPoint = [0.05], [3]
+        self.table.tensors.append(tensor)
+        return len(self.table.tensors) - 1
+
+    def input(self, name: str, kind: int | str = "float32", shape: tuple[int, ...] = SHAPE) -> int:
+        index = self.tensor(name, kind, shape)
+        self.table.inputs.append(index)
+        return index
+
+    def constant(self, name: str, array: np.ndarray) -> int:
+        buffer = schema.BufferT()
+        buffer.data = list(array.tobytes())
+        self.model.buffers.append(buffer)
+        return self.tensor(name, str(array.dtype), array.shape, len(self.model.buffers) - 1)
+
+    def add(self, name: str, inputs: list[int], outputs: list[int], **options: Any) -> list[int]:
+        """Append an operator; `options` are fields of its builtin options."""
+        operator = schema.OperatorT()
+        operator.opcodeIndex, operator.inputs, operator.outputs = self.model.code(name), inputs, outputs
+        kind = "".join(word.title() for word in name.split("_")) + "Options"
+        if hasattr(schema, f"{kind}T"):
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, kind)
+            operator.builtinOptions = getattr(schema, f"{kind}T")()
+            for field, value in options.items():
+                getattr(operator.builtinOptions, field)
+                setattr(operator.builtinOptions, field, value)
+        self.table.operators.append(operator)
+        return outputs
+
+    def variable(self, name: str) -> int:
+        (handle,) = self.add(
+            "VAR_HANDLE", [], [self.tensor(name, RESOURCE, ())], sharedName=name, container=""
+        )
+        return handle
+
+
+def branches(kind: str) -> bytes:
+    """y = x[0, 0] > 0 ? x + x : x * (x + x), by IF on a comparison with a constant."""
+    model = Model(3)
+    main, then, otherwise = model.subgraphs
+    x = main.input("x", kind)
+    begin, size = (main.constant(n, np.array(a, np.int32)) for n, a in (("begin", [0, 0]), ("size", [1, 1])))
+    (first,) = main.add("SLICE", [x, begin, size], [main.tensor("first", kind, (1, 1))])
+    zero = main.constant("zero", np.zeros((1, 1), np.dtype(kind)))
+    (positive,) = main.add("GREATER", [first, zero], [main.tensor("positive", "bool", (1, 1))])
+    outputs = [main.tensor("y", kind), main.tensor("z", kind)]
+    main.table.outputs = main.add("IF", [positive, x], outputs, thenSubgraphIndex=1, elseSubgraphIndex=2)
+    x = then.input("x", kind)
+    then.table.outputs = [*then.add("ADD", [x, x], [then.tensor("sum", kind)]), x]
+    x = otherwise.input("x", kind)
+    (total,) = otherwise.add("ADD", [x, x], [otherwise.tensor("sum", kind)])
+    (product,) = otherwise.add("MUL", [x, total], [otherwise.tensor("product", kind)])
+    otherwise.table.outputs = [product, total]
+    return model.pack()
+
+
+def counted(kind: str, *, by_input: bool = False) -> bytes:
+    """x = x * w + x, three times or as often as an input says: WHILE on a counter."""
+    model = Model(3)
+    main, condition, body = model.subgraphs
+    x = main.input("x", kind)
+    scalar = np.zeros((), np.int32)
+    start = main.input("count", "int32", ()) if by_input else main.constant("start", scalar)
+    outputs = [main.tensor("end", "int32", ()), main.tensor("y", kind)]
+    main.add("WHILE", [start, x], outputs, condSubgraphIndex=1, bodySubgraphIndex=2)
+    main.table.outputs = outputs[1:]
+    i, x = condition.input("i", "int32", ()), condition.input("x", kind)
+    limit = condition.constant("limit", scalar + 3)
+    condition.table.outputs = condition.add("LESS", [i, limit], [condition.tensor("less", "bool", ())])
+    i, x = body.input("i", "int32", ()), body.input("x", kind)
+    (j,) = body.add("ADD", [i, body.constant("one", scalar + 1)], [body.tensor("j", "int32", ())])
+    weights = np.arange(1, 5, dtype=np.dtype(kind)).reshape(SHAPE)
+    product = body.add("MUL", [x, body.constant("w", weights)], [body.tensor("product", kind)])
+    body.table.outputs = [j, *body.add("ADD", [*product, x], [body.tensor("next", kind)])]
+    return model.pack()
+
+
+def accumulating() -> bytes:
+    """A variable that a loop reads and assigns: s = s + x, twice a call; CALL_ONCE sets it to ones."""
+    model = Model(4)
+    main, condition, body, initial = model.subgraphs
+    x = main.input("x")
+    main.add("CALL_ONCE", [], [], initSubgraphIndex=3)
+    handle = main.variable("s")
+    start = main.constant("start", np.zeros((), np.int32))
+    outputs = [main.tensor("end", "int32", ()), main.tensor("x1"), main.tensor("s1", RESOURCE, ())]
+    main.add("WHILE", [start, x, handle], outputs, condSubgraphIndex=1, bodySubgraphIndex=2)
+    (content,) = main.add("READ_VARIABLE", [handle], [main.tensor("content")])
+    main.table.outputs = main.add("ADD", [content, outputs[1]], [main.tensor("y")])
+    i, _, _ = (
+        condition.input("i", "int32", ()),
+        condition.input("x"),
+        condition.input("s", RESOURCE, ()),
+    )
+    limit = condition.constant("limit", np.array(2, np.int32))
+    condition.table.outputs = condition.add("LESS", [i, limit], [condition.tensor("less", "bool", ())])
+    i, x, handle = body.input("i", "int32", ()), body.input("x"), body.input("s", RESOURCE, ())
+    (j,) = body.add("ADD", [i, body.constant("one", np.ones((), np.int32))], [body.tensor("j", "int32", ())])
+    (content,) = body.add("READ_VARIABLE", [handle], [body.tensor("content")])
+    (total,) = body.add("ADD", [content, x], [body.tensor("total")])
+    body.add("ASSIGN_VARIABLE", [handle, total], [])
+    body.table.outputs = [j, x, handle]
+    handle = initial.variable("s")
+    initial.add("ASSIGN_VARIABLE", [handle, initial.constant("ones", np.ones(SHAPE, np.float32))], [])
+    return model.pack()
+
+
+def called() -> bytes:
+    """A subgraph called twice, which calls another one."""
+    model = Model(3)
+    main, outer, inner = model.subgraphs
+    x = main.input("x")
+    first = main.add("CALL", [x], [main.tensor("a")], subgraph=1)
+    main.table.outputs = main.add("CALL", first, [main.tensor("y")], subgraph=1)
+    x = outer.input("x")
+    (square,) = outer.add("CALL", [x], [outer.tensor("square")], subgraph=2)
+    outer.table.outputs = outer.add("ADD", [square, x], [outer.tensor("sum")])
+    x = inner.input("x")
+    inner.table.outputs = inner.add("MUL", [x, x], [inner.tensor("product")])
+    return model.pack()
+
+
+MODELS = {
+    "if_f32": lambda: branches("float32"),
+    "if_int8": lambda: branches("int8"),
+    "while_f32": lambda: counted("float32"),
+    "while_int8": lambda: counted("int8"),
+    "while_input_f32": lambda: counted("float32", by_input=True),
+    "while_variable_f32": accumulating,
+    "call_f32": called,
+}
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, make in MODELS.items():
+        (FOLDER / f"{name}.tflite").write_bytes(make())
+
+
+if __name__ == "__main__":
+    main()
