@@ -15,7 +15,7 @@ from tests.kernels import graphs
 
 TARGET = target.load("cortex-m4")
 CONV = graphs.conv2d_graph(16, 16, 16, 16, padding=((1, 1), (1, 1)))
-WINOGRAD4, WINOGRAD2, DIRECT = (f"s8_conv2d__dsp_{name}" for name in ("winograd_4x4", "winograd_2x2", "4x2"))
+WINOGRAD4, WINOGRAD2, DIRECT = (f"s8_conv2d__dsp_{name}" for name in ("winograd_4x4", "winograd_2x2", "tile"))
 
 
 def _compiled(**options: object) -> Program:
