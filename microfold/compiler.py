@@ -11,7 +11,7 @@ from microfold.analysis.ranges import Ranges, analyze
 from microfold.analysis.relaxation import Relaxation
 from microfold.codegen.names import Namer, model_identifier
 from microfold.errors import InputError, Problem, UnsupportedModelError
-from microfold.external.kernel import external_kernel
+from microfold.external.kernel import ExternalKernel, external_kernel
 from microfold.external.registry import resolve
 from microfold.frontend import tflite
 from microfold.ir.graph import Graph, Node, Value
@@ -208,6 +208,7 @@ def _layer(
         call=call,
         work=work,
         macs=sum(each.macs() for each in work),
+        estimated_instructions=None if isinstance(kernel, ExternalKernel) else round(kernel.cost(site)),
         inputs=tuple(locate(value) for value in inputs if value is not None),
         outputs=tuple(locate(value) for value in node.outputs),
         scratch=scratch,

@@ -115,13 +115,19 @@ def default_pipeline() -> Sequential:
             # --- Less to compute.
             # After fold_pad: a window with its own padding shows what its border does to a constant channel.
             prune_constant_channels,
-            # Layers side by side as one, rows of zeros left out: of the final weights. At opt_level 4 only.
+            # Layers side by side as one: of the weights that are left (opt_level 4 only).
             CombineParallelConv2D(),
             CombineParallelDense(),
             CombineParallelMatmul(),
+            # Blocks of zeros left out. Last of what looks at weights: sparse ones are closed to the others.
             DenseToSparse(),
+            # Approximations (opt_level 4, relaxed numerics).
             fast_math,
-            # Where all channels of a value were constant, its readers may now be constant too.
+            # What lost its other readers may be merged now.
+            canonicalize_ops,
+            # A state may have lost what changed it; and where all channels of a value were constant, its
+            # readers may now be constant, too.
+            eliminate_dead_state,
             fold_constant,
             # Rewrites have made equal what was not before, e.g. two reshapes of one value, or two constants.
             eliminate_common_subexpr,

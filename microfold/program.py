@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.analysis.certificate import Certificate
@@ -46,6 +46,7 @@ class Layer:
         index: position in the schedule; the layer hook of the generated C passes it.
         name: C identifier, unique in the program, made from the model's tensor name.
         work: the nodes that the call computes: `node`, or those of the subgraph that it calls.
+        estimated_instructions: those of one call, by the kernel's cost model; None for external code.
         inputs: the buffers that the call reads, in C order.
         outputs: where the results lie right after the call.
         scratch: offset in the arena, or None.
@@ -59,6 +60,7 @@ class Layer:
     call: Call
     work: tuple[Node, ...]
     macs: int
+    estimated_instructions: int | None
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     scratch: int | None
@@ -67,6 +69,12 @@ class Layer:
     def operators(self) -> tuple[str, ...]:
         """Names of all operators that the call computes, fused ones included."""
         return tuple(op.name for node in self.work for op in (node.op, *(step.op for step in node.epilogue)))
+
+    def estimated_cycles(self, target: Target) -> int | None:
+        """Those of one call by the target's timing; None if it or the instructions are not known."""
+        if self.estimated_instructions is None or target.timing is None:
+            return None
+        return target.timing.estimated_cycles(self.work[0].op.name, self.estimated_instructions)
 
     @property
     def label(self) -> str:
@@ -130,6 +138,16 @@ class Program:
         return sum(layer.macs for layer in self.layers)
 
     @property
+    def estimated_instructions(self) -> int | None:
+        """Those of one inference, nothing run; None if a layer is external code."""
+        return _total([layer.estimated_instructions for layer in self.layers])
+
+    @property
+    def estimated_cycles(self) -> int | None:
+        """Likewise; None too if the target has no timing table."""
+        return _total([layer.estimated_cycles(self.target) for layer in self.layers])
+
+    @property
     def state_size(self) -> int:
         """Bytes that live from call to call."""
         return max((slot.buffer.offset + slot.buffer.type.nbytes for slot in self.state), default=0)
@@ -151,6 +169,12 @@ class Program:
         stored += [(state.initial, "") for state in self.graph.state if state.initial.any()]
         distinct = {constant_key(array, record): array.nbytes for array, record in stored}
         return sum(distinct.values())
+
+
+def _total(estimates: Sequence[int | None]) -> int | None:
+    """Their sum; None if one is not known."""
+    known = [estimate for estimate in estimates if estimate is not None]
+    return sum(known) if len(known) == len(estimates) else None
 
 
 def constant_key(array: Array, record: str = "") -> tuple[str, str, bytes]:

@@ -26,8 +26,10 @@ RELAXED_RUNS = 8
 def build_report(program: Program, measurement: Measurement | None) -> Report:
     """The report of a compilation; sizes in bytes, null where no compiler could measure them.
 
-    Deterministic for one compiler: no dates, no paths.
+    Instructions and cycles are those of the cost model, nothing run; null where external code, or the lack of
+    a timing table, leaves them open. Deterministic for one compiler: no dates, no paths.
     """
+    cycles, timing = program.estimated_cycles, program.target.timing
     ranges = _with_external_sums(program)
     return {
         "model": program.name,
@@ -41,6 +43,9 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
             "external": list(program.options.external),
         },
         "macs": program.macs,
+        "estimated_instructions": program.estimated_instructions,
+        "estimated_cycles": cycles,
+        "cycles_source": timing.source if cycles is not None and timing is not None else None,
         "ram": {
             "arena": program.arena.size,
             "arena_without_overlap": program.arena.lower_bound,
@@ -58,6 +63,8 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                 "fused": list(layer.operators[1:]),
                 "kernel": layer.kernel.name,
                 "macs": layer.macs,
+                "estimated_instructions": layer.estimated_instructions,
+                "estimated_cycles": layer.estimated_cycles(program.target),
                 "scratch": layer.call.scratch,
                 "weights": sum(c.array.nbytes for c in layer.call.constants.values()),
                 "output": describe_type(layer.outputs[0].type),
@@ -210,7 +217,8 @@ def bench_report(program: Program, result: SimulationResult, cycles: Cycles | No
     """`build_report` with what the simulated core measured in the last call.
 
     Args:
-        cycles: estimated ones of all calls, if the core has a timing table.
+        cycles: of what was executed in each call, if the core has a timing table; they take the place of
+            those of the cost model.
     """
     memory = result.memory
     report = build_report(program, Measurement(memory.model.flash - program.weight_bytes, memory.stack))

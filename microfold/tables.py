@@ -32,13 +32,14 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _number(value: int | float | None, unit: str = "") -> str:
-    return "not measured" if value is None else f"{value:,}{unit}"
+def _number(value: int | float | None, *, unknown: str = "not measured") -> str:
+    return unknown if value is None else f"{value:,}"
 
 
 def print_build(program: Program, report: Report, folder: Path) -> None:
     """The summary of a build, a row per layer, and how to call the result."""
     _print_layers(report, instructions=False)
+    _print_estimate(report)
     _print_memory(program, report)
     if report["relaxed"] is not None:
         for change in report["relaxed"]["changes"]:
@@ -71,10 +72,9 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
 
 def _print_layers(report: Report, *, instructions: bool) -> None:
     columns = ["#", "layer", "operator", "kernel", "output", ">MACs", ">weights"]
-    if instructions:
-        columns += [">instructions", ">per MAC"]
-        if report["estimated_cycles"] is not None:
-            columns.append(">est. cycles")
+    columns += [">instructions", ">per MAC"] if instructions else [">est. instructions"]
+    if report["estimated_cycles"] is not None:
+        columns.append(">est. cycles")
     table = _table(f"{report['model']} for {report['target']}", *columns)
     for index, layer in enumerate(report["layers"]):
         op = " + ".join([layer["op"], *layer["fused"]])
@@ -84,10 +84,22 @@ def _print_layers(report: Report, *, instructions: bool) -> None:
         if instructions:
             count = layer["instructions"]
             row += [_number(count), f"{count / layer['macs']:.2f}" if layer["macs"] else ""]
-            if report["estimated_cycles"] is not None:
-                row.append(_number(layer["estimated_cycles"]))
+        else:
+            row.append(_number(layer["estimated_instructions"], unknown="unknown"))
+        if report["estimated_cycles"] is not None:
+            row.append(_number(layer["estimated_cycles"]))
         table.add_row(*(escape(cell) for cell in row))
     _console.print(table)
+
+
+def _print_estimate(report: Report) -> None:
+    """What one run needs by the cost model."""
+    if report["estimated_instructions"] is None:
+        return
+    text = f"{report['estimated_instructions']:,} instructions"
+    if report["estimated_cycles"] is not None:
+        text += f" and {report['estimated_cycles']:,} cycles without wait states"
+    _console.print(f"{text} for one run: estimates, nothing was run")
 
 
 def _print_memory(program: Program, report: Report) -> None:

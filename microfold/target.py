@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -10,12 +9,8 @@ from typing import Any
 
 from microfold import resources
 from microfold.errors import TargetError
-from microfold.timing import Timing
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from microfold.timing import OTHERS, Timing
+from microfold.toml import read_toml
 
 # Each feature and what it implies.
 FEATURES: Mapping[str, tuple[str, ...]] = {
@@ -100,8 +95,8 @@ def load(name_or_path: str) -> Target:
                 "a path to a .toml gives your own"
             )
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        table = read_toml(path)
+    except (ValueError, OSError) as error:
         raise TargetError(f"{path.name} is not a readable TOML file: {error}") from None
     return _from_table(table, path)
 
@@ -137,6 +132,8 @@ def _from_table(table: dict[str, Any], path: Path) -> Target:
 
 
 def _timing(table: dict[str, Any], path: Path) -> Timing:
+    table = dict(table)
+    factors = table.pop("cycles_per_instruction", {})
     known = {field.name: str if field.name == "source" else int for field in fields(Timing)}
     for key, value in table.items():
         if key not in known:
@@ -148,4 +145,18 @@ def _timing(table: dict[str, Any], path: Path) -> Timing:
             )
     if "source" not in table:
         raise TargetError(f"{path.name}: timing needs its source")
-    return Timing(**table)
+    return Timing(**table, cycles_per_instruction=_cycles_per_instruction(factors, path))
+
+
+def _cycles_per_instruction(table: Any, path: Path) -> Mapping[str, float]:
+    where = f"{path.name}: timing.cycles_per_instruction"
+    if not isinstance(table, dict):
+        raise TargetError(f"{where} must be a table; it is {table!r}")
+    factors: dict[str, float] = {}
+    for key, value in table.items():  # type: ignore[reportUnknownVariableType]
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+            raise TargetError(f"{where}.{key} must be a positive number; it is {value!r}")
+        factors[str(key)] = float(value)  # type: ignore[reportUnknownArgumentType]
+    if factors and OTHERS not in factors:
+        raise TargetError(f"{where} needs {OTHERS}, for operators that it does not name")
+    return factors

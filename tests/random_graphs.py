@@ -25,6 +25,7 @@ from microfold.ops.reshape import Reshape
 from microfold.ops.softmax import Softmax
 from microfold.ops.strided_slice import StridedSlice
 from microfold.ops.transpose import Transpose
+from tests.random_operators import STEPS, UNIT
 
 SCALES = (0.05, 0.1, 0.37)
 ZERO_POINTS = (-128, -5, 0, 3)
@@ -32,13 +33,16 @@ BOUNDS = (-math.inf, -1.0, 0.0, 1.0, 6.0, 40.0, math.inf)
 MAX_SIZE = 400
 
 
-class _Builder:
+class Builder:
     """Draws one graph; `pool` are the values that later nodes may read."""
 
     def __init__(self, draw: st.DrawFn):
         self.draw = draw
         self.rng = np.random.default_rng(draw(st.integers(0, 1 << 16)))
-        self.floating = draw(st.booleans())
+        self.dtype = draw(
+            st.sampled_from((DType.FLOAT32, DType.FLOAT32, DType.INT8, DType.INT8, DType.INT16))
+        )
+        self.floating = self.dtype is DType.FLOAT32
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
         self.pool: list[Value] = []
@@ -55,8 +59,10 @@ class _Builder:
     def element(self) -> ElementType:
         if self.floating:
             return ElementType(DType.FLOAT32)
-        scale, zero_point = self.pick(SCALES), self.pick(ZERO_POINTS)
-        return ElementType(DType.INT8, Quant.per_tensor(float(str(scale)), int(str(zero_point))))
+        scale, zero_point = float(str(self.pick(SCALES))), int(str(self.pick(ZERO_POINTS)))
+        if self.dtype is DType.INT16:
+            scale, zero_point = scale / 256, 0
+        return ElementType(self.dtype, Quant.per_tensor(scale, zero_point))
 
     def image(self) -> TensorType:
         element = self.element()
@@ -82,7 +88,8 @@ class _Builder:
             per_channel = self.draw(st.booleans())
             scales = tuple(float(np.float32(0.01 * (i + 1))) for i in range(channels if per_channel else 1))
             quant = Quant(scales, (0,) * len(scales), axis if per_channel else None)
-            bias = TensorType(DType.INT32, (channels,))
+            wide = self.dtype is DType.INT16
+            bias = TensorType(DType.INT64 if wide else DType.INT32, (channels,))
         dtype = DType.FLOAT32 if self.floating else DType.INT8
         filters = self.constant(TensorType(dtype, shape, quant))
         return filters, self.constant(bias) if self.draw(st.booleans()) else None
@@ -101,7 +108,7 @@ class _Builder:
         x = self.pick(self.pool)
         assert isinstance(x, Value)
         kinds = ["clip", "clip", "add", "reshape", "pad", "transpose", "softmax", "again"]
-        kinds += ["concatenate", "slice", "mean", "turned"]
+        kinds += ["concatenate", "slice", "mean", "turned", "affine", "affine", *STEPS]
         if x.type.rank == 4:
             kinds += [
                 "conv2d",
@@ -115,7 +122,11 @@ class _Builder:
             ]
         if x.type.rank == 2:
             kinds += ["fully_connected"] * 3
-        getattr(self, f"_{self.pick(kinds)}")(x)
+        kind = str(self.pick(kinds))
+        if kind in STEPS:
+            STEPS[kind](self, x)
+        else:
+            getattr(self, f"_{kind}")(x)
 
     def _clip(self, x: Value) -> None:
         low, high = sorted((float(str(self.pick(BOUNDS))), float(str(self.pick(BOUNDS)))))
@@ -129,7 +140,7 @@ class _Builder:
         self.emit(Add(self.element()), x, other)
 
     def _reshape(self, x: Value) -> None:
-        shapes = ((x.type.size,), (1, x.type.size), x.type.shape, (x.type.shape[0], -1), (1, 1, -1, 1))
+        shapes = ((x.type.size,), (1, x.type.size), x.type.shape, (*x.type.shape[:1], -1), (1, 1, -1, 1))
         shape = tuple(int(str(n)) for n in self.pick(shapes))  # type: ignore[attr-defined]
         known = math.prod(n for n in shape if n != -1)
         self.emit(Reshape(tuple(x.type.size // known if n == -1 else n for n in shape)), x)
@@ -179,8 +190,7 @@ class _Builder:
         self.emit(Mean(axes, all_of_them or self.draw(st.booleans()), self.element()), x)
 
     def _softmax(self, x: Value) -> None:
-        low = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
-        self.emit(Softmax(1.0, ElementType(DType.FLOAT32) if self.floating else low), x)
+        self.emit(Softmax(1.0, UNIT[self.dtype]), x)
 
     def _pad(self, x: Value) -> None:
         pairs = tuple((self.number(0, 1), self.number(0, 1)) for _ in x.type.shape)
@@ -231,7 +241,7 @@ class _Builder:
         """
         size, strides, _ = self._window()
         rows, columns = ((self.number(0, n - 1), self.number(0, n - 1)) for n in size)
-        fill = -math.inf if self.floating else -128.0
+        fill = -math.inf if self.floating else float(self.dtype.range[0])
         count = len(self.nodes)
         self.emit(Pad(((0, 0), rows, columns, (0, 0)), fill), x)
         if len(self.nodes) > count:
@@ -276,5 +286,5 @@ class _Builder:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    """Well-formed graphs of int8 or float32 values with at most a dozen nodes."""
-    return _Builder(draw).graph()
+    """Well-formed graphs of int8, int16 or float32 values with at most about a dozen nodes."""
+    return Builder(draw).graph()

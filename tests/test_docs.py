@@ -23,6 +23,10 @@ def test_operator_table_is_complete() -> None:
     assert named == {name.split()[0] for name in IMPORTERS}  # custom operators are CUSTOM and a name
 
 
+def test_the_number_of_operators_is_right() -> None:
+    assert f"{len(IMPORTERS)} operators" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_links_of_the_pages_exist() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):

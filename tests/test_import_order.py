@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "microfold"
 # Each part with the parts that it may import, beside itself. A part is a package or a module of microfold.
 IR = ["errors", "ir"]
 OPS = [*IR, "numerics", "fixed_point", "ops"]
-SETTINGS = ["errors", "resources", "timing", "target", "options"]
+SETTINGS = ["errors", "resources", "timing", "toml", "target", "options"]
 KERNELS = [*OPS, *SETTINGS, "analysis", "kernels"]
 PASSES = [*OPS, "analysis", "passes", "instruments", "transform", "pipeline"]
 PROGRAM = [*KERNELS, "plan", "program"]
@@ -46,7 +46,8 @@ MAY_IMPORT: dict[str, list[str]] = {
     "transform": [*OPS, "analysis", "passes"],
     "pipeline": PASSES,
     "timing": [],
-    "benchmark": ["errors"],
+    "toml": [],
+    "benchmark": ["errors", "toml"],
     "target": SETTINGS,
     "options": SETTINGS,
     "kernels": KERNELS,

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from microfold.errors import InputError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from microfold.toml import read_toml
 
 # What is compared, in the order of columns, and where a bench report has it.
 FIGURES: Mapping[str, tuple[str, ...]] = {
@@ -56,15 +51,14 @@ class Row:
 
 def load_peers() -> tuple[Peer, ...]:
     """The figures that ship with microfold."""
-    text = (Path(__file__).parent / "peers.toml").read_text(encoding="utf-8")
     return tuple(
         Peer(table["name"], {figure: table.get(figure, {}) for figure in FIGURES})
-        for table in tomllib.loads(text)["peers"].values()
+        for table in read_toml(Path(__file__).parent / "peers.toml")["peers"].values()
     )
 
 
 def models_with_peers(folder: Path, peers: Sequence[Peer]) -> list[Path]:
-    """The models of a folder and of the folders in it that a peer has figures of, in the peers' order.
+    """The models of a folder and of the folders in it that a peer has figures for, in the peers' order.
 
     Raises:
         InputError: there are none.
@@ -77,7 +71,7 @@ def models_with_peers(folder: Path, peers: Sequence[Peer]) -> list[Path]:
         for model in models
     )
     if not folder.is_dir():
-        raise InputError(f"the suite must be a folder of models; {folder} is none")
+        raise InputError(f"the suite must be a folder of models; {folder} is not a folder")
     found = {path.stem: path for path in sorted(folder.rglob("*.tflite"), reverse=True)}
     chosen = [found[name] for name in names if name in found]
     if not chosen:
@@ -86,7 +80,7 @@ def models_with_peers(folder: Path, peers: Sequence[Peer]) -> list[Path]:
 
 
 def targets_with_peers(peers: Sequence[Peer]) -> list[str]:
-    """The targets that a peer has instructions of."""
+    """The targets that a peer has instruction counts for."""
     return list(dict.fromkeys(target for peer in peers for target in peer.figures["instructions"]))
 
 

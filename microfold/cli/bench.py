@@ -23,7 +23,8 @@ def bench(
         typer.Option(
             "--suite",
             metavar="DIR",
-            help="Instead: the models of this folder of which others' figures are known, beside these.",
+            help="Instead of MODELS: those of this folder that other runtimes' figures are known for, and "
+            "these beside them.",
             show_default=False,
         ),
     ] = None,
@@ -32,8 +33,8 @@ def bench(
 ) -> None:
     """Count instructions on a simulated core, per layer and in total; measure flash, RAM and stack.
 
-    Several models give one table with a row each. The target is cortex-m4 by default; for a suite, all those
-    that figures are known of.
+    Several models give one table with a row each. The default target is cortex-m4; for a suite, every target
+    that figures are known for.
     """
     if suite is not None:
         if models:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 LINE_WIDTH = 110
 LABEL_WIDTH = 76
@@ -40,9 +41,31 @@ def comment_block(lines: Iterable[str]) -> str:
 def wrap_code(text: str) -> str:
     """C code with its long lines broken: code behind commas, aligned behind the open parenthesis.
 
+    A comment is filled anew from a long line to the end of its paragraph. Behind code that alone is short
+    enough, it moves to a line of its own before it.
+
     Names that are put into templates make lines longer than the templates' authors see them.
     """
-    return "\n".join(part for line in text.split("\n") for part in _broken(line))
+    return "\n".join(part for line in _filled(text.split("\n")) for part in _broken(line))
+
+
+def _filled(lines: Iterable[str]) -> Iterator[str]:
+    """Lines of which those of a comment behind a long one are joined to it."""
+    paragraph = ""
+    for line in lines:
+        # Text one blank behind its star goes on from the line before; a list is indented further.
+        if paragraph and re.match(r" *\* [^ ]", line) and not line.endswith("*/"):
+            paragraph += line.lstrip()[1:]
+            continue
+        if paragraph:
+            yield paragraph
+            paragraph = ""
+        if len(line) > LINE_WIDTH and re.match(r" *\* [^ ]", line) and not line.endswith("*/"):
+            paragraph = line
+        else:
+            yield line
+    if paragraph:
+        yield paragraph
 
 
 def _broken(line: str) -> Iterator[str]:
@@ -55,7 +78,16 @@ def _broken(line: str) -> Iterator[str]:
     if stripped.startswith(("/* ", "* ")) and "*/" not in stripped:
         star = indent + (" * " if stripped.startswith("/*") else "* ")
         return iter(textwrap.wrap(line, LINE_WIDTH, subsequent_indent=star, break_on_hyphens=False))
+    code, remark = _split_remark(line)
+    if remark and len(code) <= LINE_WIDTH:
+        return chain(_broken(indent + remark), [code])
     return _broken_code(line, len(indent) + 4)
+
+
+def _split_remark(line: str) -> tuple[str, str]:
+    """A statement or a struct's field, and the comment behind it; empty if there is none."""
+    found = re.fullmatch(r"(.*;) +(/\*(?:(?!\*/).)*\*/)", line)
+    return (found[1], found[2]) if found else (line, "")
 
 
 def _broken_code(line: str, indent: int) -> Iterator[str]:
@@ -63,28 +95,30 @@ def _broken_code(line: str, indent: int) -> Iterator[str]:
     opened: tuple[int, ...] = ()
     while len(line) > LINE_WIDTH:
         breaks = [found for found in _breaks(line, opened) if found[0] <= LINE_WIDTH]
-        # The last comma in the fewest parentheses; failing that, the outermost parenthesis.
-        commas = [found for found in breaks if line[found[0] - 1] == ","]
+        # The last comma, && or || in the fewest parentheses; failing that, the outermost parenthesis.
+        between = [found for found in breaks if line[found[0] - 1] != "("]
         if not breaks:
             break
-        position, opened = min(commas or breaks, key=lambda found: (len(found[1]), -found[0]))
-        yield line[:position]
+        position, opened = min(between or breaks, key=lambda found: (len(found[1]), -found[0]))
+        yield line[:position].rstrip()
         rest = line[position:].lstrip()
-        column = opened[-1] + 1
-        if not commas or (column + len(rest) > LINE_WIDTH and column > LINE_WIDTH // 2):
+        column = opened[-1] + 1 if opened else indent
+        if not between or (column + len(rest) > LINE_WIDTH and column > LINE_WIDTH // 2):
             column = indent
         line = " " * column + rest
-        opened = (*opened[:-1], column - 1)
+        opened = (*opened[:-1], column - 1) if opened else ()
     yield line
 
 
 def _breaks(line: str, opened: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Positions behind commas and parentheses, with the columns of the parentheses that are open there."""
+    """Positions behind commas, parentheses, && and ||, with the columns of the parentheses open there."""
     code = re.sub(r'/\*.*?\*/|"[^"]*"', lambda match: "_" * len(match.group()), line)
     for position, character in enumerate(code):
-        if character in "([":
+        if character in "([{":
             opened = (*opened, position)
-        elif character in ")]" and opened:
+        elif character in ")]}" and opened:
             opened = opened[:-1]
         if character in "(," and opened and code[position + 1 :].strip(" )"):
             yield position + 1, opened
+        if code.startswith((" && ", " || "), position):
+            yield position + 3, opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -178,7 +179,8 @@ class Model:
         self.functions = render_functions(program)
         api = [*API, *(port.name for port in self.ports)]
         taken = [f"{self.name}_{name}" for name in api]
-        self._namer = Namer([*taken, *(function.name for function in self.functions.values())])
+        code = "\n".join(function.text for function in self.functions.values())
+        self._namer = Namer([*taken, *re.findall(r"\w+__\w+", code)])
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
         self._views = Views(program.graph)
         self._places: dict[_Bytes, Place] = {}
@@ -257,7 +259,7 @@ class Model:
         if key not in self._arrays:
             shape = ", ".join(map(str, array.shape))
             self._arrays[key] = ConstantArray(
-                self._namer.claim(f"{self.name}_{name}"), array, record, f"{comment}: [{shape}]"
+                self._namer.claim(f"{self.name}__{name}"), array, record, f"{comment}: [{shape}]"
             )
         if self._arrays[key].alignment < alignment:
             self._arrays[key] = replace(self._arrays[key], alignment=alignment)

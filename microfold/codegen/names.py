@@ -1,13 +1,16 @@
 """C names made from the model's.
 
-A generated file has names of four kinds, told apart by their form, so that no model can make them collide:
+A generated file has names of five kinds, told apart by their form, so that no model can make them collide,
+and no two models of one program:
 
 - ``mf_clamp``: helpers. No model's prefix is ``mf``.
-- ``s8_conv2d__c_2x2``: kernels, with two underscores in a row. No name made from the model's has them.
-- ``kws_run``, ``kws_conv1_weights``: what the linker sees begins with the model's name.
+- ``s8_conv2d__c_2x2``: kernels, with two underscores in a row. A model's name has none.
+- ``kws_run``: functions that the linker sees begin with the model's name.
+- ``kws__conv1_weights``: so do constants; the underscores tell those of model ``a``'s layer ``b_conv`` from
+  those of model ``a_b``'s layer ``conv``.
 - ``conv1_layer``, ``conv1_offset``: a layer's, declared behind all functions whose variables might hide them.
 
-Within the last two kinds a `Namer` numbers what is taken.
+Among constants, and among a layer's names, a `Namer` numbers what is taken.
 """
 
 from __future__ import annotations
@@ -47,6 +50,9 @@ def model_identifier(text: str) -> str:
     name = c_identifier(text)[:MODEL_LENGTH].rstrip("_")
     if name in _FILES.split() or name.split("_")[0] in _PREFIXES:
         name = f"m_{name}"[:MODEL_LENGTH].rstrip("_")
+    if name.endswith("_weights"):
+        # x_weights.c is the file of another model's constants.
+        name = name[: MODEL_LENGTH - len("_model")].rstrip("_") + "_model"
     return name
 
 

@@ -132,7 +132,9 @@ class Site(Generic[C]):
         return self.builder.emit(op, inputs, [value.name for value in self.node.outputs], epilogue)
 
 
-Rule = Callable[[Site[C]], Operand | Sequence[Operand] | None]
+# What a rule may answer: what takes the place of a node's results; None leaves the node as it is.
+Replacement = Operand | Sequence[Operand] | None
+Rule = Callable[[Site[C]], Replacement]
 Rules = Mapping[type[Op], Rule[C]] | Rule[C]
 MultiRefHook = Callable[[Operand, Site[C]], Operand]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.types import DType
+from microfold.ir.types import Array, DType
 from microfold.kernels import epilogue
 from microfold.kernels.broadcast import BinaryKernel
 from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
 from microfold.kernels.requantize import Requantization, plan_requantization
+from microfold.kernels.requantize_narrow import plan_narrow
 from microfold.numerics import Multiplier
 from microfold.ops.add import Add, AddParameters, add_parameters
 from microfold.ops.squared_difference import SquaredDifference, squared_difference_parameters
@@ -40,6 +41,21 @@ def plan_one(
     )
 
 
+def plan_short(
+    site: Site, bounds: tuple[int, int], multiplier: Multiplier, zero_point: int
+) -> tuple[str, Array]:
+    """The shortest exact form of a node's output that its core has the products for, and its one record."""
+    limits = epilogue.integer_bounds(site.node)
+    if site.target.has("thumb1"):
+        mantissa, shift = np.array([multiplier.mantissa]), np.array([multiplier.shift])
+        ends = np.array([bounds[0]]), np.array([bounds[1]])
+        narrow = plan_narrow(np.array([0]), ends, (mantissa, shift), zero_point, limits)
+        if narrow is not None:
+            return narrow[0].value, narrow[1]
+    plan = plan_one(0, bounds, multiplier, zero_point, limits[0])
+    return plan.form.value, plan.records
+
+
 def centred_hull(site: Site, index: int) -> tuple[int, int]:
     """Smallest and largest element of a quantised operand, less its zero point."""
     value = site.node.inputs[index]
@@ -59,7 +75,8 @@ def plan_input(site: Site, index: int, left_shift: int, multiplier: Multiplier) 
 
 class _QuantizedSum(BinaryKernel):
     template = "add/c.c.j2"
-    instructions = 45
+    instructions = 40
+    thumb1_instructions = 112
     combine = "left + right"
     squares = False
 
@@ -136,7 +153,8 @@ class SquaredDifferenceInt8(_QuantizedSum):
     name = "s8_squared_difference__c"
     op = SquaredDifference
     dtype = DType.INT8
-    instructions = 60
+    instructions = 40
+    thumb1_instructions = 130
     combine = "(left - right) * (left - right)"
     squares = True
 

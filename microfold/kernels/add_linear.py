@@ -16,7 +16,8 @@ class _LinearSum(BinaryKernel):
 
     template = "add/linear.c.j2"
     dtype = DType.INT8
-    instructions = 9.0
+    instructions = 9.5
+    thumb1_instructions = 17.0
 
     def supports(self, site: Site) -> str | None:
         if reason := super().supports(site):

@@ -79,7 +79,8 @@ class _Matmul(Kernel):
         return (0, 1)
 
     def cost(self, site: Site) -> float:
-        return site.node.outputs[0].type.size * (7.0 * self.product(site).depth + 30)
+        product, output = (12.9, 60.0) if site.target.has("thumb1") else (9.5, 35.0)
+        return site.node.outputs[0].type.size * (product * self.product(site).depth + output)
 
     def call(
         self, site: Site, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
@@ -125,7 +126,7 @@ class _MatmulQuantized(_Matmul):
         return {"first_zero_point": first.zero_point, "second_zero_point": second.zero_point}
 
 
-class _MatmulInt8(_MatmulQuantized):
+class MatmulInt8(_MatmulQuantized):
     dtype = DType.INT8
 
     def lower(self, site: Site) -> Call:
@@ -168,13 +169,13 @@ class FullyConnectedFloatMatmul(_MatmulFloat):
 
 
 @register
-class BatchMatmulInt8(_MatmulInt8):
+class BatchMatmulInt8(MatmulInt8):
     name = "s8_batch_matmul__c"
     op = BatchMatmul
 
 
 @register
-class FullyConnectedInt8Matmul(_MatmulInt8):
+class FullyConnectedInt8Matmul(MatmulInt8):
     name = "s8_fully_connected__c_matmul"
     op = FullyConnected
 

@@ -59,22 +59,33 @@ class BinaryKernel(Kernel):
         template: of the function; it renders the loops with ``elementwise/binary.j2``.
         dtype: of operands and result.
         instructions: estimate per element.
+        thumb1_instructions: the same on cores with the short instructions of Armv6-M; 0 if not known.
+        run_instructions: around each run of the innermost loop, where loops are nested.
     """
 
     template: ClassVar[str]
     dtype: ClassVar[DType]
     instructions: ClassVar[float]
+    thumb1_instructions: ClassVar[float] = 0.0
+    run_instructions: ClassVar[float] = 35.0
 
     def supports(self, site: Site) -> str | None:
         first = site.node.operands[0].type
         if first.dtype is not self.dtype:
             return f"it needs {self.dtype.value} operands; they are {first.dtype.value}"
-        if len(self._loops(site)) > OUTER_LOOPS + 1:
+        if len(self.loops(site)) > OUTER_LOOPS + 1:
             return "its operands broadcast along too many axes in turn"
         return epilogue.unsupported_epilogue(site.node)
 
     def cost(self, site: Site) -> float:
-        return site.node.outputs[0].type.size * self.instructions
+        size = site.node.outputs[0].type.size
+        loops = self.loops(site)
+        thumb1 = site.target.has("thumb1") and self.thumb1_instructions
+        each = self.thumb1_instructions if thumb1 else self.instructions
+        runs = size // loops[-1][0] if len(loops) > 1 else 0
+        # An operand that stays the same is neither read nor widened.
+        fixed = 2.0 * sum(step == 0 for step in loops[-1][1:])
+        return size * (each - fixed) + runs * self.run_instructions
 
     def data_inputs(self, site: Site) -> tuple[int, ...]:
         return (0, 1)
@@ -84,7 +95,8 @@ class BinaryKernel(Kernel):
         operand, out = site.node.operands[index].type, site.node.outputs[0].type
         return 0 if operand.size == out.size and operand.dtype.itemsize == out.dtype.itemsize else None
 
-    def _loops(self, site: Site) -> list[tuple[int, ...]]:
+    def loops(self, site: Site) -> list[tuple[int, ...]]:
+        """(size, first's step, second's step) of the loops, outermost first; steps in elements."""
         out = site.node.outputs[0].type.shape
         return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in site.node.operands[:2]))
 
@@ -92,7 +104,7 @@ class BinaryKernel(Kernel):
         self, site: Site, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
     ) -> Call:
         """The call with the loops' fields and choices added."""
-        *outer, inner = self._loops(site)
+        *outer, inner = self.loops(site)
         spec = (*spec, ("nested", bool(outer)), ("first_step", inner[1]), ("second_step", inner[2]))
         fields: dict[str, Parameter] = {"length": inner[0]}
         if outer:

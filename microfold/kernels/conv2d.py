@@ -154,6 +154,12 @@ class Conv2DInt8(_PatchConv):
     def supports(self, site: Site) -> str | None:
         return unsupported_grouping(site) or accumulate.unsupported_int8_constants(site)
 
+    def cost(self, site: Site) -> float:
+        out = conv_types(site)[2]
+        pixels = out.size // out.shape[3]
+        # A last pixel alone is computed twice.
+        return super().cost(site) * -(-pixels // self.PIXELS) * self.PIXELS / pixels + self.gathering(site)
+
     def lower(self, site: Site) -> Call:
         x, _, _, window = conv_types(site)
         assert x.quant is not None

@@ -66,7 +66,7 @@ class Channels:
             quads: pairs of inputs.
             loops: iterations of the loop over them; 0: it is written out.
         """
-        product, rest = (12, 59) if self.packing == "dual" else (11, 47)
+        product, rest = (12, 53) if self.packing == "dual" else (11, 40)
         if self.plan.form is Form.GENERAL:
             rest += 275
         elif self.limits != (-128, 127):
@@ -75,7 +75,7 @@ class Channels:
             rest += 75
         elif self.plan.form is Form.SHORT:
             rest += 16
-        return self._blocks * (product * quads + 2 * loops + rest - (0 if loops else 11)) + 50
+        return self._blocks * (product * quads + 2 * loops + rest - (0 if loops else 5)) + 50
 
     def single(self, quads: int) -> float:
         """Estimate for one pixel in all channels."""
@@ -155,16 +155,25 @@ class Conv2DDsp(Kernel):
         return unsupported_integer_conv(site)
 
     def cost(self, site: Site) -> float:
-        _, _, out, window = conv_types(site)
+        x, _, out, window = conv_types(site)
         pixels = out.size // out.shape[3]
         segments, segment = _segments(site)
         pairs, channels = _pairs(site), plan_channels(site)
-        widen = 5 * segment + 60 if is_pointwise(window) else 4 * segments * (1.6 * segment + 14) + 120
+        if is_pointwise(window):
+            widen = 5.0 * segment + 60
+        else:
+            edges = 1 - out.shape[0] * window.positions_inside(*x.shape[1:3]) / pixels
+            together = segment <= WRITTEN_SEGMENT and _neighbours(site)
+            each = 4.0 * segment + 2 if together else 10.0 * segment + 48
+            widen = segments * (each + 4 * 50 * edges)
         single = channels.single(pairs) + widen / 4
         if _group(site) == 1:
             return pixels * single
         loops = 0 if _written(site) else pairs / UNROLL
-        return pixels // 4 * (channels.instructions(pairs, loops) + widen) + pixels % 4 * single
+        group = channels.instructions(pairs, loops) + widen
+        # Two or three pixels that are left over make another group with those before.
+        left = group if is_pointwise(window) and pixels % 4 > 1 else pixels % 4 * single
+        return pixels // 4 * group + left
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = conv_types(site)
@@ -177,15 +186,17 @@ class Conv2DDsp(Kernel):
         _, segment = _segments(site)
         pairs, group = _pairs(site), _group(site)
         pointwise = is_pointwise(window)
+        written = not pointwise and segment <= WRITTEN_SEGMENT
         spec = (
             *channels.spec,
             ("pointwise", pointwise),
             ("group", group),
             ("steps", pairs if _written(site) else 0),
-            ("segment", segment if not pointwise and segment <= WRITTEN_SEGMENT else 0),
+            ("segment", segment if written else 0),
+            ("neighbours", written and group == PIXELS and _neighbours(site)),
         )
         parameters = channels.parameters(packing.pair_lanes(channels.plan.matrix, segment))
-        parameters |= {"pairs": pairs, "skip": -pairs % UNROLL, "segment": segment}
+        parameters |= {"pairs": pairs, "skip": _skip(pairs), "segment": segment}
         scratch = 4 * pairs if group == 1 else GROUP_BYTES + 16 * pairs + END_BYTES
         if pointwise:
             parameters |= {"pixels": out.size // out.shape[3]}
@@ -205,6 +216,20 @@ def _pairs(site: Site) -> int:
     """Pairs of inputs of a patch."""
     segments, segment = _segments(site)
     return segments * packing.pair_order(segment).shape[0]
+
+
+def _skip(pairs: int) -> int:
+    """Quads that the first iteration of the loop leaves out; the first quad of all is not part of it."""
+    return -(pairs - 1) % UNROLL if pairs > 1 else UNROLL
+
+
+def _neighbours(site: Site) -> bool:
+    """At least four neighbouring windows of a row are runs of bytes inside of the image."""
+    x, _, out, window = conv_types(site)
+    stride, left = window.strides[1], window.padding[1][0]
+    first = -(-left // stride)
+    last = min((x.shape[2] + left - window.size[1]) // stride, out.shape[2] - 1)
+    return window.dilations[1] == 1 and last - first + 1 >= PIXELS
 
 
 def _group(site: Site) -> int:

@@ -54,16 +54,32 @@ class Conv2DMve(Kernel):
         return unsupported_integer_conv(site)
 
     def cost(self, site: Site) -> float:
-        _, _, out, window = conv_types(site)
+        out = conv_types(site)[2]
         matrix = filter_matrix(site)
         form, _ = _requantization(site, matrix)
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-matrix.shape[0] // mve.BLOCK)
-        pairs = (out.size // out.shape[3] + 1) // 2
-        resident = vectors <= _RESIDENT_VECTORS
-        block = (12 * vectors + 10 if resident else 15 * vectors + 20) + 2 * mve.finish_cost(form)
-        gather = 0 if is_pointwise(window) else 2 * (20 + window.size[0] * 14 + 3 * vectors)
-        return pairs * (blocks * block + gather + 25)
+        pixels = out.size // out.shape[3]
+        tail = out.shape[3] % mve.BLOCK != 0
+        if vectors <= _RESIDENT_VECTORS:
+            block = 12.5 * vectors + 10 + 2 * mve.finish_cost(form) + 6.5 * vectors * tail
+            pair = blocks * block + 4 + 15 * vectors
+        else:
+            block = 15 * vectors + 18 + 2 * mve.finish_cost(form)
+            pair = blocks * block + 20 + 85 * tail
+        return (pixels + 1) // 2 * pair + self._gathering(site)
+
+    def _gathering(self, site: Site) -> float:
+        """Estimated instructions that copy patches."""
+        x, _, out, window = conv_types(site)
+        if is_pointwise(window):
+            return 0.0
+        dilated = window.dilations != (1, 1)
+        runs = window.size[0] * (window.size[1] if dilated else 1)
+        run = x.shape[3] * (1 if dilated else window.size[1])
+        pixels = out.size // out.shape[3]
+        edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
+        return pixels * (6 + runs * (6 + 4.7 * -(-run // mve.LANES))) + 35 * edges
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = conv_types(site)

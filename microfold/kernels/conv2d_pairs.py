@@ -14,7 +14,7 @@ from microfold.kernels.conv2d import (
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.requantize_narrow import channel_records
+from microfold.kernels.requantize_line import expects_short_form, sum_records
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
@@ -42,15 +42,19 @@ class _PairConv(Kernel):
     """Instructions of a channel where there may be such weights."""
     output: float
     """Instructions of an output, besides its sum."""
+    short_output: float
+    """The same where requantisation is short."""
     input: float
     """Instructions that put an input into a word."""
+    edge: float
+    """What an input of a window that leaves the image costs more."""
     longest: int
     """Weights of one iteration of the inner loop, at most."""
     unsigned: bool
     """Weights are kept as uint8, and each run begins with two words of its own."""
 
     def supports(self, site: Site) -> str | None:
-        reason = unsupported_integer_conv(site)
+        reason = word_pairs.refuses_core(site) or unsupported_integer_conv(site)
         x, _, out, _ = conv_types(site)
         if reason is None and self._scratch(site) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
             return f"its patches of {PIXELS} pixels would take {self._scratch(site)} bytes"
@@ -91,16 +95,20 @@ class _PairConv(Kernel):
         return 4 * self._words(site) + rows * window.size[1] * x.shape[3]
 
     def cost(self, site: Site) -> float:
-        _, _, out, window = conv_types(site)
+        x, _, out, window = conv_types(site)
         segment, length, runs = self._layout(site)
         matrix = filter_matrix(site)
         rests = np.count_nonzero(word_pairs.split_long_runs(matrix, segment, length)[1])
-        groups = -(-(out.size // out.shape[3]) // PIXELS)
+        pixels = out.size // out.shape[3]
+        groups = -(-pixels // PIXELS)
         sums = runs * (length * self.product + self.run)
-        edges = 0 if is_pointwise(window) else 60 * window.size[0]
-        channels = out.shape[3] * (sums + PIXELS * self.output + (self.rests if rests else 0))
+        rows = 0 if is_pointwise(window) else 60 * window.size[0]
+        edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
+        output = self.short_output if expects_short_form(site, narrow=self.unsigned) else self.output
+        channels = out.shape[3] * (sums + PIXELS * output + (self.rests if rests else 0))
         channels += rests * self.rest
-        return groups * (channels + PIXELS * self.input * matrix.shape[1] + edges)
+        edge = 50 * window.size[0] + self.edge * matrix.shape[1]
+        return groups * (channels + PIXELS * self.input * matrix.shape[1] + rows) + edges * edge
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = conv_types(site)
@@ -112,14 +120,14 @@ class _PairConv(Kernel):
         segment, length, runs = self._layout(site)
         matrix = filter_matrix(site)
         multipliers = output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
-        form, records, clamped, limits = channel_records(site, matrix, multipliers, narrow=self.unsigned)
+        records = sum_records(site, matrix, multipliers, narrow=self.unsigned)
         pointwise = is_pointwise(window)
         fitting, rests = word_pairs.split_long_runs(matrix, segment, length)
         packed = word_pairs.pack_runs(fitting, segment, length, unsigned=self.unsigned)
         spec = (
             ("unsigned", self.unsigned),
-            ("requantize", form),
-            ("clamped", clamped),
+            ("requantize", records.form),
+            ("clamped", records.clamped),
             ("pointwise", pointwise),
             ("gather", self._gather(site)),
             ("ragged", segment % length != 0),
@@ -130,7 +138,7 @@ class _PairConv(Kernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", packed),
-            "channels": Constant("channels", records, record="mf_channel"),
+            "channels": records.constant,
             "words": self._words(site),
             "offset": runs << 15,
             "output_channels": out.shape[3],
@@ -143,7 +151,7 @@ class _PairConv(Kernel):
         else:
             parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point}
         function = Function("conv2d/pairs.c.j2", self.name, spec)
-        return Call(function, parameters | limits, self._scratch(site))
+        return Call(function, {**parameters, **records.limits}, self._scratch(site))
 
 
 @register
@@ -157,7 +165,9 @@ class Conv2DThumb2(_PairConv):
     rest = 16
     rests = 5
     output = 12.5
+    short_output = 11
     input = 2.6
+    edge = 5.2
 
 
 @register
@@ -171,4 +181,6 @@ class Conv2DThumb1(_PairConv):
     rest = 30
     rests = 14
     output = 30
+    short_output = 22
     input = 6
+    edge = 9

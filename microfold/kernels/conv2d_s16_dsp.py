@@ -37,7 +37,7 @@ class Conv2DInt16Dsp(Kernel):
         return reason
 
     def cost(self, site: Site) -> float:
-        x, _, out, window = conv_types(site)
+        _, _, out, window = conv_types(site)
         plan = _plan(site)
         assert plan is not None
         pairs, words = _pairs(site), _segments(site)[1]
@@ -48,9 +48,10 @@ class Conv2DInt16Dsp(Kernel):
         product = 11.0 if weight_packing(site) == "int16" else 13.0
         finish = 9.0 if plan.form == "once" else 46.0
         block = (product + 2 / _unroll(pairs)) * pairs + 34 * chunks + 8 * finish
-        gather = 4.2 * words * (1 if is_pointwise(window) else window.size[0])
+        segments = window.size[0] * (window.size[1] if window.dilations[1] > 1 else 1)
+        gather = segments * (3.8 * words + 20)
         if not is_pointwise(window):
-            gather += 60 + 22 * window.size[0]
+            gather += 60 + 6 * segments
         return groups * (-(-outputs // 2) * block + 40) + pixels * gather + 100
 
     def overlap(self, site: Site, index: int) -> int | None:

@@ -81,7 +81,7 @@ class _Plane:
     copied: tuple[int, int]
 
 
-def _as_row(x: TensorType, out: TensorType, window: Window) -> tuple[TensorType, TensorType, Window]:
+def as_row(x: TensorType, out: TensorType, window: Window) -> tuple[TensorType, TensorType, Window]:
     """A column of pixels under a column of taps, read as a row: the bytes lie the same way."""
     if (x.shape[2], out.shape[2], window.size[1], window.padding[1]) != (1, 1, 1, (0, 0)):
         return x, out, window
@@ -98,7 +98,7 @@ def _turn(t: TensorType) -> TensorType:
 
 def _plan_plane(site: Site) -> _Plane:
     x, _, out, window = depthwise_types(site)
-    x, out, window = _as_row(x, out, window)
+    x, out, window = as_row(x, out, window)
     taps, columns = window.size[1], out.shape[2]
 
     def row_cost(block: int) -> int:

@@ -26,6 +26,8 @@ from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 # Taps along the unrolled axis, and weight words on the stack.
 MAX_TAPS = 16
 MAX_WORDS = 128
+# Neighbouring outputs from which on blocks of eight pay.
+WIDE = 16
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,7 @@ class DepthwiseConv2DDsp(Kernel):
             ("requantize", plan.form),
             ("shift", plan.shift),
             ("clamp", clamp),
+            ("eight", _eight(site)),
         )
         steps_in = (x.shape[2] * x.shape[3], x.shape[3])
         steps_out = (out.shape[2] * out.shape[3], out.shape[3])
@@ -304,6 +307,14 @@ def _packed(site: Site, tiling: Tiling) -> Array:
     assert filters is not None
     order = (2, 1, 0) if tiling.vertical else (2, 0, 1)
     return np.ascontiguousarray(filters[0].transpose(order))
+
+
+def _eight(site: Site) -> bool:
+    """Code for blocks of eight outputs as well. All layers say the same, to share their code."""
+    if site.options.optimize != "speed":
+        return False
+    outputs = (n.output.type.shape for n in site.graph.nodes if isinstance(n.op, DepthwiseConv2D))
+    return any(max(shape[1:3]) >= WIDE for shape in outputs)
 
 
 def _requantization(site: Site) -> PlaneRequantization | None:

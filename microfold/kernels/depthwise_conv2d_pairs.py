@@ -17,7 +17,7 @@ from microfold.kernels.depthwise_conv2d import (
     unsupported_integer_depthwise,
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.requantize_narrow import channel_records
+from microfold.kernels.requantize_line import FORM, expects_short_form, sum_records
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -128,11 +128,13 @@ class _PairDepthwise(Kernel):
     """Instructions of a run for two outputs."""
     output: float
     """Instructions of an output, besides its sum."""
+    rows: tuple[float, float, float]
+    """The same for a run and for all outputs computed together, and of a row, where rows are in assembly."""
     word: float
     """Instructions of a word of the plane."""
 
     def supports(self, site: Site) -> str | None:
-        reason = unsupported_integer_depthwise(site)
+        reason = word_pairs.refuses_core(site) or unsupported_integer_depthwise(site)
         if reason is not None:
             return reason
         x, _, out, window = depthwise_types(site)
@@ -146,7 +148,7 @@ class _PairDepthwise(Kernel):
         """Offsets of the runs; their weights; runs of each channel."""
         window = depthwise_types(site)[3]
         runs = tap_runs(window, _plan_plane(site).size[1])
-        offsets = np.array([4 * offset for offset, _ in runs], np.int32)
+        offsets = np.array([offset for offset, _ in runs], np.int32)
         return offsets, *pack_tap_runs(depthwise_matrix(site), [taps for _, taps in runs])
 
     def _scratch(self, site: Site) -> int:
@@ -155,13 +157,22 @@ class _PairDepthwise(Kernel):
         return 4 * (rows * width + TAPS - 1 + RUN_WORDS * int(self._runs(site)[2].max()))
 
     def cost(self, site: Site) -> float:
-        x, _, out, _ = depthwise_types(site)
+        x, _, out, window = depthwise_types(site)
         plane = _plan_plane(site)
         rows, width = plane.size
         _, _, counts = self._runs(site)
-        pairs = plane.half * out.shape[2]
-        channels = counts.sum() * (pairs * self.run + 16) + out.shape[3] * (2 * pairs * self.output + 150)
-        return float(x.shape[0] * (x.shape[3] * rows * (width * self.word + 50) + channels))
+        short = expects_short_form(site, narrow=self.thumb1)
+        columns = self._columns(window, clamped=not short)
+        fast = self.thumb1 or columns == 2
+        run, outputs, row = self.rows if short and fast else (self.run, 2 * self.output, 20)
+        steps = plane.half * -(-out.shape[2] // columns)
+        channels = counts.sum() * (steps * run + 18)
+        channels += out.shape[3] * (steps * outputs + plane.half * row + 120)
+        return float(x.shape[0] * (x.shape[3] * rows * (width * self.word + 40) + channels))
+
+    def _columns(self, window: Window, *, clamped: bool) -> int:
+        """Neighbouring columns of outputs that are computed together, if requantisation is by lines."""
+        return 2 if not self.thumb1 and not clamped and window.strides[1] == 1 else 1
 
     def in_place(self, site: Site, index: int) -> bool:
         x, _, out, _ = depthwise_types(site)
@@ -173,20 +184,21 @@ class _PairDepthwise(Kernel):
         plane = _plan_plane(site)
         offsets, weights, counts = self._runs(site)
         multipliers = output_multipliers(x.quant, filters.quant, out.quant, out.shape[3])
-        form, records, clamped, limits = channel_records(
-            site, depthwise_matrix(site), multipliers, narrow=self.thumb1
-        )
+        records = sum_records(site, depthwise_matrix(site), multipliers, narrow=self.thumb1)
+        # Twice the bytes to a run's inputs leave a bit that marks the last run.
+        columns = self._columns(window, clamped=records.clamped) if records.form == FORM else 1
         spec = (
             ("thumb1", self.thumb1),
-            ("requantize", form),
-            ("clamped", clamped),
+            ("columns", columns),
+            ("requantize", records.form),
+            ("clamped", records.clamped),
             ("stride_width", window.strides[1]),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "runs": Constant("runs", counts.astype(np.uint8)),
-            "offsets": Constant("offsets", offsets),
-            "channels": Constant("channels", records, record="mf_channel"),
+            "offsets": Constant("offsets", offsets * (8 if columns == 2 else 4)),
+            "channels": records.constant,
             "batch": x.shape[0],
             "input_height": x.shape[1],
             "input_width": x.shape[2],
@@ -205,7 +217,7 @@ class _PairDepthwise(Kernel):
             "input_zero_point": x.quant.zero_point,
         }
         function = Function("depthwise_conv2d/pairs.c.j2", self.name, spec)
-        return Call(function, parameters | limits, self._scratch(site))
+        return Call(function, {**parameters, **records.limits}, self._scratch(site))
 
 
 @register
@@ -215,6 +227,7 @@ class DepthwiseConv2DThumb2(_PairDepthwise):
     thumb1 = False
     run = 10
     output = 14
+    rows = (15, 34, 35)
     word = 8
 
 
@@ -225,4 +238,5 @@ class DepthwiseConv2DThumb1(_PairDepthwise):
     thumb1 = True
     run = 17
     output = 33
+    rows = (14, 51, 45)
     word = 11

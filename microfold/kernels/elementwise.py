@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
-from microfold.kernels.add import centred_hull, plan_one
+from microfold.kernels.add import centred_hull, plan_short
 from microfold.kernels.broadcast import BinaryKernel
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.ops.add import Add
@@ -42,16 +42,15 @@ class _QuantizedMul(BinaryKernel):
         assert first is not None and second is not None and out is not None and isinstance(site.node.op, Mul)
         corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
         clamped, limits = epilogue.clamping(site.node)
-        multiplier = site.node.op.multiplier(first, second)
-        plan = plan_one(
-            0, (min(corners), max(corners)), multiplier, out.zero_point, epilogue.integer_bounds(site.node)[0]
+        form, records = plan_short(
+            site, (min(corners), max(corners)), site.node.op.multiplier(first, second), out.zero_point
         )
         fields: dict[str, Parameter] = {
-            "scale": Constant("scale", plan.records, record="mf_channel"),
+            "scale": Constant("scale", records, record="mf_channel"),
             "first_zero_point": first.zero_point,
             "second_zero_point": second.zero_point,
         }
-        spec = (("type", C_TYPES[self.dtype]), ("requantize", plan.form.value), ("clamped", clamped))
+        spec = (("type", C_TYPES[self.dtype]), ("requantize", form), ("clamped", clamped))
         return self.call(site, spec, fields | limits)
 
 
@@ -60,7 +59,8 @@ class MulInt8(_QuantizedMul):
     name = "s8_mul__c"
     op = Mul
     dtype = DType.INT8
-    instructions = 20
+    instructions = 16
+    thumb1_instructions = 32
 
 
 @register

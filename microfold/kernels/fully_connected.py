@@ -107,6 +107,14 @@ class FullyConnectedInt8(_UnitGroups):
             return unsupported_integer_fully_connected(site)
         return reason
 
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        group = self.group(site)
+        # The padding of the last group is computed, too.
+        units = -(-out.shape[1] // group) * group
+        product, output = (6.0, 80.0) if site.target.has("thumb1") else (2.7, 36.0)
+        return x.shape[0] * (product * units * x.shape[1] + output * out.shape[1])
+
     def lower(self, site: Site) -> Call:
         zero_point = weights_zero_point(site)
         plan, _ = unit_records(site)

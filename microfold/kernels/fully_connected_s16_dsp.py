@@ -56,7 +56,9 @@ class FullyConnectedInt16Dsp(Kernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_unit_quads(matrix, packing)),
-            "channels": Constant("channels", accumulate.pad_records(plan.records, UNITS), record="mf_channel"),
+            "channels": Constant(
+                "channels", accumulate.pad_records(plan.records, UNITS), record="mf_channel"
+            ),
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],

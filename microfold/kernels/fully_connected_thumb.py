@@ -1,4 +1,4 @@
-"""Fully connected layers for cores without SIMD instructions."""
+"""Fully connected layers for cores whose only product is the lower 32 bits."""
 
 from __future__ import annotations
 
@@ -15,39 +15,32 @@ from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter
 from microfold.kernels.requantize_narrow import channel_records
 from microfold.ops.fully_connected import FullyConnected
 
+# Computed together: there are registers for so many sums.
+UNITS = 8
+# Inputs of one iteration of the inner loop; those behind a multiple of it are taken one by one.
+UNROLL = 4
 
-class _ThumbUnits(Kernel):
-    """As many units at a time as there are registers for their sums."""
 
-    op = FullyConnected
-    units: int
-    """Computed together."""
-    unroll: int
-    """Inputs of one iteration of the inner loop; those behind a multiple of it are taken one by one."""
-    thumb1: bool
+@register
+class FullyConnectedThumb1(Kernel):
     """Weights are kept as uint8, 128 larger."""
-    shared: float
-    """Instructions of an input for all units together."""
-    product: float
-    output: float
+
+    name = "s8_fully_connected__thumb1_8"
+    op = FullyConnected
+    features = frozenset({"thumb1"})
 
     def supports(self, site: Site) -> str | None:
         return unsupported_integer_fully_connected(site)
 
     def _group(self, site: Site) -> int:
-        return min(fully_connected_types(site)[2].shape[1], self.units)
+        return min(fully_connected_types(site)[2].shape[1], UNITS)
 
     def cost(self, site: Site) -> float:
         x, _, out = fully_connected_types(site)
         group = self._group(site)
         groups = -(-out.shape[1] // group)
-        sums = groups * (x.shape[1] * (group * self.product + self.shared) + 30)
-        offset = 6 * x.shape[1] if self._zero_point(site) else 0
-        return x.shape[0] * (sums + out.shape[1] * self.output + offset)
-
-    def _zero_point(self, site: Site) -> int:
-        """Of the weights as they are kept."""
-        return weights_zero_point(site) + (128 if self.thumb1 else 0)
+        sums = groups * (x.shape[1] * (group * 3 + 3.5) + 45)
+        return x.shape[0] * (sums + 33 * out.shape[1] + 6 * x.shape[1])
 
     def lower(self, site: Site) -> Call:
         x, weights, out = fully_connected_types(site)
@@ -56,24 +49,21 @@ class _ThumbUnits(Kernel):
         assert x.quant is not None and weights.quant is not None
         multipliers = site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
         form, records, clamped, limits = channel_records(
-            site, centred_weights(site), multipliers, narrow=self.thumb1
+            site, centred_weights(site), multipliers, narrow=True
         )
         group = self._group(site)
-        zero_point = self._zero_point(site)
+        zero_point = weights_zero_point(site) + 128
         packed = accumulate.interleave_channels(array, group)
-        if self.thumb1:
-            packed = (packed.astype(np.int16) + 128).astype(np.uint8)
         spec = (
-            ("thumb1", self.thumb1),
             ("requantize", form),
             ("clamped", clamped),
             ("units", group),
-            ("unroll", self.unroll),
-            ("rest", x.shape[1] % self.unroll != 0),
+            ("unroll", UNROLL),
+            ("rest", x.shape[1] % UNROLL != 0),
             ("weights_zero_point", zero_point != 0),
         )
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", packed),
+            "weights": Constant("weights", (packed.astype(np.int16) + 128).astype(np.uint8)),
             "channels": Constant("channels", accumulate.pad_records(records, group), record="mf_channel"),
             "batch": x.shape[0],
             "inputs": x.shape[1],
@@ -82,27 +72,3 @@ class _ThumbUnits(Kernel):
         if zero_point:
             parameters |= {"weights_zero_point": zero_point}
         return Call(Function("fully_connected/thumb.c.j2", self.name, spec), parameters | limits)
-
-
-@register
-class FullyConnectedThumb2(_ThumbUnits):
-    name = "s8_fully_connected__thumb2_8"
-    features = frozenset({"thumb2"})
-    units = 8
-    unroll = 4
-    thumb1 = False
-    shared = 1.5
-    product = 2
-    output = 17
-
-
-@register
-class FullyConnectedThumb1(_ThumbUnits):
-    name = "s8_fully_connected__thumb1_8"
-    features = frozenset({"thumb1"})
-    units = 8
-    unroll = 4
-    thumb1 = True
-    shared = 2.3
-    product = 3
-    output = 30

@@ -5,8 +5,8 @@ about 20 bits below the output's unit. Most sums have factors for which
 
     output = clamp((first * factors[0] + second * factors[1] + offset) >> shift)
 
-holds for each of the 65,536 pairs, which is tried here. Results half-way between two integers are the obstacle,
-since they are rounded away from zero on either side; slightly larger factors often serve both.
+holds for each of the 65,536 pairs, which is tried here. Results half-way between two integers are the
+obstacle, since they are rounded away from zero on either side; slightly larger factors often serve both.
 """
 
 from __future__ import annotations

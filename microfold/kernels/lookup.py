@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from microfold.ir.op import Op
-from microfold.ir.types import DType
+from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels import epilogue
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.mve import LANES
 from microfold.ops.abs import Abs
 from microfold.ops.hard_swish import HardSwish
 from microfold.ops.leaky_relu import LeakyRelu
@@ -20,43 +23,81 @@ from microfold.ops.tanh import Tanh
 from microfold.ops.unary import Unary
 
 
-class _Lookup(Kernel):
+class TableKernel(Kernel):
     """``output[i] = table[input[i]]``."""
 
+    def results(self, site: Site) -> Array:
+        """The result for each value of the input, the lowest first; before any epilogue."""
+        return table(site.node.op, self.operand(site).element)
+
+    def operand(self, site: Site) -> TensorType:
+        """The input that is not constant."""
+        return site.node.operands[0].type
+
     def supports(self, site: Site) -> str | None:
-        x = site.node.operands[0].type
+        x = self.operand(site)
         if x.dtype not in (DType.INT8, DType.UINT8):
             return f"it needs 8-bit values; they are {x.dtype.value}"
         return epilogue.unsupported_epilogue(site.node)
 
     def cost(self, site: Site) -> float:
-        return site.node.outputs[0].type.size * 6.0
+        size = self.operand(site).size
+        each = 5.0 if site.options.optimize == "size" else 4.0
+        return 15 + size * (each + 0.75 * site.target.has("thumb1"))
 
     def overlap(self, site: Site, index: int) -> int | None:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        x, out = self.operand(site), site.node.outputs[0].type
         return 0 if x.dtype.itemsize == out.dtype.itemsize else None
 
-    def lower(self, site: Site) -> Call:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
-        results = table(site.node.op, x.element)
+    def table(self, site: Site) -> Constant:
+        """The results as the C function reads them."""
+        results = self.results(site)
         if site.node.epilogue:
             results = np.clip(results, *epilogue.integer_bounds(site.node)).astype(results.dtype)
-        parameters: dict[str, Parameter] = {"table": Constant("table", results), "length": x.size}
+        return Constant("table", results)
+
+    def lower(self, site: Site) -> Call:
+        x, out = self.operand(site), site.node.outputs[0].type
+        parameters: dict[str, Parameter] = {"table": self.table(site), "length": x.size}
         spec = (
             ("input_type", f"{x.dtype.value}_t"),
             ("output_type", f"{out.dtype.value}_t"),
             ("lowest", x.dtype.range[0]),
+            ("unroll", site.options.optimize != "size"),
         )
         return Call(Function("lookup/c.c.j2", "lookup__c", spec), parameters)
 
 
+class TableMve(TableKernel):
+    """Sixteen entries by one load that gathers them."""
+
+    features = frozenset({"mve"})
+
+    def supports(self, site: Site) -> str | None:
+        out = site.node.outputs[0].type
+        if out.dtype.itemsize != 1:
+            return f"it gathers bytes; the results are {out.dtype.value}"
+        return super().supports(site)
+
+    def cost(self, site: Site) -> float:
+        return 15 + 5.0 * -(-self.operand(site).size // LANES)
+
+    def lower(self, site: Site) -> Call:
+        x = self.operand(site)
+        results = self.table(site)
+        parameters: dict[str, Parameter] = {
+            "table": replace(results, array=results.array.view(np.uint8)),
+            "length": x.size,
+        }
+        spec = (("signed", x.dtype is DType.INT8), ("tail", x.size % LANES != 0))
+        return Call(Function("lookup/mve.c.j2", "lookup__mve", spec), parameters)
+
+
 def _define(operator: type[Op]) -> None:
-    """Registers the kernel of one operator; all of them share a C function."""
-    register(
-        type(
-            f"{operator.__name__}Lookup", (_Lookup,), {"name": f"s8_{operator.name}__c_table", "op": operator}
-        )
-    )
+    """Registers the kernels of one operator; all operators share their C functions."""
+    stem, name = operator.__name__, f"s8_{operator.name}"
+    register(type(f"{stem}Table", (TableKernel,), {"name": f"{name}__c_table", "op": operator}))
+    register(type(f"{stem}TableMve", (TableMve,), {"name": f"{name}__mve_table", "op": operator}))
 
 
 for _operator in (Abs, HardSwish, LeakyRelu, Logistic, Lookup, Relu, Requantize, Rsqrt, Tanh, Unary):

@@ -46,6 +46,21 @@ def _unsupported(site: Site) -> str | None:
     return "it fuses nothing" if site.node.epilogue else None
 
 
+def copy_helper(site: Site) -> str:
+    """The C function that copies bytes: of those that cores have for it, or the C library's."""
+    if site.target.has("mve"):
+        return "mf_copy"
+    return "mf_copy_bytes" if site.target.has("thumb1") or site.target.has("thumb2") else "memcpy"
+
+
+def copy_cost(site: Site, count: int, size: int) -> float:
+    """Estimated instructions of `count` copies of `size` bytes."""
+    if site.target.has("mve"):
+        return count * (size * 0.2 + 6.0)
+    blocks, words, rest = size // 16, size % 16 // 4, size % 4
+    return count * (22.0 + 5 * blocks + (8 + 6 * words if words else 0) + 5 * rest)
+
+
 class _Movement(Kernel):
     """One box from the input to the output."""
 
@@ -66,10 +81,16 @@ class _Movement(Kernel):
         return (0,)
 
     def cost(self, site: Site) -> float:
-        out = site.node.outputs[0].type
-        loops = self.box(site).loops
-        runs = loops[-1][1:] == (1, 1)
-        return out.nbytes * 1.5 + out.size / loops[-1][0] * 40 if runs else out.size * 7.0
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        box = self.box(site)
+        inner = box.loops[-1]
+        count = int(np.prod(box.sizes)) // inner[0]
+        filling = 0.35 * out.nbytes if self.fill(site) is not None else 0.0
+        if inner[1:] == (1, 1):
+            loop = count * (3.0 if site.target.has("mve") else 12.0)
+            return filling + copy_cost(site, count, inner[0] * x.dtype.itemsize) + loop + 30
+        each = 6.0 if site.target.has("thumb1") else 4.0 if site.target.has("mve") else 5.0
+        return filling + count * (inner[0] * each + 14) + 60
 
     def lower(self, site: Site) -> Call:
         out = site.node.outputs[0].type
@@ -84,6 +105,8 @@ class _Movement(Kernel):
         spec: tuple[tuple[str, SpecValue], ...] = (
             ("type", "uint8_t" if in_runs and fill is None else _UNSIGNED[size]),
             ("runs", in_runs),
+            ("copy", copy_helper(site) if in_runs else ""),
+            ("dense", inner[2] == 1),
             ("fill", fill is not None),
         )
         parameters: dict[str, Parameter] = {
@@ -186,8 +209,9 @@ class ConcatenatePortable(Kernel):
         return tuple(range(len(site.node.inputs)))
 
     def cost(self, site: Site) -> float:
-        out = site.node.outputs[0].type
-        return out.nbytes * 1.5 + self._outer(site) * len(site.node.inputs) * 40
+        outer = self._outer(site)
+        sizes = [value.type.nbytes // outer for value in site.node.operands]
+        return sum(copy_cost(site, outer, size) for size in sizes) + 30
 
     def _outer(self, site: Site) -> int:
         assert isinstance(site.node.op, Concatenate)
@@ -198,7 +222,7 @@ class ConcatenatePortable(Kernel):
         parameters: dict[str, Parameter] = {"count": outer}
         for index, value in enumerate(site.node.operands):
             parameters[f"run{index}"] = value.type.nbytes // outer
-        spec = (("inputs", len(site.node.inputs)),)
+        spec = (("inputs", len(site.node.inputs)), ("copy", copy_helper(site)))
         return Call(Function("concatenate/c.c.j2", "concatenate__c", spec), parameters)
 
 

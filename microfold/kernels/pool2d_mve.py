@@ -18,6 +18,8 @@ _LARGEST_COUNT = 2890
 class _Pool2DMve(Kernel):
     features = frozenset({"mve"})
     kind: str
+    block: float
+    """Instructions of a vector of outputs, besides its window."""
 
     def supports(self, site: Site) -> str | None:
         return unsupported_pool(site, DType.INT8)
@@ -26,7 +28,7 @@ class _Pool2DMve(Kernel):
         _, out, window = pool_types(site)
         pixels = out.size // out.shape[3]
         blocks = -(-out.shape[3] // self.lanes(site))
-        return pixels * (blocks * (6 * window.size[0] * (window.size[1] + 1) + 35) + 30)
+        return pixels * (blocks * (6 * window.size[0] * (window.size[1] + 1) + self.block) + 15)
 
     def lanes(self, site: Site) -> int:
         """Channels computed together."""
@@ -55,6 +57,7 @@ class AveragePool2DMve(_Pool2DMve):
     name = "s8_average_pool2d__mve"
     op = AveragePool2D
     kind = "average"
+    block = 45
 
     def supports(self, site: Site) -> str | None:
         _, _, window = pool_types(site)
@@ -75,6 +78,7 @@ class MaxPool2DMve(_Pool2DMve):
     name = "s8_max_pool2d__mve"
     op = MaxPool2D
     kind = "max"
+    block = 20
 
     def lanes(self, site: Site) -> int:
         return 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from microfold.ir.op import Op
@@ -24,11 +25,17 @@ class _Reduction(Kernel):
         dtypes: element types.
         combine: C statement that takes `element` into `value`.
         start: C expression of the initial value; empty: the first element.
+        instructions: estimated ones per element and per result, by instruction set.
     """
 
     dtypes: ClassVar[tuple[DType, ...]]
     combine: ClassVar[str]
     start: ClassVar[str] = ""
+    instructions: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "thumb1": (20.8, 99.0),
+        "thumb2": (10.1, 38.0),
+        "mve": (7.2, 42.0),
+    }
 
     def supports(self, site: Site) -> str | None:
         x = site.node.operands[0].type
@@ -39,7 +46,9 @@ class _Reduction(Kernel):
         return epilogue.unsupported_epilogue(site.node)
 
     def cost(self, site: Site) -> float:
-        return site.node.operands[0].type.size * 6.0 + site.node.outputs[0].type.size * 40
+        column = "thumb1" if site.target.has("thumb1") else "mve" if site.target.has("mve") else "thumb2"
+        each, output = self.instructions[column]
+        return site.node.operands[0].type.size * each + site.node.outputs[0].type.size * output
 
     def _loops(self, site: Site) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Loops (size, step) over kept and over reduced axes."""
@@ -89,6 +98,11 @@ class _QuantizedSum(_Reduction):
     dtypes = (DType.INT8, DType.INT16)
     start = "layer->scale->bias"
     combine = "value += element"
+    instructions: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "thumb1": (14.3, 144.0),
+        "thumb2": (8.0, 78.0),
+        "mve": (5.1, 78.0),
+    }
 
     def supports(self, site: Site) -> str | None:
         x = site.node.operands[0].type

@@ -20,6 +20,7 @@ steps may be elsewhere. With m of n bits, SIGNED forms take 2^n off the sum wher
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -61,6 +62,75 @@ NEIGHBOURS = 6
 _CONSTANT_SHIFT = 20
 
 
+@dataclass(frozen=True, eq=False)
+class Staircase:
+    """Where the reference's output, clamped, steps from one value to the next.
+
+    Attributes:
+        low, high: int64 [channels]; smallest and largest accumulator.
+        first, last: outputs of these.
+        at, before: int64 [values, channels]; accumulators that must reach a value, and that must not.
+        needs_at, needs_before: whether there are such.
+        values: int64 [values, 1].
+    """
+
+    low: Array
+    high: Array
+    first: Array
+    last: Array
+    at: Array
+    before: Array
+    needs_at: Array
+    needs_before: Array
+    values: Array
+
+    def constants(self, m: Array, total: Array, correction: int = 0) -> tuple[Array, Array]:
+        """Smallest and largest C per channel with which floor((x * m + C) / 2^total) has the same steps.
+
+        Args:
+            correction: taken off the sum where x < 0.
+        """
+        targets = self.values << total
+        smallest = targets - self.at * m + correction * (self.at < 0)
+        largest = targets - 1 - self.before * m + correction * (self.before < 0)
+        limits = np.iinfo(np.int64)
+        return (
+            np.where(self.needs_at, smallest, limits.min).max(axis=0, initial=limits.min),
+            np.where(self.needs_before, largest, limits.max).min(axis=0, initial=limits.max),
+        )
+
+
+def find_steps(
+    bounds: tuple[Array, Array], multipliers: tuple[Array, Array], zero_point: int, limits: tuple[int, int]
+) -> Staircase | None:
+    """The reference's steps; None where its output might be no staircase.
+
+    Args:
+        bounds: smallest and largest accumulator per channel.
+        multipliers: the reference's mantissas and shifts per channel.
+        zero_point: of the output.
+        limits: what the output is clamped to afterwards.
+    """
+    low, high = (np.asarray(bound, np.int64) for bound in bounds)
+    mantissas = np.broadcast_to(np.asarray(multipliers[0], np.int64), low.shape)
+    shifts = np.broadcast_to(np.asarray(multipliers[1], np.int64), low.shape)
+
+    def stairs(x: Array) -> Array:
+        scaled = numerics.multiply_by_quantized_multiplier(x, mantissas, shifts).astype(np.int64)
+        return np.clip(scaled + zero_point, *limits)
+
+    # Left shifts might overflow in the reference.
+    if (shifts > 0).any() or max(np.abs(low).max(), np.abs(high).max()) >= 1 << 30:
+        return None
+    first, last = stairs(low), stairs(high)
+    values = np.arange(int(first.min()) + 1, int(last.max()) + 1, dtype=np.int64)[:, np.newaxis]
+    reached = steps(stairs, low, high)
+    # Steps that are in the bounds have an accumulator on each side; the others only have a bound.
+    above = (values > first) & (values <= last)
+    at, before = np.where(above, reached, low), np.where(above, reached - 1, high)
+    return Staircase(low, high, first, last, at, before, values <= last, values > first, values)
+
+
 def plan_narrow(
     bias: Array,
     bounds: tuple[Array, Array],
@@ -72,76 +142,46 @@ def plan_narrow(
 
     Args:
         bias: int64 [channels], first column of the records.
-        bounds: smallest and largest accumulator per channel.
-        multipliers: the reference's mantissas and shifts per channel.
-        zero_point: of the output.
-        limits: what the output is clamped to afterwards.
+        bounds, multipliers, zero_point, limits: see `find_steps`.
 
     Returns:
         The form, and int32 [channels, 4]: bias, m, c, shift.
     """
-    low, high = (np.asarray(bound, np.int64) for bound in bounds)
-    mantissas = np.broadcast_to(np.asarray(multipliers[0], np.int64), low.shape)
-    shifts = np.broadcast_to(np.asarray(multipliers[1], np.int64), low.shape)
-
-    def stairs(x: Array) -> Array:
-        scaled = numerics.multiply_by_quantized_multiplier(x, mantissas, shifts).astype(np.int64)
-        return np.clip(scaled + zero_point, *limits)
-
-    # Left shifts might overflow in the reference; then its output is no staircase.
-    if (shifts > 0).any() or max(np.abs(low).max(), np.abs(high).max()) >= 1 << 30:
+    stairs = find_steps(bounds, multipliers, zero_point, limits)
+    if stairs is None:
         return None
-    first, last = stairs(low), stairs(high)
-    values = np.arange(int(first.min()) + 1, int(last.max()) + 1, dtype=np.int64)[:, np.newaxis]
-    reached = steps(stairs, low, high)
+    mantissas = np.broadcast_to(np.asarray(multipliers[0], np.int64), stairs.low.shape)
+    shifts = np.broadcast_to(np.asarray(multipliers[1], np.int64), stairs.low.shape)
     for form in NarrowForm:
-        columns = _fit(form, (low, high), (first, last), values, reached, (mantissas, shifts))
+        columns = _fit(form, stairs, (mantissas, shifts))
         if columns is not None:
             return form, np.stack([bias, *columns], axis=1).astype(np.int32)
     return None
 
 
 def _fit(
-    form: NarrowForm,
-    bounds: tuple[Array, Array],
-    ends: tuple[Array, Array],
-    values: Array,
-    reached: Array,
-    multipliers: tuple[Array, Array],
+    form: NarrowForm, stairs: Staircase, multipliers: tuple[Array, Array]
 ) -> tuple[Array, Array, Array] | None:
     """m, c and shift of each channel, or None if a channel has none."""
-    low, high = bounds
-    magnitude = np.maximum(np.abs(low), np.abs(high))
+    magnitude = np.maximum(np.abs(stairs.low), np.abs(stairs.high))
     # Products of pieces fit 32 bits, with what is carried from the piece below.
     if magnitude.max() > (1 << (31 - form.piece)) - (1 << 12):
         return None
     total = form.bits - multipliers[1]
-    constant = ends[0] == ends[1]
+    constant = stairs.first == stairs.last
     fitting = constant.copy()
-    m = np.zeros_like(low)
-    c = np.where(constant, (ends[0] << _CONSTANT_SHIFT) + (1 << (_CONSTANT_SHIFT - 1)), 0)
+    m = np.zeros_like(stairs.low)
+    c = np.where(constant, (stairs.first << _CONSTANT_SHIFT) + (1 << (_CONSTANT_SHIFT - 1)), 0)
     shift = np.where(constant, _CONSTANT_SHIFT, total - form.cut)
     if ((shift < 1) | (shift > 31)).any():
         return None
     if fitting.all():
         return m, c, shift
     nearest = (multipliers[0] + (1 << (30 - form.bits))) >> (31 - form.bits)
-    # Steps that are in the bounds have an accumulator on each side; the others only have a bound.
-    above = (values > ends[0]) & (values <= ends[1])
-    at, before = np.where(above, reached, low), np.where(above, reached - 1, high)
-    needs_at, needs_before = values <= ends[1], values > ends[0]
-    targets = values << np.minimum(total, 50)
-    correction = np.int64(form.signed) << form.bits
+    correction = int(form.signed) << form.bits
     for offset in sorted(range(-NEIGHBOURS, NEIGHBOURS + 1), key=abs):
         candidate = nearest + offset
-        smallest = np.where(
-            needs_at, targets - at * candidate + correction * (at < 0), np.iinfo(np.int64).min
-        ).max(axis=0)
-        largest = np.where(
-            needs_before,
-            targets - 1 - before * candidate + correction * (before < 0),
-            np.iinfo(np.int64).max,
-        ).min(axis=0)
+        smallest, largest = stairs.constants(candidate, np.minimum(total, 50), correction)
         # In the middle, rounded up to what c can stand for.
         addend = -(-(smallest // 2 + largest // 2) >> form.cut)
         addend = np.where(addend << form.cut > largest, -(-smallest >> form.cut), addend)

@@ -25,7 +25,9 @@ class _ResizeBilinear(Kernel):
         return "it fuses nothing" if site.node.epilogue else None
 
     def cost(self, site: Site) -> float:
-        return site.node.outputs[0].type.size * 30.0
+        out = site.node.outputs[0].type
+        each, pixel = (48.0, 46.0) if site.target.has("thumb1") else (26.0, 28.0)
+        return out.size * each + out.size / out.shape[3] * pixel
 
     def lower(self, site: Site) -> Call:
         op = site.node.op

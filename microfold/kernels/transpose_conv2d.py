@@ -23,7 +23,10 @@ class _TransposeConv2D(Kernel):
         return reason
 
     def cost(self, site: Site) -> float:
-        return 4.5 * site.node.macs() + 25 * site.node.outputs[0].type.size
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        product, tap, output = (11.5, 39.0, 39.0) if site.target.has("thumb1") else (8.0, 36.0, 5.0)
+        macs = site.node.macs()
+        return product * macs + tap * macs / x.shape[3] + output * out.size
 
     def matrix(self, site: Site) -> Array:
         weights = site.array(1)

@@ -21,10 +21,16 @@ from functools import lru_cache
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.kernel import Site
 
 LONGEST_RUN = 8
 # Absolute weights of a run that fits whatever their signs are.
 LARGEST_SUM = 255
+
+
+def refuses_core(site: Site) -> str | None:
+    """The reason if the core's own products of pairs are better than those of words."""
+    return "cores with SIMD instructions have faster kernels" if site.target.has("dsp") else None
 
 
 def pad_segments(matrix: Array, segment: int, multiple: int) -> Array:
@@ -96,12 +102,18 @@ def _plan_run(
     matrix: Array = np.frombuffer(weights, np.int8).reshape(shape)
     product, run, rest, rests = costs
 
-    def cost(length: int) -> float:
-        runs = depth // segment * -(-segment // length)
-        count = np.count_nonzero(split_long_runs(matrix, segment, length)[1]) / channels
-        return runs * (length * product + run) + count * rest + (rests if count else 0)
+    def without_rests(length: int) -> float:
+        return depth // segment * -(-segment // length) * (length * product + run)
 
-    return min(range(1, LONGEST_RUN + 1), key=cost)
+    best, lowest = 1, without_rests(1)
+    for length in sorted(range(2, LONGEST_RUN + 1), key=without_rests):
+        # Looking for rests takes long.
+        if without_rests(length) < lowest:
+            count = np.count_nonzero(split_long_runs(matrix, segment, length)[1]) / channels
+            cost = without_rests(length) + count * rest + (rests if count else 0)
+            if cost < lowest:
+                best, lowest = length, cost
+    return best
 
 
 def pack_runs(matrix: Array, segment: int, length: int, *, unsigned: bool) -> Array:

@@ -32,4 +32,4 @@ class Transpose(Op):
         return TensorType(x.dtype, tuple(x.shape[axis] for axis in self.permutation), quant)
 
     def reference(self, x: Tensor) -> Array:
-        return np.ascontiguousarray(x.data.transpose(self.permutation))
+        return np.asarray(x.data.transpose(self.permutation), order="C")

@@ -47,6 +47,16 @@ class Window:
         rows, columns = (span // stride + 1 for span, stride in zip(spans, self.strides, strict=True))
         return rows, columns
 
+    def positions_inside(self, height: int, width: int) -> int:
+        """How many positions over an image have the whole window in it."""
+        count = 1
+        outputs = self.output_size(height, width)
+        for i, size in enumerate((height, width)):
+            before, stride = self.padding[i][0], self.strides[i]
+            last = min((size - self.extent[i] + before) // stride, outputs[i] - 1)
+            count *= max(last + 1 - -(-before // stride), 0)
+        return count
+
     def patches(self, image: Array, fill: Any) -> Array:
         """View of all windows: [N, OH, OW, C, KH, KW] over an NHWC image padded with `fill`."""
         top_bottom, left_right = self.padding

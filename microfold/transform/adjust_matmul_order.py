@@ -23,13 +23,12 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
 from microfold.ir.types import Array, DType, ElementType, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected import FullyConnected
 from microfold.passes import PassContext, function_pass
 
-Result = Operand | tuple[Operand, ...] | None
 _FLOAT = ElementType(DType.FLOAT32)
 
 
@@ -63,7 +62,7 @@ class _Rules:
     def table(self) -> dict[type[Op], Rule[None]]:
         return {BatchMatmul: self.matmul, FullyConnected: self.fully_connected}
 
-    def matmul(self, site: Site[None]) -> Result:
+    def matmul(self, site: Site[None]) -> Replacement:
         node, op = site.node, site.node.op
         assert isinstance(op, BatchMatmul)
         first, second = site.value(0), site.value(1)
@@ -86,7 +85,7 @@ class _Rules:
 
     def _reassociated(
         self, site: Site[None], inner: Node, turned: bool, third: _Factor, index: int
-    ) -> Result:
+    ) -> Replacement:
         """(A B) C as A (B C), or C (A B) as (C A) B."""
         node, op = site.node, inner.op
         assert isinstance(op, BatchMatmul)
@@ -130,7 +129,7 @@ class _Rules:
         outer = (a, made) if index == 0 else (made, b)
         return site.emit(_op(*outer), *(f.value for f in outer), epilogue=site.epilogue)
 
-    def fully_connected(self, site: Site[None]) -> Result:
+    def fully_connected(self, site: Site[None]) -> Replacement:
         """Two layers with nothing between them."""
         node, inner = site.node, site.producer(0)
         if inner is None or not isinstance(inner.op, FullyConnected) or inner.epilogue:

@@ -14,12 +14,12 @@ so that a longer pattern finds its nodes free.
 
 from __future__ import annotations
 
+from microfold.analysis.compiler_regions import compiler_regions
 from microfold.ir.composite import Composite, find_composites
 from microfold.ir.graph import Graph, Node, Value, make_node, rewire
 from microfold.ops.call import Call
 from microfold.ops.compiler_region import CompilerBegin, CompilerEnd
 from microfold.passes import PassContext, function_pass
-from microfold.transform.compiler_regions import compiler_regions
 
 
 @function_pass(opt_level=0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from microfold.ir.graph import Graph, Node
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
 from microfold.ir.types import DType
 from microfold.ops.cast import Cast
 from microfold.ops.reshape import Reshape
@@ -27,8 +27,6 @@ from microfold.passes import PassContext, function_pass
 _MANTISSA = {DType.FLOAT16: 11, DType.FLOAT32: 24}
 # Operators of one operand that move elements and do not look at them.
 _MOVEMENTS = (Reshape, StridedSlice, Transpose)
-
-Result = Operand | tuple[Operand, ...] | None
 
 
 @function_pass(opt_level=3)
@@ -50,7 +48,7 @@ class _Rules:
     def table(self) -> dict[type[Op], Rule[None]]:
         return {Cast: self.cast, **dict.fromkeys(_MOVEMENTS, self.movement)}
 
-    def cast(self, site: Site[None]) -> Result:
+    def cast(self, site: Site[None]) -> Replacement:
         node, x, inner = site.node, site.value(0), site.producer(0)
         assert isinstance(node.op, Cast)
         assert x is not None
@@ -65,7 +63,7 @@ class _Rules:
             return self._merge(site, inner)
         return self._hoist(site, inner)
 
-    def _merge(self, site: Site[None], inner: Node) -> Result:
+    def _merge(self, site: Site[None], inner: Node) -> Replacement:
         """A cast of a cast."""
         node = site.node
         assert isinstance(node.op, Cast)
@@ -78,7 +76,7 @@ class _Rules:
         self.context.fired(node, f"cast %{inner.output.name} of {first.value} loses nothing that it keeps")
         return site.emit(node.op, inner.inputs[0])
 
-    def _hoist(self, site: Site[None], inner: Node) -> Result:
+    def _hoist(self, site: Site[None], inner: Node) -> Replacement:
         """A cast that narrows goes before a movement of as many elements."""
         node = site.node
         assert isinstance(node.op, Cast)
@@ -94,7 +92,7 @@ class _Rules:
         (narrow,) = site.builder.emit(node.op, [source], [moved.name])
         return site.emit(inner.op, narrow)
 
-    def movement(self, site: Site[None]) -> Result:
+    def movement(self, site: Site[None]) -> Replacement:
         """A cast that widens, or casts what is left out, goes behind the movement."""
         node, inner = site.node, site.producer(0)
         if node.epilogue or inner is None or inner.epilogue or not isinstance(inner.op, Cast):

@@ -24,7 +24,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
 from microfold.ir.types import Array, DType, ElementType, TensorType
 from microfold.ops.add import Add
 from microfold.ops.clip import Clip
@@ -41,8 +41,6 @@ from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.ops.unary import Unary
 from microfold.passes import PassContext, function_pass
 from microfold.transform.remove_redundant_reshape import remove_redundant_reshape
-
-Result = Operand | tuple[Operand, ...] | None
 
 
 @function_pass(opt_level=3)
@@ -76,12 +74,12 @@ class _Rules:
             Unary: self.unary,
         }
 
-    def remove(self, site: Site[None], reason: str) -> Result:
+    def remove(self, site: Site[None], reason: str) -> Replacement:
         """The node's operand stands for its result."""
         self.context.fired(site.node, reason)
         return site.inputs[0]
 
-    def transpose(self, site: Site[None]) -> Result:
+    def transpose(self, site: Site[None]) -> Replacement:
         node, inner = site.node, _bare_producer(site, Transpose)
         assert isinstance(node.op, Transpose)
         if node.epilogue:
@@ -98,7 +96,7 @@ class _Rules:
         self.context.fired(node, f"a transpose of transpose %{inner.output.name}")
         return site.emit(Transpose(order), source)
 
-    def clip(self, site: Site[None]) -> Result:
+    def clip(self, site: Site[None]) -> Replacement:
         node, inner = site.node, _bare_producer(site, Clip)
         assert isinstance(node.op, Clip)
         if node.epilogue:
@@ -107,15 +105,19 @@ class _Rules:
         if _keeps_everything(op, type):
             bounds = f"[{op.minimum:g}, {op.maximum:g}]"
             return self.remove(site, f"every {type.dtype.value} is within its bounds {bounds}")
-        # A producer can take a clip in its epilogue only while it has one reader: do not add one.
-        if inner is None or not site.is_only_reader(0):
+        if inner is None:
             return None
         assert isinstance(inner.op, Clip)
-        bounds = [min(max(bound, op.minimum), op.maximum) for bound in (inner.op.minimum, inner.op.maximum)]
+        low, high = (min(max(x, op.minimum), op.maximum) for x in (inner.op.minimum, inner.op.maximum))
+        if Clip(low, high) == inner.op:
+            return self.remove(site, f"clip %{inner.output.name} leaves nothing beyond its bounds")
+        # A producer can take a clip in its epilogue only while it has one reader: do not add one.
+        if not site.is_only_reader(0):
+            return None
         self.context.fired(node, f"a clip of clip %{inner.output.name}")
-        return site.emit(Clip(bounds[0], bounds[1]), inner.inputs[0])
+        return site.emit(Clip(low, high), inner.inputs[0])
 
-    def pad(self, site: Site[None]) -> Result:
+    def pad(self, site: Site[None]) -> Replacement:
         node, inner = site.node, _bare_producer(site, Pad)
         assert isinstance(node.op, Pad)
         if node.epilogue:
@@ -133,7 +135,7 @@ class _Rules:
         self.context.fired(node, f"a pad of pad %{inner.output.name} with the same fill")
         return site.emit(replace(node.op, padding=total), inner.inputs[0])
 
-    def conv2d(self, site: Site[None]) -> Result:
+    def conv2d(self, site: Site[None]) -> Replacement:
         """[OC, KH, KW, 1] filters over several groups are [1, KH, KW, OC] depthwise ones."""
         node = site.node
         op, image, weights, bias = node.op, site.value(0), site.value(1), site.value(2)
@@ -157,7 +159,7 @@ class _Rules:
         rest = (bias,) if bias is not None else ()
         return site.emit(depthwise, image, filters, *rest, epilogue=site.epilogue)
 
-    def add(self, site: Site[None]) -> Result:
+    def add(self, site: Site[None]) -> Replacement:
         found = _float_constant(site)
         if found is None:
             return None
@@ -169,7 +171,7 @@ class _Rules:
             return source
         return self._bias(site, data, constant) or self._merge(site, data, value, constant)
 
-    def mul(self, site: Site[None]) -> Result:
+    def mul(self, site: Site[None]) -> Replacement:
         found = _float_constant(site)
         if found is None:
             return None
@@ -181,7 +183,7 @@ class _Rules:
             return source
         return self._merge(site, data, value, constant)
 
-    def sub(self, site: Site[None]) -> Result:
+    def sub(self, site: Site[None]) -> Replacement:
         constant = site.array(site.node.inputs[1])
         if constant is None or site.node.output.type.dtype is not DType.FLOAT32:
             return None
@@ -192,7 +194,7 @@ class _Rules:
         negative = site.builder.constant(-constant, value.type, value.name)
         return site.emit(Add(site.node.op.out), site.value(0), negative, epilogue=site.epilogue)
 
-    def div(self, site: Site[None]) -> Result:
+    def div(self, site: Site[None]) -> Replacement:
         value, constant = site.value(1), site.array(site.node.inputs[1])
         if value is None or constant is None:
             return None
@@ -210,7 +212,7 @@ class _Rules:
         factor = site.builder.constant(reciprocal, value.type, value.name)
         return site.emit(Mul(site.node.op.out), site.value(0), factor, epilogue=site.epilogue)
 
-    def unary(self, site: Site[None]) -> Result:
+    def unary(self, site: Site[None]) -> Replacement:
         node = site.node
         assert isinstance(node.op, Unary)
         if node.op.function != "neg" or node.op.out != ElementType(DType.FLOAT32):
@@ -220,7 +222,7 @@ class _Rules:
         factor = site.builder.constant(np.array(-1, np.float32), minus_one, f"{node.output.name}_sign")
         return site.emit(Mul(node.op.out), site.value(0), factor, epilogue=site.epilogue)
 
-    def _merge(self, site: Site[None], data: int, value: Value, constant: Array) -> Result:
+    def _merge(self, site: Site[None], data: int, value: Value, constant: Array) -> Replacement:
         """Two sums, or two products, with constants."""
         node, inner = site.node, _bare_producer(site, type(site.node.op), data)
         if inner is None or not site.is_only_reader(data):
@@ -245,7 +247,7 @@ class _Rules:
             return site.emit(node.op, inner.inputs[1 - index], merged, epilogue=site.epilogue)
         return None
 
-    def _bias(self, site: Site[None], data: int, constant: Array) -> Result:
+    def _bias(self, site: Site[None], data: int, constant: Array) -> Replacement:
         """A constant per channel behind weights."""
         node, inner = site.node, site.producer(data)
         if inner is None or inner.epilogue or not site.is_only_reader(data):

@@ -31,7 +31,7 @@ from microfold.ir.graph import Graph, Node
 from microfold.ir.layout import NHWC
 from microfold.ops.conv2d import Conv2D
 from microfold.passes import PassContext, function_pass
-from microfold.transform.combine_parallel import (
+from microfold.transform.parallel.branches import (
     Branch,
     Weights,
     combine_parallel,

@@ -29,7 +29,7 @@ import numpy as np
 from microfold.ir.graph import Graph, Node
 from microfold.ops.fully_connected import FullyConnected
 from microfold.passes import PassContext, function_pass
-from microfold.transform.combine_parallel import (
+from microfold.transform.parallel.branches import (
     Branch,
     Weights,
     combine_parallel,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from microfold.ir.graph import Graph, Node
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.passes import PassContext, function_pass
-from microfold.transform.combine_parallel import (
+from microfold.transform.parallel.branches import (
     Branch,
     Weights,
     combine_parallel,

@@ -29,7 +29,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node
 from microfold.ir.layout import NHWC
-from microfold.ir.rewrite import Operand, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Site, forward_rewrite
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops import accumulate
 from microfold.ops.conv2d import Conv2D
@@ -40,8 +40,6 @@ from microfold.passes import PassContext, function_pass
 
 # Element types of activations that kernels compute.
 _DTYPES = (DType.INT8, DType.FLOAT32)
-
-Result = Operand | tuple[Operand, ...] | None
 
 
 @function_pass(opt_level=3, name="dense_to_sparse")
@@ -90,7 +88,7 @@ class DenseToSparse:
                 return f"its {count} blocks would take about {slower:.1f} times as long", ""
             return None, f"{count} blocks of {stored} bytes in place of {array.nbytes}"
 
-        def convert(site: Site[None]) -> Result:
+        def convert(site: Site[None]) -> Replacement:
             node, weights = site.node, site.value(1)
             assert weights is not None
             # Its subclass is sparse already.
@@ -135,13 +133,13 @@ def _other_multipliers(node: Node) -> str | None:
     return "a fully connected layer rounds the product of the scales otherwise"
 
 
-def _layer(site: Site[None]) -> Result:
+def _layer(site: Site[None]) -> Replacement:
     assert isinstance(site.node.op, FullyConnected)
     operands = [site.value(index) for index in range(len(site.node.inputs))]
     return site.emit(SparseFullyConnected(site.node.op.out), *operands, epilogue=site.epilogue)
 
 
-def _pixels(site: Site[None]) -> Result:
+def _pixels(site: Site[None]) -> Replacement:
     """A 1x1 convolution as a layer whose rows are the pixels."""
     node, image, filters = site.node, site.value(0), site.value(1)
     assert isinstance(node.op, Conv2D)

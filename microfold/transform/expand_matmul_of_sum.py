@@ -19,20 +19,18 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
-from microfold.ir.rewrite import Operand, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Site, forward_rewrite
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops.add import Add
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.passes import PassContext, function_pass
-
-Result = Operand | tuple[Operand, ...] | None
 
 
 @function_pass(opt_level=3)
 def expand_matmul_of_sum(graph: Graph, context: PassContext) -> Graph:
     """Distribute float32 matrix products over sums where that is cheaper."""
 
-    def expand(site: Site[None]) -> Result:
+    def expand(site: Site[None]) -> Replacement:
         for index in range(2):
             inner = site.producer(index)
             if inner is None or not isinstance(inner.op, Add) or inner.epilogue:
@@ -58,7 +56,7 @@ def expand_matmul_of_sum(graph: Graph, context: PassContext) -> Graph:
         graph = result
 
 
-def _constant_part(site: Site[None], context: PassContext, index: int, inner: Node) -> Result:
+def _constant_part(site: Site[None], context: PassContext, index: int, inner: Node) -> Replacement:
     """The sum has a constant, and so is the other factor."""
     node, constants = site.node, site.builder.constants
     other = site.value(1 - index)
@@ -92,7 +90,7 @@ def _constant_part(site: Site[None], context: PassContext, index: int, inner: No
     return site.emit(Add(node.op.out), body, shift, epilogue=site.epilogue)
 
 
-def _low_rank_part(site: Site[None], context: PassContext, index: int, inner: Node) -> Result:
+def _low_rank_part(site: Site[None], context: PassContext, index: int, inner: Node) -> Replacement:
     """One part of the sum is a product that only the sum reads."""
     node, other, sum = site.node, site.value(1 - index), inner.output
     assert isinstance(node.op, BatchMatmul)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from microfold.ir.graph import Graph
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
 from microfold.ir.types import DType
 from microfold.ops.fast_math import FastSoftmax
 from microfold.ops.logistic import Logistic
@@ -29,14 +29,12 @@ from microfold.ops.tanh import Tanh
 from microfold.ops.unary import Unary
 from microfold.passes import PassContext, function_pass
 
-Result = Operand | tuple[Operand, ...] | None
-
 
 @function_pass(opt_level=4)
 def fast_math(graph: Graph, context: PassContext) -> Graph:
     """Replace functions of float32 values by approximations."""
 
-    def approximate(site: Site[None]) -> Result:
+    def approximate(site: Site[None]) -> Replacement:
         node = site.node
         fast = _fast(node.op)
         if fast is None:

@@ -29,7 +29,7 @@ import numpy as np
 from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.op import Op, Pattern
-from microfold.ir.rewrite import Operand, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Site, forward_rewrite
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.clip import Clip
 from microfold.ops.dequantize import Dequantize
@@ -40,8 +40,6 @@ from microfold.passes import PassContext, function_pass
 
 _NARROW = (DType.INT8, DType.UINT8, DType.INT16)
 _TABLES = (DType.INT8, DType.UINT8)
-
-Result = Operand | tuple[Operand, ...] | None
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class _Chain:
 def fold_quantize(graph: Graph, context: PassContext) -> Graph:
     """Replace chains that end in quantize or requantize by the shortest thing that has their bits."""
 
-    def fold(site: Site[None]) -> Result:
+    def fold(site: Site[None]) -> Replacement:
         node, out = site.node, site.node.output.type
         chain = _chain(site)
         if isinstance(chain, str):
@@ -124,6 +122,8 @@ def _chain(site: Site[None]) -> _Chain | str:
                 return reason or ""
             nodes.insert(0, inner)
             (source,) = _data(site, inner)
+    if site.array(source) is not None:
+        return f"%{source.name} is constant, and so is the result"
     if not _is_narrow(source.type):
         return f"%{source.name} must have 8 or 16 bits and one scale; it is {source.type}"
     return _Chain(source, tuple(nodes))

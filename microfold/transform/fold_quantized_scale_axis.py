@@ -90,12 +90,12 @@ class _Folder:
         weights = read_weights(product, site.builder.constants)
         if isinstance(weights, str):
             return f"{describe(product)}: {weights}"
-        result = scale_outputs(product, weights, affine, node.output.type.element)
-        if isinstance(result, str):
-            return f"{describe(product)}: {result}"
         ops = _carried(between, affine, product.output.type, node.output.type)
         if isinstance(ops, str):
             return ops
+        result = scale_outputs(product, weights, affine, node.output.type.element)
+        if isinstance(result, str):
+            return f"{describe(product)}: {result}"
         x = product.inputs[0]
         assert x is not None
         assert isinstance(product.op, PRODUCT_SUMS)

@@ -17,13 +17,11 @@ from __future__ import annotations
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected import FullyConnected
 from microfold.ops.transpose import Transpose
 from microfold.passes import PassContext, function_pass
-
-Result = Operand | tuple[Operand, ...] | None
 
 
 @function_pass(opt_level=3)
@@ -73,7 +71,7 @@ class _Rules:
             Transpose: self.transpose,
         }
 
-    def matmul(self, site: Site[None]) -> Result:
+    def matmul(self, site: Site[None]) -> Replacement:
         """Operands of a product."""
         node, op = site.node, site.node.op
         assert isinstance(op, BatchMatmul)
@@ -89,7 +87,7 @@ class _Rules:
         self.context.fired(node, "transposes of the last two axes are its flags")
         return site.emit(BatchMatmul(flags[0], flags[1], op.out), *operands, epilogue=site.epilogue)
 
-    def fully_connected(self, site: Site[None]) -> Result:
+    def fully_connected(self, site: Site[None]) -> Replacement:
         """Computed weights of a fully connected layer."""
         node, source = site.node, self._source(site, 1)
         if source is None:
@@ -99,7 +97,7 @@ class _Rules:
         op = BatchMatmul(False, False, node.op.out)
         return site.emit(op, site.value(0), source, epilogue=site.epilogue)
 
-    def transpose(self, site: Site[None]) -> Result:
+    def transpose(self, site: Site[None]) -> Replacement:
         """The result of a product."""
         node, inner = site.node, site.producer(0)
         if inner is None or not isinstance(inner.op, BatchMatmul) or node.epilogue:

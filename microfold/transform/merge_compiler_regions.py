@@ -14,11 +14,11 @@ one through a node outside to the other: as one they would have to run both befo
 
 from __future__ import annotations
 
+from microfold.analysis.compiler_regions import compiler_regions, has_detour
 from microfold.ir.graph import Graph, Node, Value, make_node, rewire
 from microfold.ir.rewrite import remove_dead_nodes
 from microfold.ops.compiler_region import CompilerBegin, CompilerEnd
 from microfold.passes import PassContext, function_pass
-from microfold.transform.compiler_regions import compiler_regions, has_detour
 
 
 @function_pass(opt_level=0)

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import re
 
+from microfold.analysis.compiler_regions import CompilerRegion, compiler_regions
 from microfold.ir.graph import Graph, Node, Value, rewire
 from microfold.ir.outline import MakeCall, Region, outline
 from microfold.ir.types import TensorType
 from microfold.ops.call import Call
 from microfold.ops.compiler_region import CompilerBegin, CompilerEnd
 from microfold.passes import PassContext, function_pass
-from microfold.transform.compiler_regions import CompilerRegion, compiler_regions
 
 
 @function_pass(opt_level=0, mandatory=True)

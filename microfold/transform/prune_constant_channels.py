@@ -96,21 +96,24 @@ def _replaceable(graph: Graph, ranges: Ranges) -> dict[Value, TensorType]:
                 continue
             if value.type.nbytes <= TINY:
                 found[value] = value.type
-            elif value not in ends and all(_broadcasts(reader, value) for reader in consumers.get(value, [])):
+            elif value not in ends and all(
+                _broadcasts(reader, value, found) for reader in consumers.get(value, [])
+            ):
                 shape = (*(1 for _ in value.type.shape[:-1]), value.type.shape[-1])
                 found[value] = value.type.with_shape(shape)
     return found
 
 
-def _broadcasts(node: Node, value: Value) -> bool:
+def _broadcasts(node: Node, value: Value, replaced: Mapping[Value, TensorType]) -> bool:
     """The node's result stays the same if the operand has one element per channel."""
     op, out = node.op, node.outputs[0].type
-    others = [v for v in node.inputs if v is not value]
+    others = [v for v in node.inputs if v is not None and v is not value]
     return (
         op.pattern is Pattern.BROADCAST
         and not isinstance(op, BroadcastTo)
         and not any(value in step.operands for step in node.epilogue)
-        and any(v is not None and v.type.shape == out.shape for v in others)
+        # Another operand has to have the result's shape, and still to have it afterwards.
+        and any(replaced.get(v, v.type).shape == out.shape for v in others)
     )
 
 

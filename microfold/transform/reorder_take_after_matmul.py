@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Node
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
 from microfold.ir.types import Shape, Tensor, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected import FullyConnected
@@ -32,14 +32,12 @@ from microfold.passes import PassContext, function_pass
 
 PRODUCT, RUN, BYTE = 7.0, 40.0, 1.5  # instructions
 
-Result = Operand | tuple[Operand, ...] | None
-
 
 @function_pass(opt_level=3)
 def reorder_take_after_matmul(graph: Graph, context: PassContext) -> Graph:
     """Move gather behind matrix products where that is cheaper."""
 
-    def reorder(site: Site[None]) -> Result:
+    def reorder(site: Site[None]) -> Replacement:
         for index in range(2):
             taken = _take(site, context, index)
             answer = _reordered(site, context, taken) if taken is not None else None
@@ -93,7 +91,7 @@ def _take(site: Site[None], context: PassContext, index: int) -> _Take | None:
     return None
 
 
-def _reordered(site: Site[None], context: PassContext, taken: _Take) -> Result:
+def _reordered(site: Site[None], context: PassContext, taken: _Take) -> Replacement:
     node, gather = site.node, taken.gather
     table, indices = gather.operands
     operands = [site.value(i) for i in range(len(node.inputs))]

@@ -19,15 +19,13 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.fully_connected import FullyConnected
 from microfold.ops.reshape import Reshape
 from microfold.ops.transpose import Transpose
 from microfold.passes import PassContext, function_pass
 from microfold.transform.layouts.constants import permuted
-
-Result = Operand | tuple[Operand, ...] | None
 
 
 @function_pass(opt_level=3)
@@ -55,7 +53,7 @@ class _Rules:
     def table(self) -> dict[type[Op], Rule[None]]:
         return {FullyConnected: self.front, Transpose: self.behind}
 
-    def front(self, site: Site[None]) -> Result:
+    def front(self, site: Site[None]) -> Replacement:
         """The chain that leads to the layer's input."""
         node, last = site.node, site.producer(0)
         weights = site.value(1)
@@ -82,7 +80,7 @@ class _Rules:
         rest = (site.value(2),) if len(node.inputs) > 2 else ()
         return site.emit(node.op, flat, turned, *rest, epilogue=site.epilogue)
 
-    def behind(self, site: Site[None]) -> Result:
+    def behind(self, site: Site[None]) -> Replacement:
         """The chain from a layer to this transpose."""
         node, before = site.node, site.producer(0)
         chain = [*_chain(site, before), node]

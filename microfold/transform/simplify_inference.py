@@ -20,7 +20,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Site, forward_rewrite
 from microfold.ir.types import Array, DType, ElementType, TensorType
 from microfold.ops.add import Add
 from microfold.ops.batch_norm import BatchNorm
@@ -33,7 +33,6 @@ from microfold.ops.rsqrt import Rsqrt
 from microfold.ops.sub import Sub
 from microfold.passes import PassContext, function_pass
 
-Result = Operand | tuple[Operand, ...] | None
 _FLOAT = ElementType(DType.FLOAT32)
 
 
@@ -41,7 +40,7 @@ _FLOAT = ElementType(DType.FLOAT32)
 def simplify_inference(graph: Graph, context: PassContext) -> Graph:
     """Decompose batch_norm and layer_norm; drop dropout."""
 
-    def batch_norm(site: Site[None]) -> Result:
+    def batch_norm(site: Site[None]) -> Replacement:
         node, op = site.node, site.node.op
         assert isinstance(op, BatchNorm)
         shape = tuple(-1 if axis == op.axis else 1 for axis in range(node.output.type.rank))
@@ -68,7 +67,7 @@ def simplify_inference(graph: Graph, context: PassContext) -> Graph:
         scaled = steps.emit(Mul(_FLOAT), "scaled", site.value(0), scale)
         return site.emit(Add(_FLOAT), scaled, shift, epilogue=site.epilogue)
 
-    def layer_norm(site: Site[None]) -> Result:
+    def layer_norm(site: Site[None]) -> Replacement:
         node, op, x = site.node, site.node.op, site.value(0)
         assert isinstance(op, LayerNorm)
         assert x is not None
@@ -80,7 +79,7 @@ def simplify_inference(graph: Graph, context: PassContext) -> Graph:
         scaled = steps.emit(Mul(_FLOAT), "scaled", normal, site.value(1))
         return site.emit(Add(_FLOAT), scaled, site.value(2), epilogue=site.epilogue)
 
-    def dropout(site: Site[None]) -> Result:
+    def dropout(site: Site[None]) -> Replacement:
         if site.node.epilogue:
             context.declined(site.node, "it has an epilogue")
             return None

@@ -19,7 +19,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
 from microfold.ir.types import DType, ElementType, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.cast import Cast
@@ -29,7 +29,6 @@ from microfold.ops.fully_connected import FullyConnected
 from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.passes import PassContext, function_pass
 
-Result = Operand | tuple[Operand, ...] | None
 Product = Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected | BatchMatmul
 _PRODUCTS = (Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected, BatchMatmul)
 
@@ -38,7 +37,7 @@ _PRODUCTS = (Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected, BatchMatm
 def to_mixed_precision(graph: Graph, context: PassContext) -> Graph:
     """Put products of float32 between casts to float16 and back."""
 
-    def convert(site: Site[None]) -> Result:
+    def convert(site: Site[None]) -> Replacement:
         node, op = site.node, site.node.op
         assert isinstance(op, Product)
         if node.output.type.dtype is not DType.FLOAT32:

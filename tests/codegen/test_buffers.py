@@ -68,6 +68,6 @@ def test_every_layer_can_be_observed(make: Callable[[], Graph], io: str) -> None
 
 def test_initial_states_of_zeros_take_no_flash() -> None:
     files = emit(compile_graph(graphs.accumulator(), target.load("host")))
-    assert "accumulator_total_initial[5]" in files["accumulator_weights.h"]
+    assert "accumulator__total_initial[5]" in files["accumulator_weights.h"]
     assert "product_initial" not in files["accumulator_weights.h"]
     assert "memset(ACCUMULATOR_STATE(product_offset), 0, 20);" in files["accumulator.c"]

@@ -69,6 +69,23 @@ def test_names_of_files_and_helpers_are_avoided(text: str) -> None:
     assert model_identifier(text).startswith("m_") or model_identifier(text) == "math_h"
 
 
+def test_models_of_one_folder_have_files_of_their_own() -> None:
+    first, second = (
+        emit(compile_graph(dense_chain(name, "x", ["y"]), target.load("host"))) for name in ("x", "x.weights")
+    )
+    assert first.keys().isdisjoint(second)
+
+
+def test_models_of_one_program_have_constants_of_their_own(tmp_path: Path) -> None:
+    need_tools("cc")
+    files: dict[str, str] = {}
+    for model, layer in (("a", "b_conv"), ("a_b", "conv")):
+        files |= emit(compile_graph(dense_chain(model, "x", [layer]), target.load("host")))
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
+    sources = write(tmp_path, files)
+    run(["cc", "-O0", f"-I{tmp_path}", *sources, tmp_path / "main.c", "-o", tmp_path / "both", "-lm"])
+
+
 def test_a_model_may_be_called_like_a_header(tmp_path: Path) -> None:
     """Its own header must not be found in the place of the standard one."""
     need_tools("cc")

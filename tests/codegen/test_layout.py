@@ -55,6 +55,22 @@ def test_a_parenthesis_breaks_where_no_comma_fits() -> None:
     )
 
 
+def test_conditions_break_behind_their_operators() -> None:
+    name = "x" * 45
+    assert wrap_code(f"    bool a = {name} && f({name}, {name});") == (
+        f"    bool a = {name} &&\n        f({name}, {name});"
+    )
+    assert wrap_code(f"    if ({name} || {name} || y == z) {{") == (
+        f"    if ({name} || {name} ||\n        y == z) {{"
+    )
+
+
+def test_initialisers_break_behind_commas() -> None:
+    name = "x" * 50
+    broken = f"    row a = {{{name},\n{' ' * 13}{name}, b}};"
+    assert wrap_code(f"    row a = {{{name}, {name}, b}};") == broken
+
+
 def test_comments_break_at_spaces() -> None:
     words = " ".join(["word"] * 30)
     broken = wrap_code(f"    /* {words} */\n     * {words}").split("\n")
@@ -62,10 +78,23 @@ def test_comments_break_at_spaces() -> None:
     assert all(line.startswith("     * word") for line in broken[4:])
 
 
-def test_preprocessor_lines_and_trailing_comments_stay() -> None:
-    long = "x" * 120
-    for line in (f'#error "{long}, {long}"', f"    int32_t field; /* {long}, {long} */"):
-        assert wrap_code(line) == line
+def test_a_long_line_of_a_comment_flows_into_the_next_one() -> None:
+    words = " ".join(["word"] * 25)
+    wrapped = wrap_code(f"/*\n * {words}\n * next\n * last.\n *\n * Other.\n */")
+    first, second = "word " * 21, "word " * 4
+    assert wrapped == f"/*\n * {first.rstrip()}\n * {second}next last.\n *\n * Other.\n */"
+    short = "/*\n * word\n * next\n *     * indented\n */"
+    assert wrap_code(short) == short
+
+
+def test_a_remark_moves_where_only_it_makes_a_line_long() -> None:
+    words = " ".join(["word"] * 20)
+    assert wrap_code(f"    int32_t field; /* {words} */") == f"    /* {words} */\n    int32_t field;"
+
+
+def test_preprocessor_lines_stay() -> None:
+    line = f'#error "{"x" * 120}, {"x" * 120}"'
+    assert wrap_code(line) == line
 
 
 identifiers = st.text("abcdefgh_", min_size=1, max_size=50)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
         {"rest": True, "full_range": False},
     ),
     "3 units": ((130, 3), {}, {}),
+    "44 inputs": ((44, 16), {}, {"rest": False}),
     "1 input": ((1, 24), {}, {"rest": True}),
     "no bias, per channel": ((66, 9), {"per_channel": True, "bias": False}, {}),
     "multiplier above one": ((24, 10), {"out": graphs.int8_element(0.00002, 0)}, {"requantize": "general"}),
@@ -41,11 +43,12 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def check(name: str, optimize: str, **changed: str) -> None:
+def check(name: str, optimize: str, flags: tuple[str, ...] = (), **changed: str) -> None:
     arguments, options, wanted = CASES[name]
+    core = target.load("cortex-m4")
     program = compile_graph(
         graphs.fully_connected_graph(*arguments, **options),
-        target.load("cortex-m4"),
+        replace(core, cpu_flags=(*core.cpu_flags, *flags)),
         Options(optimize=optimize),
     )
     assert program.layers[0].kernel.name == KERNEL
@@ -64,8 +67,14 @@ def test_equals_reference(name: str) -> None:
 
 @needs_tools
 @pytest.mark.parametrize("name", ["odd units and inputs, batch 3", "relu"])
-def test_speed_keeps_int16_weights(name: str) -> None:
-    check(name, "speed", packing="int16")
+def test_speed_takes_no_larger_weights(name: str) -> None:
+    check(name, "speed", packing="dual")
+
+
+@needs_tools
+@pytest.mark.parametrize("name", ["odd units and inputs, batch 3", "saturated weights"])
+def test_without_assembly(name: str) -> None:
+    check(name, "balanced", flags=("-DMF_NO_ASM",))
 
 
 def test_units_are_stored_in_reading_order() -> None:

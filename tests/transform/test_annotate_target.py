@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from microfold.analysis.compiler_regions import compiler_regions
 from microfold.ir.text import parse, to_text
 from microfold.passes import Decision, PassContext
 from microfold.transform.annotate_target import annotate_target
-from microfold.transform.compiler_regions import compiler_regions
 from tests.transform.check import check_declined, check_rewrite
 from tests.transform.externals import CLIP, POOL, Table, context
 

@@ -170,6 +170,11 @@ def test_through(node: str, scale: str) -> None:
             "it fills with 1",
         ),
         (
+            "float32[1,4,3,2] = pad(%a) {padding=((0, 0), (1, 0), (0, 0), (0, 0)), fill=-inf}",
+            "float32[2] [2.0, 0.0]",  # which would make NaN of it
+            "it fills with -inf",
+        ),
+        (
             "float32[2,3,3,1] = transpose(%a) {permutation=(3, 1, 2, 0)}",
             "float32[3,1] [1.0, 2.0, 3.0]",
             "axis 2",

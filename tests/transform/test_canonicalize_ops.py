@@ -83,6 +83,21 @@ def test_clips_that_clip_nothing() -> None:
     check(f"%y: {type} = clip(%x) {{minimum=0.0, maximum=6.0}}", "", type=type)
 
 
+def test_clip_of_what_is_within_its_bounds() -> None:
+    """It goes even if the inner clip has other readers, for which two are not merged."""
+    check(
+        """
+        %a: float32[2,4] = clip(%x) {minimum=0.0, maximum=6.0}
+        %b: float32[2,4] = clip(%a) {minimum=0.0, maximum=inf}
+        %y: float32[2,4] = add(%a, %b)
+        """,
+        """
+        %a: float32[2,4] = clip(%x) {minimum=0.0, maximum=6.0}
+        %y: float32[2,4] = add(%a, %a)
+        """,
+    )
+
+
 def test_pads() -> None:
     check(
         """

@@ -179,6 +179,22 @@ def test_declined(source: str, lines: list[str], outputs: str, reason: str) -> N
     )
 
 
+def test_constants_are_left_to_fold_constant() -> None:
+    check_declined(
+        fold_quantize,
+        """
+        graph @g(%x: int8[2] q(0.1, 3)) -> (%y, %z) {
+          %c = constant int8[2] q(0.1, 3) [1, 2]
+          %a: int8[2] q(0.2, 3) = requantize(%c)
+          %y: int8[2] q(0.4, 3) = requantize(%a)
+          %f: float32[2] = dequantize(%c)
+          %z: int8[2] q(0.1, 3) = quantize(%f)
+        }
+        """,
+        "%c is constant",
+    )
+
+
 def test_computed_floats() -> None:
     check_declined(
         fold_quantize,

@@ -172,6 +172,22 @@ IN_FRONT = """\
 PADDED = "padding=((1, 1), (1, 1))"
 
 
+def test_padded_channels_have_no_weights_to_take_a_scale() -> None:
+    check_declined(
+        fold_quantized_scale_axis,
+        f"""\
+        graph @g(%x: int8[1,2,2,2] q(0.5, 3)) -> (%y) {{
+          %w = constant int8[2,1,1,2] q(0.25, 0) [3, -5, 7, 11]
+          %a: int8[1,2,2,2] q(1.5, -7) = conv2d(%x, %w) {{{ATTRIBUTES}}}
+          %p: int8[1,2,2,3] q(1.5, -7) = pad(%a) {{padding=((0, 0), (0, 0), (0, 0), (1, 0)), fill=-7.0}}
+          %s = constant int8[3] q(0.5, 0) [1, 2, 3]
+          %y: int8[1,2,2,3] q(0.75, -7) = mul(%p, %s)
+        }}
+        """,
+        "pad %p: it adds channels",
+    )
+
+
 def test_scale_and_shift_in_front_of_weights() -> None:
     text = IN_FRONT.format(second=120, shift=30, n=4, padding=NOT_PADDED)
     before, after, fired = relaxed(text)

@@ -71,6 +71,13 @@ def test_forms_of_a_scale(scale: str, node: str, scaled: str) -> None:
             f"float32[1,2,2,1] = conv2d(%c, %w) {WINDOW}",
         ),
         (
+            "%p: float32[1,4,3,2] = pad(%a) {padding=((0, 0), (1, 0), (0, 0), (0, 0)), fill=-inf}\n"
+            "%c: float32[1,3,2,2] = max_pool2d(%p) {size=(2, 2), strides=(1, 1), padding=((0, 0), (0, 0))}",
+            "float32[1,1,1,2] [1.0, 2.0]",
+            "float32[1,1,1,2] [2.0, 6.0]",
+            f"float32[1,3,2,1] = conv2d(%c, %w) {WINDOW}",
+        ),
+        (
             "%c: float32[1,3,3,4] = pad(%a) {padding=((0, 0), (0, 0), (0, 0), (1, 1)), fill=0.0}",
             "float32[1,1,1,4] [1.0, 2.0, 3.0, 4.0]",
             "float32[1,1,1,4] [1.0, 4.0, 9.0, 4.0]",
@@ -104,7 +111,7 @@ def test_forms_of_a_scale(scale: str, node: str, scaled: str) -> None:
             f"float32[1,3,3,1] = conv2d(%c, %w) {WINDOW}",
         ),
     ],
-    ids=["relu", "add", "max_pool", "pad", "mean", "flatten", "transpose", "slice"],
+    ids=["relu", "add", "max_pool", "pad_by_infinity", "pad", "mean", "flatten", "transpose", "slice"],
 )
 def test_through(nodes: str, weights: str, scaled: str, last: str) -> None:
     case.becomes(

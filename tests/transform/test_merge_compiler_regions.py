@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from microfold.analysis.compiler_regions import compiler_regions
 from microfold.ir.graph import verify
 from microfold.ir.text import parse, to_text
 from microfold.passes import Decision, PassContext
 from microfold.transform.annotate_target import annotate_target
-from microfold.transform.compiler_regions import compiler_regions
 from microfold.transform.merge_compiler_regions import merge_compiler_regions
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite

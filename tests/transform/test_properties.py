@@ -33,7 +33,7 @@ def test_every_pass(name: str, graph: Graph) -> None:
     once = PASSES[name](graph)
     verify(once)
     assert to_text(graph) == text, "the pass changed its input"
-    assert_same_meaning(graph, once, tolerance=TOLERANCE)
+    assert_same_meaning(graph, once, tolerance=TOLERANCE, may_cancel=True)
     assert PASSES[name](once) is once, "a second run finds more to do"
 
 
@@ -44,7 +44,7 @@ def test_any_sequence(graph: Graph, names: list[str]) -> None:
     for name in names:
         result = PASSES[name](result)
         verify(result)
-    assert_same_meaning(graph, result, tolerance=TOLERANCE)
+    assert_same_meaning(graph, result, tolerance=TOLERANCE, may_cancel=True)
 
 
 @relaxed
@@ -56,7 +56,7 @@ def test_any_sequence(graph: Graph, names: list[str]) -> None:
 def test_pipeline_with_passes_left_out(graph: Graph, disabled: set[str], opt_level: int) -> None:
     context = PassContext(opt_level=opt_level, disabled_pass=disabled, instruments=[Verify()])
     result = optimize(graph, context)
-    assert_same_meaning(graph, result, tolerance=TOLERANCE)
+    assert_same_meaning(graph, result, tolerance=TOLERANCE, may_cancel=True)
     assert_outputs_are_placed(result)
 
 

@@ -290,6 +290,27 @@ def test_large_constant_value_is_broadcast_by_its_reader() -> None:
     assert check_certificate(graph, certificate) == []
 
 
+def test_only_one_operand_of_a_large_value_is_broadcast() -> None:
+    """With both of them shrunk, the result would shrink, too."""
+    graph = parse(
+        f"""
+        graph @g(%x: int8[1,32,32,2] q(0.1, 0)) -> (%y) {{
+          %w1 = constant int8[2,1,1,2] q(0.1, 0) [1, 2, 3, 4]
+          %b1 = constant int32[2] [90000, -90000]
+          %a: int8[1,32,32,2] q(0.1, 0) = conv2d(%x, %w1, %b1) {UNIT}
+          %b: int8[1,32,32,2] q(0.1, 0) = clip(%a) {{minimum=0.0, maximum=1.0}}
+          %y: int8[1,32,32,2] q(0.3, 0) = mul(%a, %b)
+        }}
+        """
+    )
+    pruned, certificate = prune(graph)
+    verify(pruned)
+    assert_same_meaning(graph, pruned)
+    assert certificate is not None
+    assert check_certificate(graph, certificate) == []
+    assert min(value.type.size for value in pruned.constants) == 2
+
+
 def test_output_without_information_is_data() -> None:
     rewrite(
         """

@@ -145,15 +145,20 @@ class _Extremum(_Reduction):
 
 @SCALE.rule(Pad)
 class _ScaledPad(Mapped):
-    """Zeros may have any scale."""
+    """Zeros may have any scale, infinities any positive one."""
 
-    def refusal(self, place: Place) -> str | None:
+    def _fault(self, place: Place, message: Message) -> str | None:
         assert isinstance(place.op, Pad)
         fill = place.op.fill
-        return f"it fills with {fill:g}, which would have to be scaled too" if fill != 0 else None
+        if fill == 0 or (np.isinf(fill) and bool(np.all(message > 0))):
+            return None
+        return f"it fills with {fill:g}, which would have to be scaled too"
 
     def to_operand(self, place: Place, message: Message) -> Message | str:
         assert isinstance(place.op, Pad)
+        fault = self._fault(place, message)
+        if fault is not None:
+            return fault
         inner = tuple(
             slice(before, before + extent) if size > 1 else slice(None)
             for (before, _), extent, size in zip(
@@ -164,6 +169,9 @@ class _ScaledPad(Mapped):
 
     def to_result(self, place: Place, message: Message) -> Message | str:
         assert isinstance(place.op, Pad)
+        fault = self._fault(place, message)
+        if fault is not None:
+            return fault
         pairs = [
             pair if size > 1 else (0, 0) for pair, size in zip(place.op.padding, message.shape, strict=True)
         ]

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from microfold.ir.op import Op
 from microfold.ir.types import Array
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.conv2d import Conv2D
@@ -95,25 +96,13 @@ class _Shifted(Rule):
             return "it reads the shifted value as weights or bias"
         if weights is None:
             return "its weights are not constant"
-        border = self._border(place)
+        border = uneven_border(place.op)
         if border is not None:
             return border
         shifts = _channels(place, offered[0], place.type(0).shape[-1])
         if isinstance(shifts, str):
             return shifts
         return None, (None, None, self._bias(place, weights, shifts))
-
-    def _border(self, place: Place) -> str | None:
-        """Why windows at the border see another shift than those inside."""
-        op = place.op
-        if isinstance(op, TransposeConv2D):
-            return "the number of pixels that meet an output pixel differs from place to place"
-        if isinstance(op, Conv2D | DepthwiseConv2D) and any(any(pair) for pair in op.padding):
-            return (
-                f"it pads by {op.padding} with zeros that the shift does not reach, so that at the border "
-                "it would add up to another bias than inside"
-            )
-        return None
 
     def _bias(self, place: Place, weights: Array, shifts: Message) -> Message:
         weighted = weights.astype(np.float64) * _by_input(place, shifts)
@@ -150,3 +139,15 @@ class _Matmul(Rule):
                 shape = (1,) * place.type(index).rank
                 return None, [scale.reshape(shape) if i == index else None for i in range(2)]
         return scale, (None, None)
+
+
+def uneven_border(op: Op) -> str | None:
+    """Why windows at the border see another shift than those inside."""
+    if isinstance(op, TransposeConv2D):
+        return "the number of pixels that meet an output pixel differs from place to place"
+    if isinstance(op, Conv2D | DepthwiseConv2D) and any(any(pair) for pair in op.padding):
+        return (
+            f"it pads by {op.padding} with zeros that the shift does not reach, so that at the border "
+            "it would add up to another bias than inside"
+        )
+    return None

@@ -96,7 +96,9 @@ def carried(op: Op, affine: Affine, old: TensorType, new: TensorType) -> Op | st
     rising = bool((affine.scale > 0).all())
     if isinstance(op, MaxPool2D):
         return refuses_layout(op) or (op if rising else "the largest element would not stay the largest one")
-    if isinstance(op, Pad) and op.padding[-1:] == ((0, 0),):
+    if isinstance(op, Pad):
+        if op.padding[-1] != (0, 0):
+            return "it adds channels"
         assert old.quant is not None and new.quant is not None
         if op.fill != old.quant.zero_point or affine.shift.any():
             return f"its fill {op.fill:g} is not what the scaled image would have to be padded with"

@@ -10,10 +10,9 @@ import numpy as np
 from microfold.ir.graph import Node, Value
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.accumulate import BIAS_DTYPES
-from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.image import refuses_layout
-from microfold.ops.transpose_conv2d import TransposeConv2D
+from microfold.transform.axis_messages.product_sums import uneven_border
 from microfold.transform.quantized_scales.affine import QUANTIZED, Affine
 
 # The bias of a channel without weights has so many bits: its scale is free.
@@ -129,7 +128,7 @@ def scale_inputs(node: Node, weights: Weights, affine: Affine, x: TensorType) ->
     """
     out, old, new = node.output.type, _quant(node.inputs[0]), x.quant
     assert out.quant is not None and new is not None
-    reason = _border(node) if affine.shift.any() else None
+    reason = uneven_border(node.op) if affine.shift.any() else None
     if reason is not None:
         return reason
     factors, shifts = (_by_input(node, weights, vector) for vector in (affine.scale, affine.shift))
@@ -254,16 +253,3 @@ def _by_input(node: Node, weights: Weights, vector: Array) -> Array | None:
     if isinstance(node.op, DepthwiseConv2D):
         return np.repeat(vector, weights.array.shape[3] // vector.size)
     return vector if weights.array.shape[-1] == vector.size else None
-
-
-def _border(node: Node) -> str | None:
-    """Why windows at the border see another shift than those inside."""
-    op = node.op
-    if isinstance(op, TransposeConv2D):
-        return "the number of pixels that meet an output pixel differs from place to place"
-    if isinstance(op, Conv2D | DepthwiseConv2D) and any(any(pair) for pair in op.padding):
-        return (
-            f"it pads by {op.padding} with zeros that the shift does not reach, so that at the border "
-            "it would add up to another bias than inside"
-        )
-    return None

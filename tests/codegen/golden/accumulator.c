@@ -2,7 +2,6 @@
 
 #include "accumulator.h"
 
-#include <stddef.h>
 #include <string.h>
 
 /* A hook after every layer, for profiling and tests: ACCUMULATOR_HOOKS names a header that defines it. */
@@ -24,17 +23,62 @@ typedef struct {
     int32_t second;
 } mf_loop;
 
+/* A function of its own has all registers for its loops. */
+#if defined(__GNUC__)
+#define mf_noinline __attribute__((noinline))
+#else
+#define mf_noinline
+#endif
+
+/* Copies bytes, four words at a time where both addresses allow it; the ranges must not overlap. */
+static mf_noinline void mf_copy_bytes(void *to, const void *from, int32_t bytes)
+{
+    const uint8_t *source = from;
+    uint8_t *target = to;
+
+#if defined(__GNUC__) && defined(__thumb__) && !defined(MF_NO_ASM)
+    if ((((uintptr_t)target | (uintptr_t)source) & 3u) == 0) {
+        for (; bytes >= 16; bytes -= 16) {
+            __asm__ volatile("ldmia %[source]!, {r3, r4, r5, r6}\n\t"
+                             "stmia %[target]!, {r3, r4, r5, r6}"
+                             : [source] "+&l"(source), [target] "+&l"(target)
+                             :
+                             : "r3", "r4", "r5", "r6", "memory");
+        }
+        for (; bytes >= 4; bytes -= 4) {
+            memcpy(__builtin_assume_aligned(target, 4), __builtin_assume_aligned(source, 4), 4);
+            target += 4;
+            source += 4;
+        }
+    }
+#endif
+#if defined(__ARM_FEATURE_UNALIGNED)
+    for (; bytes >= 4; bytes -= 4) {
+        uint32_t word;
+
+        memcpy(&word, source, sizeof word);
+        memcpy(target, &word, sizeof word);
+        target += 4;
+        source += 4;
+    }
+#endif
+    for (; bytes > 0; bytes--) {
+        *target++ = *source++;
+    }
+}
+
 typedef struct {
     int32_t length; /* of the innermost loop */
 } f32_add__c_layer;
 
 static void f32_add__c(const f32_add__c_layer *layer, const float *first, const float *second, float *output)
 {
-    for (int32_t i = 0; i < layer->length; i++) {
-        const float a = first[i];
-        const float b = second[i];
+    const float *const end = output + layer->length;
 
-        output[i] = a + b;
+    while (output != end) {
+        const float a = *first++;
+        const float b = *second++;
+        *output++ = a + b;
     }
 }
 
@@ -44,11 +88,12 @@ typedef struct {
 
 static void f32_mul__c(const f32_mul__c_layer *layer, const float *first, const float *second, float *output)
 {
-    for (int32_t i = 0; i < layer->length; i++) {
-        const float a = first[i];
-        const float b = second[i];
+    const float *const end = output + layer->length;
 
-        output[i] = a * b;
+    while (output != end) {
+        const float a = *first++;
+        const float b = *second++;
+        *output++ = a * b;
     }
 }
 
@@ -59,6 +104,22 @@ typedef struct {
     int32_t length; /* bytes of a run */
 } move__c_layer;
 
+/*
+ * The two innermost loops. What they need of the layer is read once: bytes written might be those of
+ * the layer.
+ */
+static mf_noinline void move__c_runs(const move__c_layer *layer, const uint8_t *source, uint8_t *target)
+{
+    const mf_loop loop = layer->loops[3];
+    const int32_t length = layer->length;
+
+    for (int32_t l = loop.size; l > 0; l--) {
+        mf_copy_bytes(target, source, length);
+        source += loop.first;
+        target += loop.second;
+    }
+}
+
 static void move__c(const move__c_layer *layer, const void *input, void *output)
 {
     const mf_loop *const loops = layer->loops;
@@ -68,14 +129,10 @@ static void move__c(const move__c_layer *layer, const void *input, void *output)
     for (int32_t i = 0; i < loops[0].size; i++) {
         for (int32_t j = 0; j < loops[1].size; j++) {
             for (int32_t k = 0; k < loops[2].size; k++) {
-                for (int32_t l = 0; l < loops[3].size; l++) {
-                    const int32_t from = i * loops[0].first + j * loops[1].first + k * loops[2].first
-                                       + l * loops[3].first;
-                    const int32_t to = i * loops[0].second + j * loops[1].second + k * loops[2].second
-                                     + l * loops[3].second;
+                const int32_t from = i * loops[0].first + j * loops[1].first + k * loops[2].first;
+                const int32_t to = i * loops[0].second + j * loops[1].second + k * loops[2].second;
 
-                    memcpy(&target[to], &source[from], (size_t)layer->length);
-                }
+                move__c_runs(layer, &source[from], &target[to]);
             }
         }
     }
@@ -86,9 +143,15 @@ static void move__c(const move__c_layer *layer, const void *input, void *output)
 #define ACCUMULATOR_WEIGHTS_SECTION __attribute__((section(".flash.weights")))
 #endif
 
+/* "fixed": [1, 5] */
+static ACCUMULATOR_WEIGHTS_SECTION
+const float accumulator__fixed_constant[5] = {
+    1.0f, 2.0f, 3.0f, 4.0f, 5.0f,
+};
+
 /* Layer 3, product: [4, 3] */
 static ACCUMULATOR_WEIGHTS_SECTION
-const mf_loop accumulator_product_loops[4] = {
+const mf_loop accumulator__product_loops[4] = {
     {1, 0, 0},
     {1, 0, 0},
     {1, 0, 0},
@@ -97,14 +160,8 @@ const mf_loop accumulator_product_loops[4] = {
 
 /* Initial state "total": [1, 5] */
 static ACCUMULATOR_WEIGHTS_SECTION
-const float accumulator_total_initial[5] = {
+const float accumulator__total_initial[5] = {
     0.0f, 1.0f, 2.0f, 3.0f, 4.0f,
-};
-
-/* Initial state "fixed": [1, 5] */
-static ACCUMULATOR_WEIGHTS_SECTION
-const float accumulator_fixed_initial[5] = {
-    1.0f, 2.0f, 3.0f, 4.0f, 5.0f,
 };
 
 /* Where tensors lie in the arena. Those that are not needed at the same time share bytes. */
@@ -118,7 +175,6 @@ enum {
 enum {
     total_offset = 0,    /* float32[1,5], 20 bytes */
     product_offset = 24, /* float32[1,5], 20 bytes */
-    fixed_offset = 48,   /* float32[1,5], 20 bytes */
 };
 #define ACCUMULATOR_STATE(offset) ((void *)(context->state.bytes + (offset)))
 
@@ -135,7 +191,7 @@ static const f32_add__c_layer next_product_layer = {
 };
 
 static const move__c_layer product_layer = {
-    .loops = accumulator_product_loops,
+    .loops = accumulator__product_loops,
     .source_start = 0,
     .target_start = 0,
     .length = 20,
@@ -148,9 +204,8 @@ void accumulator_init(accumulator_context *context)
 
 void accumulator_reset(accumulator_context *context)
 {
-    memcpy(ACCUMULATOR_STATE(total_offset), accumulator_total_initial, 20); /* "total" */
+    memcpy(ACCUMULATOR_STATE(total_offset), accumulator__total_initial, 20); /* "total" */
     memset(ACCUMULATOR_STATE(product_offset), 0, 20); /* "product" */
-    memcpy(ACCUMULATOR_STATE(fixed_offset), accumulator_fixed_initial, 20); /* "fixed" */
 }
 
 void accumulator_run(accumulator_context *context, const float *input_0, float *output_0, float *output_1)
@@ -167,8 +222,7 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * Layer 1: mul, float32[1,5], float32[1,5] -> float32[1,5]
      * "scaled"
      */
-    f32_mul__c(&scaled_layer, ACCUMULATOR_ARENA(next_total_offset), ACCUMULATOR_STATE(fixed_offset),
-               output_0);
+    f32_mul__c(&scaled_layer, ACCUMULATOR_ARENA(next_total_offset), accumulator__fixed_constant, output_0);
     ACCUMULATOR_LAYER_DONE(context, 1);
 
     /*

@@ -8,7 +8,7 @@
  *
  *     accumulator_run(&network, input_0, output_0, output_1); any number of times
  *
- * Memory: the context (120 bytes), constants (88 bytes), code, and a bounded stack. There is no heap, no
+ * Memory: the context (96 bytes), constants (88 bytes), code, and a bounded stack. There is no heap, no
  * variable outside of the context, no recursion and no function pointer.
  * Threads and interrupts: different contexts are independent, and may run at the same time. One context
  * belongs to one thread or interrupt at a time.
@@ -28,8 +28,8 @@ extern "C" {
 #define ACCUMULATOR_OUTPUT_COUNT 2
 #define ACCUMULATOR_LAYER_COUNT 4
 #define ACCUMULATOR_ARENA_SIZE 48
-#define ACCUMULATOR_STATE_SIZE 68
-#define ACCUMULATOR_CONTEXT_SIZE 120
+#define ACCUMULATOR_STATE_SIZE 44
+#define ACCUMULATOR_CONTEXT_SIZE 96
 #define ACCUMULATOR_ALIGNMENT 4
 
 /* Input 0: "x", float32[1,5] */
@@ -57,7 +57,7 @@ typedef struct accumulator_context {
         uint64_t alignment;
     } arena; /* for one run only */
     union {
-        uint8_t bytes[72];
+        uint8_t bytes[48];
         uint64_t alignment;
     } state; /* kept from run to run */
 } accumulator_context;

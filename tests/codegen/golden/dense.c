@@ -163,24 +163,24 @@ enum {
 #define DENSE_ARENA(offset) ((void *)(context->arena.bytes + (offset)))
 
 static const s8_fully_connected__c_4_1_layer one_layer = {
-    .weights = dense_one_weights,
-    .channels = dense_one_channels,
+    .weights = dense__one_weights,
+    .channels = dense__one_channels,
     .batch = 1,
     .inputs = 4,
     .outputs = 4,
 };
 
 static const s8_fully_connected__c_4_1_layer two_layer = {
-    .weights = dense_two_weights,
-    .channels = dense_two_channels,
+    .weights = dense__two_weights,
+    .channels = dense__two_channels,
     .batch = 1,
     .inputs = 4,
     .outputs = 5,
 };
 
 static const s8_fully_connected__c_4_2_layer fully_connected_layer = {
-    .weights = dense_fully_connected_weights,
-    .channels = dense_fully_connected_channels,
+    .weights = dense__fully_connected_weights,
+    .channels = dense__fully_connected_channels,
     .batch = 1,
     .inputs = 5,
     .outputs = 6,

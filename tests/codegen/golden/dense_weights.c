@@ -8,13 +8,13 @@
 
 /* Layer 0, one: [1, 4, 4] */
 DENSE_WEIGHTS_SECTION
-const int8_t dense_one_weights[16] = {
+const int8_t dense__one_weights[16] = {
     89, -49, -83, 1, 35, -117, 80, 27, 3, -108, 38, 120, -59, -123, 105, 59,
 };
 
 /* Layer 0, one: [4, 4] */
 DENSE_WEIGHTS_SECTION
-const mf_channel dense_one_channels[4] = {
+const mf_channel dense__one_channels[4] = {
     {589, 1374389504, -287, 6},
     {1452, 1374389504, -287, 6},
     {-61, 1374389504, -287, 6},
@@ -23,14 +23,14 @@ const mf_channel dense_one_channels[4] = {
 
 /* Layer 1, two: [2, 4, 4] */
 DENSE_WEIGHTS_SECTION
-const int8_t dense_two_weights[32] = {
+const int8_t dense__two_weights[32] = {
     -57, -27, 68, -105, 81, 91, 59, 93, 44, 14, 88, -122, -127, -119, -83, 11, -107, 0, 0, 0, -51, 0, 0, 0,
     -5, 0, 0, 0, -20, 0, 0, 0,
 };
 
 /* Layer 1, two: [8, 4] */
 DENSE_WEIGHTS_SECTION
-const mf_channel dense_two_channels[8] = {
+const mf_channel dense__two_channels[8] = {
     {-876, 1374389504, -575, 7},
     {-3036, 1374389504, -575, 7},
     {-2308, 1374389504, -575, 7},
@@ -43,14 +43,14 @@ const mf_channel dense_two_channels[8] = {
 
 /* Layer 2, fully_connected: [2, 5, 4] */
 DENSE_WEIGHTS_SECTION
-const int8_t dense_fully_connected_weights[40] = {
+const int8_t dense__fully_connected_weights[40] = {
     44, 67, 123, 87, 7, -30, -31, 48, 38, -10, 47, 52, -62, 127, 115, -28, 29, 78, 38, 96, -93, -32, 0, 0, 20,
     -48, 0, 0, 56, -20, 0, 0, 88, -4, 0, 0, 6, 56, 0, 0,
 };
 
 /* Layer 2, fully_connected: [8, 4] */
 DENSE_WEIGHTS_SECTION
-const mf_channel dense_fully_connected_channels[8] = {
+const mf_channel dense__fully_connected_channels[8] = {
     {2616, 1374389504, -575, 7},
     {-1403, 1374389504, -575, 7},
     {4064, 1374389504, -575, 7},

@@ -12,11 +12,11 @@ typedef struct {
     int32_t shift;
 } mf_channel;
 
-extern const int8_t dense_one_weights[16];
-extern const mf_channel dense_one_channels[4];
-extern const int8_t dense_two_weights[32];
-extern const mf_channel dense_two_channels[8];
-extern const int8_t dense_fully_connected_weights[40];
-extern const mf_channel dense_fully_connected_channels[8];
+extern const int8_t dense__one_weights[16];
+extern const mf_channel dense__one_channels[4];
+extern const int8_t dense__two_weights[32];
+extern const mf_channel dense__two_channels[8];
+extern const int8_t dense__fully_connected_weights[40];
+extern const mf_channel dense__fully_connected_channels[8];
 
 #endif

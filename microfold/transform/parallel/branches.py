@@ -15,13 +15,11 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, Site, forward_rewrite
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.clip import Clip
 from microfold.ops.strided_slice import StridedSlice
 from microfold.passes import PassContext
-
-Result = Operand | tuple[Operand, ...] | None
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def combine_parallel(
             context.declined(group[0].node, f"with {names}: {reason}")
     slices: dict[Value, Value] = {}
 
-    def combine(site: Site[None]) -> Result:
+    def combine(site: Site[None]) -> Replacement:
         if site.node in planned:
             slices.update(_emit(site, *planned[site.node]))
         return slices.get(site.node.outputs[0]) if site.node.outputs else None

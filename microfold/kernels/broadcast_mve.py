@@ -1,0 +1,49 @@
+"""Elementwise kernels of two int8 operands for Helium: four elements at a time, with broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels import epilogue
+from microfold.kernels.broadcast import BinaryKernel
+from microfold.kernels.kernel import Call, Parameter, Site, SpecValue
+from microfold.kernels.mve import Form
+from microfold.numerics import Multiplier
+
+LANES = 4
+
+
+class BinaryMve(BinaryKernel):
+    """Base; templates render their loops with ``elementwise/binary_mve.j2``.
+
+    Class attributes:
+        vector_instructions: estimate per vector.
+    """
+
+    features = frozenset({"mve"})
+    dtype = DType.INT8
+    vector_instructions: ClassVar[float]
+    run_instructions = 18.0
+
+    def cost(self, site: Site) -> float:
+        inner = self.loops(site)[-1][0]
+        runs = site.node.outputs[0].type.size // inner
+        vectors = -(-inner // LANES)
+        return runs * (vectors * self.vector_instructions + self.run_instructions)
+
+    def vector_call(
+        self, site: Site, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
+    ) -> Call:
+        """The call with the choices and fields of the loops, of their rest, and of the clamp added."""
+        clamp, limits = epilogue.clamping(site.node)
+        tail = self.loops(site)[-1][0] % LANES != 0
+        return self.call(site, (*spec, ("tail", tail), ("clamp", clamp)), dict(parameters) | limits)
+
+
+def lane_form(multiplier: Multiplier, never_negative: bool) -> Form | str:
+    """How lanes are multiplied in two rounding steps, or why they cannot be."""
+    if multiplier.shift > 0:
+        return "it multiplies by less than 1"
+    return Form.RELU if never_negative or multiplier.shift == 0 else Form.PLAIN

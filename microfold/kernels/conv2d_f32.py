@@ -1,0 +1,120 @@
+"""float32 convolution for floating-point units and float vectors (MVE)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels import accumulate
+from microfold.kernels.conv2d import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    shape_parameters,
+    unsupported_grouping,
+)
+from microfold.kernels.float_block import CHANNELS, finish_cost, float_clamping
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.ops.conv2d import Conv2D
+
+PIXELS = 4
+
+
+class _BlockConv(Kernel):
+    """Four pixels by four channels, whose sums stay in registers; they begin with the bias."""
+
+    op = Conv2D
+    core: ClassVar[str]
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_grouping(site) or accumulate.unsupported_constants(
+            site, DType.FLOAT32, DType.FLOAT32
+        )
+
+    def block_cost(self, depth: int) -> tuple[float, float]:
+        """Estimated instructions for the sums of four channels of four pixels, and of one."""
+        raise NotImplementedError
+
+    def cost(self, site: Site) -> float:
+        x, weights, out, window = conv_types(site)
+        clamp, _ = float_clamping(site)
+        depth = weights.size // weights.shape[0]
+        blocks = -(-out.shape[3] // CHANNELS)
+        pixels = out.size // out.shape[3]
+        four, one = self.block_cost(depth)
+        finish = finish_cost(self.core, clamp)
+        total = pixels // PIXELS * (blocks * (four + 4 * finish + 14) + 40)
+        total += pixels % PIXELS * blocks * (one + finish + 12)
+        if not is_pointwise(window):
+            segment = x.shape[3] * (1 if window.dilations[1] > 1 else window.size[1])
+            total += pixels * (45 + depth // segment * self.copy_cost(segment))
+        return total + 50
+
+    def copy_cost(self, words: int) -> float:
+        """Estimated instructions that copy a piece of a patch."""
+        raise NotImplementedError
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        # Every four channels need the whole patches: in pointwise layers these are read in place.
+        return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        clamp, limits = float_clamping(site)
+        pointwise = is_pointwise(window)
+        matrix = filter_matrix(site)
+        spec = (
+            ("core", self.core),
+            ("clamp", clamp),
+            ("pointwise", pointwise),
+            ("dilated", window.dilations[1] > 1),
+            ("tail", out.shape[3] % CHANNELS != 0),
+        )
+        biases = accumulate.float_biases(site, out.shape[3])
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", accumulate.interleave_channels(matrix, CHANNELS)),
+            "channels": Constant("biases", accumulate.pad_channels(biases, CHANNELS)),
+            "patch": matrix.shape[1],
+            "output_channels": out.shape[3],
+        }
+        if pointwise:
+            parameters |= {"pixels": out.size // out.shape[3]}
+            scratch = 0
+        else:
+            parameters |= shape_parameters(site)
+            scratch = PIXELS * matrix.shape[1] * x.dtype.itemsize
+        return Call(Function("conv2d/f32_block.c.j2", self.name, spec), parameters | dict(limits), scratch)
+
+
+@register
+class Conv2DFloatFpu(_BlockConv):
+    """Products and sums are rounded one by one, as in C without contraction."""
+
+    name = "f32_conv2d__fpu_4x4"
+    features = frozenset({"fpu", "thumb2"})
+    core = "fpu"
+
+    def block_cost(self, depth: int) -> tuple[float, float]:
+        fours, eights = depth // 4, depth // 8
+        return 76 * fours + 23 * (depth % 4) + 24, 37 * eights + 8 * (depth % 8) + 20
+
+    def copy_cost(self, words: int) -> float:
+        return 24 + 6 * (words // 8) + 5 * (words % 8)
+
+
+@register
+class Conv2DFloatMve(_BlockConv):
+    """Products are fused with sums: these are rounded once."""
+
+    name = "f32_conv2d__mve_4x4"
+    features = frozenset({"mve_fp"})
+    core = "mve"
+
+    def block_cost(self, depth: int) -> tuple[float, float]:
+        pairs = depth // 2
+        return 15 * pairs + 9 * (depth % 2) + 24, 6 * pairs + 3 * (depth % 2) + 16
+
+    def copy_cost(self, words: int) -> float:
+        return 18 + 3 * -(-words // 4)

@@ -1,0 +1,116 @@
+"""int16 convolution, int8 weights, for Helium."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from microfold.ir.types import Array, DType
+from microfold.kernels import accumulate, epilogue, mve
+from microfold.kernels.conv2d import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    shape_parameters,
+    unsupported_grouping,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.requantize_once import CHUNK, Int16Requantization, plan_int16_requantization
+from microfold.ops.accumulate import output_multipliers
+from microfold.ops.conv2d import Conv2D
+
+LANES = 8
+
+
+@register
+class Conv2DInt16Mve(Kernel):
+    """One pixel by four channels, eight products an instruction, in a tail-predicated loop."""
+
+    name = "s16_conv2d__mve_1x4"
+    op = Conv2D
+    features = frozenset({"mve"})
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_grouping(site) or accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+        if reason is None and _plan(site) is None:
+            return "a bias or a multiplier is too large"
+        return reason
+
+    def cost(self, site: Site) -> float:
+        x, weights, out, window = conv_types(site)
+        plan = _plan(site)
+        assert plan is not None
+        depth = weights.size // weights.shape[0]
+        pixels = out.size // out.shape[3]
+        pixel = row_cost(plan, depth, out.shape[3])
+        if not is_pointwise(window):
+            segment = x.shape[3] * (1 if window.dilations[1] > 1 else window.size[1])
+            segments = depth // segment
+            pixel += 50 + segments * (18 + 3 * -(-segment // LANES))
+        return pixels * pixel + 40
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        return window_overlap(x, out, window, 1, reads_first=not is_pointwise(window))
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        plan = _plan(site)
+        assert plan is not None
+        clamped, limits = epilogue.proved_clamping(site)
+        pointwise = is_pointwise(window)
+        matrix = filter_matrix(site)
+        spec = (
+            ("requantize", plan.form),
+            ("long", plan.long),
+            ("clamped", clamped),
+            ("pointwise", pointwise),
+            ("dilated", window.dilations[1] > 1),
+        )
+        parameters: dict[str, Parameter] = {
+            **row_constants(plan, matrix),
+            "patch": matrix.shape[1],
+            "output_channels": out.shape[3],
+        }
+        if pointwise:
+            parameters |= {"pixels": out.size // out.shape[3]}
+            scratch = 0
+        else:
+            parameters |= shape_parameters(site)
+            scratch = matrix.shape[1] * x.dtype.itemsize
+        return Call(Function("conv2d/s16_mve.c.j2", self.name, spec), parameters | limits, scratch)
+
+
+def row_constants(plan: Int16Requantization, matrix: Array) -> Mapping[str, Parameter]:
+    """Weights, int8 [blocks of 4 channels, vectors, 4, 8], and records of the channels.
+
+    Args:
+        matrix: the weights as [channels, K].
+    """
+    padded = accumulate.pad_channels(matrix, mve.BLOCK)
+    padded = np.pad(padded, ((0, 0), (0, -padded.shape[1] % LANES)))
+    blocks = padded.reshape(padded.shape[0] // mve.BLOCK, mve.BLOCK, -1, LANES)
+    weights = np.ascontiguousarray(blocks.swapaxes(1, 2))
+    if plan.form == "once":
+        bias, multiplier, _, shift = plan.records.T
+        channels = Constant("channels", mve.block_records(np.stack([bias, multiplier, -shift], axis=1)))
+    else:
+        padded_records = accumulate.pad_records(plan.records, mve.BLOCK)
+        channels = Constant("channels", padded_records, record="mf_channel")
+    return {"weights": Constant("weights", weights), "channels": channels}
+
+
+def row_cost(plan: Int16Requantization, depth: int, channels: int) -> float:
+    """Estimated instructions of all outputs of one row of inputs."""
+    vectors = -(-depth // LANES)
+    finish = 29.0 if plan.form == "once" else 260.0 + 40.0 * -(-depth // CHUNK)
+    return -(-channels // mve.BLOCK) * (10 * vectors + finish) + 25
+
+
+def _plan(site: Site) -> Int16Requantization | None:
+    x, weights, out, _ = conv_types(site)
+    assert x.quant is not None and weights.quant is not None and out.quant is not None
+    multipliers = output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
+    return plan_int16_requantization(site, filter_matrix(site), multipliers)

@@ -1,0 +1,84 @@
+"""float32 product sums for floating-point units and float vectors, on the simulated cores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph
+from microfold.ir.interpret import Interpreter
+from microfold.simulate.program import simulator
+from tests.kernels import graphs
+from tests.kernels.cores import check
+from tests.kernels.portable import as_float
+from tests.needs import CROSS_TOOLS, need_tools
+
+SAME3 = ((1, 1), (1, 1))
+KERNELS = {
+    ("conv", "cortex-m4"): "f32_conv2d__fpu_4x4",
+    ("conv", "cortex-m55"): "f32_conv2d__mve_4x4",
+    ("depthwise", "cortex-m4"): "f32_depthwise_conv2d__fpu_4x4",
+    ("depthwise", "cortex-m55"): "f32_depthwise_conv2d__mve_4x4",
+    ("dense", "cortex-m4"): "f32_fully_connected__fpu_4",
+    ("dense", "cortex-m55"): "f32_fully_connected__mve_16",
+}
+
+GRAPHS: dict[str, Graph] = {
+    "conv 3x3, relu": graphs.conv2d_graph(6, 7, 4, 8, padding=SAME3, activation=graphs.RELU),
+    "conv odd channels, batch 2": graphs.conv2d_graph(
+        3, 5, 3, 5, padding=((0, 1), (1, 0)), strides=(2, 1), batch=2, activation=graphs.RELU6
+    ),
+    "conv dilated, no bias": graphs.conv2d_graph(
+        9, 9, 3, 4, dilations=(3, 2), padding=((3, 3), (2, 2)), bias=False
+    ),
+    "conv 1x1, odd": graphs.conv2d_graph(3, 5, 13, 7, (1, 1), batch=3, activation=graphs.Clip(-1.0, 1.0)),
+    "depthwise 3x3, relu": graphs.depthwise_conv2d_graph(6, 7, 8, padding=SAME3, activation=graphs.RELU),
+    "depthwise odd, strides, batch 2": graphs.depthwise_conv2d_graph(
+        7, 6, 3, padding=((0, 1), (0, 1)), strides=(2, 2), batch=2, activation=graphs.RELU6
+    ),
+    "depthwise 5x5": graphs.depthwise_conv2d_graph(7, 9, 5, (5, 5), padding=((2, 2), (2, 2)), bias=False),
+    "depthwise dilated": graphs.depthwise_conv2d_graph(
+        9, 11, 3, dilations=(2, 3), padding=((2, 2), (3, 3)), activation=graphs.Clip(-1.0, 1.0)
+    ),
+    "depthwise column": graphs.depthwise_conv2d_graph(15, 1, 5, (5, 1), padding=((2, 2), (0, 0))),
+    "depthwise growing": graphs.depthwise_conv2d_graph(2, 2, 3, padding=((2, 2), (2, 2)), batch=2),
+    "depthwise rows unread": graphs.depthwise_conv2d_graph(8, 8, 4, (2, 2), strides=(3, 3)),
+    "dense relu": graphs.fully_connected_graph(45, 38, activation=graphs.RELU),
+    "dense odd, batch 3": graphs.fully_connected_graph(13, 7, batch=3, activation=graphs.RELU6, bias=False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_equals_reference(name: str, core: str) -> None:
+    check(as_float(GRAPHS[name]), core, KERNELS[name.split()[0], core], runs=5)
+
+
+@pytest.mark.slow
+def test_fully_connected_gives_the_bits_of_the_reference() -> None:
+    """Where terms cancel, another order, or products that are not rounded, would give other digits."""
+    need_tools(*CROSS_TOOLS)
+    graph = as_float(graphs.fully_connected_graph(67, 9))
+    program = compile_graph(graph, target.load("cortex-m4"))
+    x = np.random.default_rng(0).normal(0, 1, (1, 67)).astype(np.float32)
+    with simulator(program) as machine:
+        (result,) = machine.run([(x,)]).outputs[0]
+    (expected,) = Interpreter(graph).run(x)
+    assert result.tobytes() == expected.tobytes()
+
+
+def test_depthwise_layers_compute_over_their_dying_input() -> None:
+    program = compile_graph(
+        as_float(graphs.depthwise_conv2d_graph(12, 12, 16, padding=SAME3)), target.load("cortex-m4")
+    )
+    # Three rows of 14 columns and four channels.
+    assert program.arena.size <= 4 * (12 * 12 * 16 + 3 * 14 * 4)
+
+
+def test_many_outputs_per_channel_are_left_to_portable_c() -> None:
+    graph = as_float(graphs.depthwise_conv2d_graph(4, 4, 2, multiplier=3))
+    program = compile_graph(graph, target.load("cortex-m4"))
+    assert program.layers[0].kernel.name == "f32_depthwise_conv2d__c_plane"

@@ -1,0 +1,71 @@
+"""The cost model: estimates beside executed instructions, and what a build states of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_file
+from microfold.errors import TargetError
+from microfold.report import build_report
+from tests.counts import CORES, MODELS, counts
+from tests.needs import CROSS_TOOLS, need_tools
+
+LARGEST_ERROR = 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", CORES)
+def test_estimates_are_close(core: str) -> None:
+    need_tools(*CROSS_TOOLS)
+    wrong: list[str] = []
+    for model in MODELS:
+        found = counts(model, core)
+        error = found.estimated / found.executed - 1
+        if abs(error) > LARGEST_ERROR:
+            numbers = f"{found.estimated:,} instructions estimated, {found.executed:,} executed"
+            wrong.append(f"{model} on {core}: {numbers}: {error:+.1%}")
+    assert not wrong, "; ".join(wrong)
+
+
+@pytest.mark.parametrize("core", target.available())
+def test_a_build_states_estimates(core: str) -> None:
+    program = compile_file(MODELS["digits"], target.load(core))
+    report = json.loads(json.dumps(build_report(program, None)))
+    layers = report["layers"]
+    assert all(layer["estimated_instructions"] > 0 for layer in layers)
+    assert report["estimated_instructions"] == sum(layer["estimated_instructions"] for layer in layers)
+    if program.target.timing is None:
+        assert report["estimated_cycles"] is None and report["cycles_source"] is None
+        assert all(layer["estimated_cycles"] is None for layer in layers)
+    else:
+        assert report["estimated_cycles"] == sum(layer["estimated_cycles"] for layer in layers)
+        assert report["estimated_cycles"] > report["estimated_instructions"]
+        assert report["cycles_source"] == program.target.timing.source
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("conv2d = 1.5", "needs others"),
+        ("others = 0", "others must be a positive number"),
+        ("others = true", "others must be a positive number"),
+        ('others = "fast"', "others must be a positive number"),
+    ],
+)
+def test_mistakes_in_cycles_per_instruction_are_named(tmp_path: Path, table: str, message: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        f'features = []\n[timing]\nsource = "a manual"\n[timing.cycles_per_instruction]\n{table}\n'
+    )
+    with pytest.raises(TargetError, match=message):
+        target.load(str(path))
+
+
+def test_a_timing_table_need_not_have_cycles_per_instruction(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('features = ["dsp"]\n[timing]\nsource = "a manual"\n')
+    assert compile_file(MODELS["cnn_int8"], target.load(str(path))).estimated_cycles is None
