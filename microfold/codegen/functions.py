@@ -43,8 +43,10 @@ def render_functions(program: Program) -> dict[Function, RenderedFunction]:
         same = numbers[function.name]
         name = function.name if len(same) == 1 else f"{function.name}_{same.index(function) + 1}"
         folder = function.library.templates if function.library is not None else None
-        text = environment(folder).get_template(function.template).render(
-            name=name, macro=program.name.upper(), **dict(function.spec)
+        text = (
+            environment(folder)
+            .get_template(function.template)
+            .render(name=name, macro=program.name.upper(), **dict(function.spec))
         )
         rendered[function] = RenderedFunction(name, *_without_unread_fields(text.strip(), name, candidates))
     return rendered

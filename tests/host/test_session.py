@@ -187,7 +187,9 @@ def test_wrong_choices_are_refused() -> None:
         microfold.compile(CNN, "cortex-m4")
     with pytest.raises(TargetError, match="unknown target 'pdp11'"):
         microfold.compile(CNN, "pdp11")
-    with pytest.raises(InputError, match="unknown option speed; known are optimize, flash, io, io_layout, single_file"):
+    with pytest.raises(
+        InputError, match="unknown option speed; known are optimize, flash, io, io_layout, single_file"
+    ):
         microfold.compile(CNN, speed=True)
     with pytest.raises(InputError, match="io must be one of arena, caller"):
         microfold.compile(CNN, io="nowhere")

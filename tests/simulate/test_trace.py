@@ -14,7 +14,6 @@ from microfold.simulate.thumb import Instruction, Kind, instructions
 from microfold.simulate.toolchain import ARM_COMPILER, find_tool
 from microfold.simulate.trace import block_cycles
 from microfold.timing import Timing
-
 from tests.needs import CROSS_TOOLS, need_tools
 
 from .conftest import LENGTH, toy
