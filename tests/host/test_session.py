@@ -188,7 +188,7 @@ def test_wrong_choices_are_refused() -> None:
     with pytest.raises(TargetError, match="unknown target 'pdp11'"):
         microfold.compile(CNN, "pdp11")
     with pytest.raises(
-        InputError, match="unknown option speed; known are optimize, flash, io, io_layout, single_file"
+        InputError, match="unknown option speed; known are optimize, flash, io"
     ):
         microfold.compile(CNN, speed=True)
     with pytest.raises(InputError, match="io must be one of arena, caller"):
