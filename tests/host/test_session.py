@@ -187,9 +187,7 @@ def test_wrong_choices_are_refused() -> None:
         microfold.compile(CNN, "cortex-m4")
     with pytest.raises(TargetError, match="unknown target 'pdp11'"):
         microfold.compile(CNN, "pdp11")
-    with pytest.raises(
-        InputError, match="unknown option speed; known are optimize, flash, io"
-    ):
+    with pytest.raises(InputError, match="unknown option speed; known are optimize, flash, io"):
         microfold.compile(CNN, speed=True)
     with pytest.raises(InputError, match="io must be one of arena, caller"):
         microfold.compile(CNN, io="nowhere")
