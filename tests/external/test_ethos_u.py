@@ -122,7 +122,8 @@ def test_verify_says_what_it_cannot_check(tmp_path: Path) -> None:
 def test_a_wrong_layer_behind_the_npu_is_found() -> None:
     program = compiler.compile_graph(imported(), target.load("host"))
     add = program.layers[2]
-    wrong = dict(add.call.parameters) | {"output_maximum": 100, "output_minimum": 90}
+    (zero_point,) = program.outputs[0].type.quant.zero_points
+    wrong = dict(add.call.parameters) | {"offset": (zero_point + 40) << add.call.parameters["shift"]}
     layers = (*program.layers[:2], replace(add, call=replace(add.call, parameters=wrong)))
     result = verify(replace(program, layers=layers), input_sets([b.type for b in program.inputs], 4))
     assert [d.name for d in result.differences] == ["y"]

@@ -11,6 +11,8 @@ from microfold import target, verify
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import DType
+from microfold.kernels.conv2d_tile_dsp import Conv2DTileDsp
+from microfold.kernels.kernel import KERNELS
 from microfold.options import Options
 from microfold.simulate import toolchain
 from tests.kernels import graphs
@@ -23,6 +25,14 @@ WIDE_OUT = graphs.int8_element(4.0, 7)
 pytestmark = pytest.mark.skipif(
     bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
 )
+
+
+@pytest.fixture(autouse=True)
+def no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many cases would be computed faster by tiles, which have tests of their own."""
+    others = [kernel for kernel in KERNELS if not isinstance(kernel, Conv2DTileDsp)]
+    monkeypatch.setattr("microfold.kernels.select.KERNELS", others)
+
 
 # Arguments of the graph, and what the kernel must have chosen.
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
