@@ -32,6 +32,18 @@ def refuses_layout(op: Op) -> str | None:
     return None if layout in (None, layouts.NHWC) else f"its layout is {layout}, not {layouts.NHWC}"
 
 
+def image_axis(op: Op, name: str) -> int:
+    """Where an axis of the operator's images stands; without a layout, as in NHWC. The layout is not blocked."""
+    return (layout_of(op) or layouts.NHWC).index(name)
+
+
+def refuses_blocks(op: Op) -> str | None:
+    """Why what is written for whole axes does not fit the operator; None if it does."""
+    layout = layout_of(op)
+    blocked = layout is not None and layouts.is_blocked(layout)
+    return f"its layout {layout} divides an axis" if blocked else None
+
+
 def nhwc_type(op: str, x: TensorType, layout: str) -> TensorType:
     """The type that an image has in NHWC.
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from microfold.frontend import tflite
+from microfold.ir.graph import verify
 from microfold.ir.text import parse
 from microfold.passes import Decision, PassContext
 from microfold.pipeline import optimize
@@ -108,3 +110,31 @@ def test_batch_norms_of_a_residual_network(model: str, made_models: Path) -> Non
 
 def _operators(graph_text: str, context: PassContext) -> Counter[str]:
     return Counter(node.op.name for node in fold_scale_axis(parse(graph_text), context).nodes)
+
+
+def test_in_any_layout() -> None:
+    """Channels are where the layout says; a scale along the width is none of channels."""
+    conv = 'strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0)), layout="NCHW"'
+    pool = 'size=(2, 2), strides=(1, 1), padding=((0, 0), (0, 0)), layout="NCHW"'
+    graph = parse(f"""
+    graph @g(%x: float32[1,3,4,4]) -> (%y, %z) {{
+      %before = constant float32[1,3,1,1] [2.0, 3.0, 4.0]
+      %w = constant float32[2,1,1,3] [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+      %behind = constant float32[2,1,1] [0.5, 8.0]
+      %wide = constant float32[3] [1.0, 2.0, 3.0]
+      %a: float32[1,3,4,4] = mul(%x, %before)
+      %b: float32[1,2,4,4] = conv2d(%a, %w) {{{conv}}}
+      %c: float32[1,2,3,3] = average_pool2d(%b) {{{pool}}}
+      %y: float32[1,2,3,3] = mul(%c, %behind)
+      %z: float32[1,2,3,3] = mul(%c, %wide)
+    }}
+    """)
+    result = fold_scale_axis(graph)
+    verify(result)
+    assert_same_meaning(graph, result, tolerance=1e-6)
+    # One of the products behind reads what the other does: only the one before goes.
+    assert [node.op.name for node in result.nodes] == ["conv2d", "average_pool2d", "mul", "mul"]
+    alone = replace(graph, outputs=graph.outputs[:1])
+    folded = fold_scale_axis(alone)
+    assert_same_meaning(alone, folded, tolerance=1e-6)
+    assert [node.op.name for node in folded.nodes] == ["conv2d", "average_pool2d"]

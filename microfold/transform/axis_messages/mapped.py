@@ -15,6 +15,7 @@ from microfold.ops.copy import Copy
 from microfold.ops.leaky_relu import LeakyRelu
 from microfold.ops.mean import Mean, Sum
 from microfold.ops.pad import Pad
+from microfold.ops.image import image_axis
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce import ReduceMax, ReduceMin
 from microfold.ops.reshape import Reshape
@@ -98,7 +99,8 @@ class _Windows(Alike):
     """Windows over height and width: what varies there does not pass."""
 
     def to_operand(self, place: Place, message: Message) -> Message | str:
-        wrong = [axis for axis in varying_axes(message) if axis in (1, 2)]
+        mixed = [image_axis(place.op, name) for name in "HW"]
+        wrong = [axis for axis in varying_axes(message) if axis in mixed]
         name = place.kind.name
         return f"its windows mix elements of different {name}s along axis {wrong[0]}" if wrong else message
 

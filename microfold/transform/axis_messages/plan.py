@@ -15,7 +15,7 @@ import numpy as np
 from microfold.ir.graph import Graph, Node, Value, make_node
 from microfold.ir.rewrite import remove_dead_nodes
 from microfold.ir.types import DType
-from microfold.ops.image import refuses_layout
+from microfold.ops.image import refuses_blocks
 from microfold.passes import PassContext
 from microfold.transform.axis_messages.constants import Constants, apply
 from microfold.transform.axis_messages.mapped import Alike
@@ -75,7 +75,7 @@ class Planner:
         rule = self.kind.find(node.op)
         if rule is None or len(node.outputs) != 1:
             return f"{named(node)} passes no {self.kind.name}s"
-        layout = refuses_layout(node.op)
+        layout = refuses_blocks(node.op)
         if layout is not None:
             return f"{named(node)}: {layout}"
         if any(value.type.dtype is not DType.FLOAT32 for value in node.outputs):

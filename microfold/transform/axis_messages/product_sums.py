@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from microfold.ir.op import Op
-from microfold.ir.types import Array
+from microfold.ir.types import Array, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.image import image_axis, layout_of
 from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.transform.axis_messages.kinds import SCALE, SHIFT
 from microfold.transform.axis_messages.message import Message, varying_axes, vector
@@ -22,16 +23,16 @@ WEIGHTS, BIAS = 1, 2
 Weighted = Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected
 
 
-def _channels(place: Place, message: Message, size: int) -> Message | str:
-    """The message per channel (the last axis)."""
-    last = message.ndim - 1
-    wrong = [axis for axis in varying_axes(message) if axis != last]
+def _channels(place: Place, message: Message, type: TensorType) -> Message | str:
+    """The message to a value of that type, per channel."""
+    channels = message.ndim - 1 if layout_of(place.op) is None else image_axis(place.op, "C")
+    wrong = [axis for axis in varying_axes(message) if axis != channels]
     if wrong:
         return (
-            f"its weights take one {place.kind.name} per channel (axis {last}); this one varies along "
+            f"its weights take one {place.kind.name} per channel (axis {channels}); this one varies along "
             f"axis {wrong[0]}"
         )
-    return vector(message, last, size)
+    return vector(message, channels, type.shape[channels])
 
 
 def _operands(place: Place, **given: Message) -> Messages:
@@ -68,7 +69,7 @@ class _Scaled(Rule):
     """Scales of the result are scales of filters and bias; those of the operand, of the filters' inputs."""
 
     def backward(self, place: Place, wanted: Message) -> Messages | str:
-        scales = _channels(place, wanted, place.out.shape[-1])
+        scales = _channels(place, wanted, place.out)
         if isinstance(scales, str):
             return scales
         return _operands(place, weights=_by_filter(place, scales), bias=scales)
@@ -76,7 +77,7 @@ class _Scaled(Rule):
     def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
         if offered[0] is None or _beside_data(offered):
             return "it reads the scaled value as weights or bias"
-        scales = _channels(place, offered[0], place.type(0).shape[-1])
+        scales = _channels(place, offered[0], place.type(0))
         if isinstance(scales, str):
             return scales
         return None, _operands(place, weights=_by_input(place, scales))
@@ -87,7 +88,7 @@ class _Shifted(Rule):
     """Shifts of the result are shifts of the bias; so are those of the operand, weighted."""
 
     def backward(self, place: Place, wanted: Message) -> Messages | str:
-        shifts = _channels(place, wanted, place.out.shape[-1])
+        shifts = _channels(place, wanted, place.out)
         return shifts if isinstance(shifts, str) else (None, None, shifts)
 
     def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
@@ -99,7 +100,7 @@ class _Shifted(Rule):
         border = uneven_border(place.op)
         if border is not None:
             return border
-        shifts = _channels(place, offered[0], place.type(0).shape[-1])
+        shifts = _channels(place, offered[0], place.type(0))
         if isinstance(shifts, str):
             return shifts
         return None, (None, None, self._bias(place, weights, shifts))
