@@ -33,7 +33,7 @@ def refuses_layout(op: Op) -> str | None:
 
 
 def image_axis(op: Op, name: str) -> int:
-    """Where an axis of the operator's images stands; without a layout, as in NHWC. The layout is not blocked."""
+    """Where an axis of the operator's images stands; without a layout, as in NHWC. Not for blocked ones."""
     return (layout_of(op) or layouts.NHWC).index(name)
 
 

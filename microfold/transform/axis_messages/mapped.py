@@ -12,10 +12,10 @@ from microfold.ops.broadcast_to import BroadcastTo
 from microfold.ops.clip import Clip
 from microfold.ops.concatenate import Concatenate
 from microfold.ops.copy import Copy
+from microfold.ops.image import image_axis
 from microfold.ops.leaky_relu import LeakyRelu
 from microfold.ops.mean import Mean, Sum
 from microfold.ops.pad import Pad
-from microfold.ops.image import image_axis
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce import ReduceMax, ReduceMin
 from microfold.ops.reshape import Reshape
