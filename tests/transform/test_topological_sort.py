@@ -6,7 +6,7 @@ import pytest
 
 from microfold.ir.graph import verify
 from microfold.ir.text import parse
-from microfold.passes import PassContext
+from microfold.passes import Decision, PassContext
 from microfold.transform.topological_sort import TopologicalSort
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
@@ -117,3 +117,31 @@ def test_effects_keep_their_order() -> None:
         calls = [node.output.name for node in result.nodes if node.op.name == "call"]
         assert calls == ["p", "r"]
         assert_same_meaning(graph, result)
+
+
+WIDE = """
+graph @g(%x: float32[1]) -> (%y) {
+  %a: float32[64] = broadcast_to(%x) {shape=(64,)}
+  %b: float32[64] = broadcast_to(%x) {shape=(64,)}
+  %c: float32[1] = sum(%a) {axes=(0,), keep_dims=true}
+  %d: float32[1] = sum(%b) {axes=(0,), keep_dims=true}
+  %y: float32[1] = add(%c, %d)
+}
+"""
+
+
+def test_by_memory() -> None:
+    """One wide value at a time."""
+    graph = parse(WIDE)
+    result = TopologicalSort("memory")(graph)
+    verify(result)
+    assert [node.outputs[0].name for node in result.nodes] == ["a", "c", "b", "d", "y"]
+    assert_same_meaning(graph, result)
+    assert TopologicalSort("memory")(result) is result
+
+
+def test_no_order_with_less_memory() -> None:
+    decisions: list[Decision] = []
+    graph = parse(BRANCHES)
+    assert TopologicalSort("memory")(graph, PassContext(sink=decisions.append)) is graph
+    assert "bytes live at once" in decisions[0].reason
