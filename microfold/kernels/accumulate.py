@@ -10,6 +10,7 @@ from microfold.ir.types import Array, DType
 from microfold.kernels import epilogue, requantize
 from microfold.kernels.kernel import Parameter, Site
 from microfold.kernels.requantize import Requantization
+from microfold.ops.accumulate import output_multipliers
 
 
 def unsupported_int8_constants(site: Site) -> str | None:
@@ -59,6 +60,14 @@ def bias_and_bounds(site: Site, matrix: Array) -> tuple[Array, tuple[Array, Arra
     if sums is not None:
         return bias, (sums.low, sums.high)
     return bias, requantize.accumulator_bounds(matrix, bias, *x.type.dtype.range)
+
+
+def channel_multipliers(site: Site) -> tuple[Array, Array]:
+    """The reference's mantissas and shifts of a quantised convolution, per output channel."""
+    x, weights = (value.type.quant for value in site.node.operands[:2])
+    out = site.node.outputs[0].type
+    assert x is not None and weights is not None and out.quant is not None
+    return output_multipliers(x, weights, out.quant, out.shape[-1])
 
 
 def output_records(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
 from microfold.kernels.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Parameter, Site, register
-from microfold.kernels.linear_sum import site_linear_form
+from microfold.kernels.kernel import Call, Site, register
+from microfold.kernels.linear_sum import linear_form_fields, refuses_linear_form
 from microfold.ops.add import Add
 from microfold.ops.sub import Sub
 
@@ -20,23 +20,11 @@ class _LinearSum(BinaryKernel):
     thumb1_instructions = 17.0
 
     def supports(self, site: Site) -> str | None:
-        if reason := super().supports(site):
-            return reason
-        if site_linear_form(site) is None:
-            return "no linear form gives the reference's result for all operands"
-        return None
+        return super().supports(site) or refuses_linear_form(site)
 
     def lower(self, site: Site) -> Call:
-        form = site_linear_form(site)
-        assert form is not None
         clamped, limits = epilogue.clamping(site.node)
-        fields: dict[str, Parameter] = {
-            "first_factor": form.factors[0],
-            "second_factor": form.factors[1],
-            "offset": form.offset,
-            "shift": form.shift,
-        }
-        return self.call(site, (("clamped", clamped),), fields | limits)
+        return self.call(site, (("clamped", clamped),), linear_form_fields(site) | limits)
 
 
 @register

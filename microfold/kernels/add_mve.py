@@ -9,7 +9,7 @@ import numpy as np
 from microfold.kernels.add import quantized_parameters
 from microfold.kernels.broadcast_mve import BinaryMve, lane_form
 from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
-from microfold.kernels.linear_sum import site_linear_form
+from microfold.kernels.linear_sum import linear_form_fields, refuses_linear_form
 from microfold.kernels.mve import Form
 from microfold.ops.add import Add
 from microfold.ops.squared_difference import SquaredDifference
@@ -23,22 +23,10 @@ class _SumMve(BinaryMve):
     vector_instructions = 10.0
 
     def supports(self, site: Site) -> str | None:
-        if reason := super().supports(site):
-            return reason
-        if site_linear_form(site) is None:
-            return "no linear form gives the reference's result for all operands"
-        return None
+        return super().supports(site) or refuses_linear_form(site)
 
     def lower(self, site: Site) -> Call:
-        form = site_linear_form(site)
-        assert form is not None
-        fields: dict[str, Parameter] = {
-            "first_factor": form.factors[0],
-            "second_factor": form.factors[1],
-            "offset": form.offset,
-            "shift": form.shift,
-        }
-        return self.vector_call(site, (), fields)
+        return self.vector_call(site, (), linear_form_fields(site))
 
 
 @register

@@ -11,7 +11,6 @@ from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels import accumulate, epilogue, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.kernels.overlap import window_overlap
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.window import Window
 
@@ -75,9 +74,7 @@ def channel_records(site: Site, matrix: Array) -> tuple[requantize.Requantizatio
     Args:
         matrix: the filter as [channels, K].
     """
-    x, weights, out, _ = conv_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
-    multipliers = output_multipliers(x.quant, weights.quant, out.quant, weights.shape[0])
+    multipliers = accumulate.channel_multipliers(site)
     return accumulate.output_records(site, matrix, multipliers)
 
 
@@ -212,9 +209,7 @@ class Conv2DInt16(_PatchConv):
         return super().cost(site) + 8 * conv_types(site)[2].size + self.gathering(site)
 
     def _records(self, site: Site) -> tuple[Array, str] | None:
-        x, weights, out, _ = conv_types(site)
-        assert x.quant is not None and weights.quant is not None and out.quant is not None
-        multipliers = output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
+        multipliers = accumulate.channel_multipliers(site)
         return accumulate.wide_records(site, filter_matrix(site), multipliers)
 
     def lower(self, site: Site) -> Call:

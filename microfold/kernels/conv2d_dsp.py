@@ -18,7 +18,6 @@ from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.requantize import Form
 from microfold.kernels.smlad_requantize import SmladRequantization, plan_smlad_requantization
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
 # Computed together.
@@ -115,13 +114,13 @@ class Channels:
 
 def plan_channels(site: Site) -> Channels:
     """How a convolution's channels are requantised, and which are computed together."""
-    x, weights, out, _ = conv_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
+    out = conv_types(site)[2]
+    assert out.quant is not None
     matrix = filter_matrix(site)
     plan = plan_smlad_requantization(
         matrix,
         *accumulate.bias_and_bounds(site, matrix),
-        output_multipliers(x.quant, weights.quant, out.quant, weights.shape[0]),
+        accumulate.channel_multipliers(site),
         out.quant.zero_point,
         epilogue.integer_bounds(site.node),
         common=True,

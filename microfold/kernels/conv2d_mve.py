@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microfold.ir.types import Array
-from microfold.kernels import mve
+from microfold.kernels import accumulate, mve
 from microfold.kernels.conv2d import (
     conv_types,
     filter_matrix,
@@ -13,7 +13,6 @@ from microfold.kernels.conv2d import (
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
 # Patches of up to this many vectors are kept in registers while the weights stream by.
@@ -31,9 +30,7 @@ def _run_vectors(site: Site) -> int:
 
 
 def _requantization(site: Site, matrix: Array) -> tuple[mve.Form, Array]:
-    x, weights, out, _ = conv_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
-    multipliers = output_multipliers(x.quant, weights.quant, out.quant, weights.shape[0])
+    multipliers = accumulate.channel_multipliers(site)
     return mve.requantization(site, matrix, multipliers)
 
 

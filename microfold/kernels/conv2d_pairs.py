@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.kernels import word_pairs
+from microfold.kernels import accumulate, word_pairs
 from microfold.kernels.conv2d import (
     conv_types,
     filter_matrix,
@@ -15,7 +15,6 @@ from microfold.kernels.conv2d import (
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.requantize_line import expects_short_form, sum_records
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
 # Computed together, as two words.
@@ -115,11 +114,11 @@ class _PairConv(Kernel):
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
     def lower(self, site: Site) -> Call:
-        x, weights, out, window = conv_types(site)
-        assert x.quant is not None and weights.quant is not None and out.quant is not None
+        x, _, out, window = conv_types(site)
+        assert x.quant is not None
         segment, length, runs = self._layout(site)
         matrix = filter_matrix(site)
-        multipliers = output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
+        multipliers = accumulate.channel_multipliers(site)
         records = sum_records(site, matrix, multipliers, narrow=self.unsigned)
         pointwise = is_pointwise(window)
         fitting, rests = word_pairs.split_long_runs(matrix, segment, length)

@@ -16,7 +16,6 @@ from microfold.kernels.conv2d import (
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.requantize_once import CHUNK, Int16Requantization, plan_int16_requantization
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
 PIXELS = 4
@@ -31,14 +30,11 @@ class Conv2DInt16Dsp(Kernel):
     features = frozenset({"dsp"})
 
     def supports(self, site: Site) -> str | None:
-        reason = unsupported_grouping(site) or accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
-        if reason is None and _plan(site) is None:
-            return "a bias or a multiplier is too large"
-        return reason
+        return unsupported_int16_conv(site)
 
     def cost(self, site: Site) -> float:
         _, _, out, window = conv_types(site)
-        plan = _plan(site)
+        plan = int16_plan(site)
         assert plan is not None
         pairs, words = _pairs(site), _segments(site)[1]
         outputs = out.shape[3]
@@ -60,7 +56,7 @@ class Conv2DInt16Dsp(Kernel):
 
     def lower(self, site: Site) -> Call:
         x, _, out, window = conv_types(site)
-        plan = _plan(site)
+        plan = int16_plan(site)
         assert plan is not None
         clamped, limits = epilogue.proved_clamping(site)
         pointwise = is_pointwise(window)
@@ -142,8 +138,15 @@ def _unroll(pairs: int) -> int:
     return 4 if pairs % 4 == 0 else 2
 
 
-def _plan(site: Site) -> Int16Requantization | None:
-    x, weights, out, _ = conv_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
-    multipliers = output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
+def unsupported_int16_conv(site: Site) -> str | None:
+    """What all int16 convolution kernels need."""
+    reason = unsupported_grouping(site) or accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+    if reason is None and int16_plan(site) is None:
+        return "a bias or a multiplier is too large"
+    return reason
+
+
+def int16_plan(site: Site) -> Int16Requantization | None:
+    """Requantisation of an int16 convolution."""
+    multipliers = accumulate.channel_multipliers(site)
     return plan_int16_requantization(site, filter_matrix(site), multipliers)

@@ -6,19 +6,18 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from microfold.ir.types import Array, DType
+from microfold.ir.types import Array
 from microfold.kernels import accumulate, epilogue, mve
 from microfold.kernels.conv2d import (
     conv_types,
     filter_matrix,
     is_pointwise,
     shape_parameters,
-    unsupported_grouping,
 )
+from microfold.kernels.conv2d_s16_dsp import int16_plan, unsupported_int16_conv
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.requantize_once import CHUNK, Int16Requantization, plan_int16_requantization
-from microfold.ops.accumulate import output_multipliers
+from microfold.kernels.requantize_once import CHUNK, Int16Requantization
 from microfold.ops.conv2d import Conv2D
 
 LANES = 8
@@ -33,14 +32,11 @@ class Conv2DInt16Mve(Kernel):
     features = frozenset({"mve"})
 
     def supports(self, site: Site) -> str | None:
-        reason = unsupported_grouping(site) or accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
-        if reason is None and _plan(site) is None:
-            return "a bias or a multiplier is too large"
-        return reason
+        return unsupported_int16_conv(site)
 
     def cost(self, site: Site) -> float:
         x, weights, out, window = conv_types(site)
-        plan = _plan(site)
+        plan = int16_plan(site)
         assert plan is not None
         depth = weights.size // weights.shape[0]
         pixels = out.size // out.shape[3]
@@ -57,7 +53,7 @@ class Conv2DInt16Mve(Kernel):
 
     def lower(self, site: Site) -> Call:
         x, _, out, window = conv_types(site)
-        plan = _plan(site)
+        plan = int16_plan(site)
         assert plan is not None
         clamped, limits = epilogue.proved_clamping(site)
         pointwise = is_pointwise(window)
@@ -107,10 +103,3 @@ def row_cost(plan: Int16Requantization, depth: int, channels: int) -> float:
     vectors = -(-depth // LANES)
     finish = 29.0 if plan.form == "once" else 260.0 + 40.0 * -(-depth // CHUNK)
     return -(-channels // mve.BLOCK) * (10 * vectors + finish) + 25
-
-
-def _plan(site: Site) -> Int16Requantization | None:
-    x, weights, out, _ = conv_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
-    multipliers = output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
-    return plan_int16_requantization(site, filter_matrix(site), multipliers)

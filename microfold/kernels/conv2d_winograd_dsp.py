@@ -30,7 +30,6 @@ from microfold.kernels.conv2d import (
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.smlad_requantize import SmladRequantization, plan_smlad_requantization
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 
 # Tiles computed together.
@@ -192,14 +191,14 @@ class Conv2DWinograd2(_Winograd):
 
 def _requantization(site: Site, tile: int) -> SmladRequantization:
     """With a common last shift, if the sums need not be shifted further to the left for it than they are."""
-    x, weights, out, _ = conv_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
+    out = conv_types(site)[2]
+    assert out.quant is not None
     matrix = filter_matrix(site)
     plans = (
         plan_smlad_requantization(
             matrix,
             *accumulate.bias_and_bounds(site, matrix),
-            output_multipliers(x.quant, weights.quant, out.quant, weights.shape[0]),
+            accumulate.channel_multipliers(site),
             out.quant.zero_point,
             epilogue.integer_bounds(site.node),
             common=common,

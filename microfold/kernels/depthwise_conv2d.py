@@ -10,7 +10,6 @@ import numpy as np
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels import accumulate, epilogue, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
@@ -43,9 +42,7 @@ def unsupported_integer_depthwise(site: Site) -> str | None:
 
 def channel_records(site: Site) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 depthwise convolution, and the output bounds as layer fields."""
-    x, weights, out, _ = depthwise_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
-    multipliers = output_multipliers(x.quant, weights.quant, out.quant, weights.shape[3])
+    multipliers = accumulate.channel_multipliers(site)
     return accumulate.output_records(site, depthwise_matrix(site), multipliers)
 
 
@@ -218,9 +215,7 @@ class DepthwiseConv2DInt16(_PlaneDepthwise):
         return reason
 
     def _records(self, site: Site) -> tuple[Array, str] | None:
-        x, weights, out, _ = depthwise_types(site)
-        assert x.quant is not None and weights.quant is not None and out.quant is not None
-        multipliers = output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
+        multipliers = accumulate.channel_multipliers(site)
         return accumulate.wide_records(site, depthwise_matrix(site), multipliers)
 
     def lower(self, site: Site) -> Call:

@@ -20,7 +20,6 @@ from microfold.kernels.depthwise_conv2d import (
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.kernels.overlap import largest_step, window_overlap
 from microfold.kernels.plane_requantize import PLANE_LIMIT, PlaneRequantization, plan_plane_requantization
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 
 # Taps along the unrolled axis, and weight words on the stack.
@@ -318,11 +317,9 @@ def _eight(site: Site) -> bool:
 
 
 def _requantization(site: Site) -> PlaneRequantization | None:
-    x, weights, out, _ = depthwise_types(site)
-    assert x.quant is not None
-    assert weights.quant is not None
+    out = depthwise_types(site)[2]
     assert out.quant is not None
-    multipliers = output_multipliers(x.quant, weights.quant, out.quant, weights.shape[3])
+    multipliers = accumulate.channel_multipliers(site)
     bias, bounds = accumulate.bias_and_bounds(site, depthwise_matrix(site))
     limits = epilogue.integer_bounds(site.node)
     return plan_plane_requantization(bias, bounds, *multipliers, out.quant.zero_point, limits)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import Array, TensorType
-from microfold.kernels import mve
+from microfold.kernels import accumulate, mve
 from microfold.kernels.depthwise_conv2d import (
     channel_multiplier,
     depthwise_matrix,
@@ -16,7 +16,6 @@ from microfold.kernels.depthwise_conv2d import (
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
@@ -26,9 +25,7 @@ _SLACK = 64  # bytes behind the band: the last interleaved vectors are written w
 
 
 def _requantization(site: Site) -> tuple[mve.Form, Array]:
-    x, weights, out, _ = depthwise_types(site)
-    assert x.quant is not None and weights.quant is not None and out.quant is not None
-    multipliers = output_multipliers(x.quant, weights.quant, out.quant, weights.shape[3])
+    multipliers = accumulate.channel_multipliers(site)
     return mve.requantization(site, depthwise_matrix(site), multipliers)
 
 

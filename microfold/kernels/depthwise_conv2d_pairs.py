@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels import word_pairs
+from microfold.kernels import accumulate, word_pairs
 from microfold.kernels.depthwise_conv2d import (
     channel_multiplier,
     depthwise_matrix,
@@ -18,7 +18,6 @@ from microfold.kernels.depthwise_conv2d import (
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.requantize_line import FORM, expects_short_form, sum_records
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
@@ -179,11 +178,11 @@ class _PairDepthwise(Kernel):
         return plane_in_place(x, out)
 
     def lower(self, site: Site) -> Call:
-        x, filters, out, window = depthwise_types(site)
-        assert x.quant is not None and filters.quant is not None and out.quant is not None
+        x, _, out, window = depthwise_types(site)
+        assert x.quant is not None
         plane = _plan_plane(site)
         offsets, weights, counts = self._runs(site)
-        multipliers = output_multipliers(x.quant, filters.quant, out.quant, out.shape[3])
+        multipliers = accumulate.channel_multipliers(site)
         records = sum_records(site, depthwise_matrix(site), multipliers, narrow=self.thumb1)
         # Twice the bytes to a run's inputs leave a bit that marks the last run.
         columns = self._columns(window, clamped=records.clamped) if records.form == FORM else 1

@@ -40,14 +40,19 @@ def unsupported_integer_fully_connected(site: Site) -> str | None:
     return reason or accumulate.unsupported_bounds(site, centred_weights(site))
 
 
+def unit_multipliers(site: Site) -> tuple[Array, Array]:
+    """The reference's mantissas and shifts of a quantised fully connected layer, per unit."""
+    x, weights, _ = fully_connected_types(site)
+    assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
+    return site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+
+
 def unit_records(site: Site) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 fully connected layer, and the output bounds as layer fields.
 
     With a weight zero point z the sums that it starts from are ``bias + sum((w - z) * x)``.
     """
-    x, weights, _ = fully_connected_types(site)
-    assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
-    multipliers = site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+    multipliers = unit_multipliers(site)
     return accumulate.output_records(site, centred_weights(site), multipliers)
 
 
@@ -169,9 +174,7 @@ class FullyConnectedInt16(_UnitGroups):
         return super().cost(site) + out.size * (0.7 * x.shape[1] + 24)
 
     def _records(self, site: Site) -> tuple[Array, str] | None:
-        x, weights, _ = fully_connected_types(site)
-        assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
-        multipliers = site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+        multipliers = unit_multipliers(site)
         return accumulate.wide_records(site, centred_weights(site), multipliers)
 
     def lower(self, site: Site) -> Call:

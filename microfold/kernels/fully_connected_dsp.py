@@ -9,6 +9,7 @@ from microfold.kernels import accumulate, epilogue, packing
 from microfold.kernels.fully_connected import (
     centred_weights,
     fully_connected_types,
+    unit_multipliers,
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
@@ -40,15 +41,14 @@ class FullyConnectedDsp(Kernel):
         return x.shape[0] * (whole * (31.75 * quads + 145) + pairs * (12 * quads + 40) + 40)
 
     def lower(self, site: Site) -> Call:
-        x, weights, out = fully_connected_types(site)
+        x, _, out = fully_connected_types(site)
         depth, units = x.shape[1], out.shape[1]
-        assert isinstance(site.node.op, FullyConnected)
-        assert x.quant is not None and weights.quant is not None and out.quant is not None
+        assert out.quant is not None
         matrix = centred_weights(site)
         plan = plan_smlad_requantization(
             matrix,
             *accumulate.bias_and_bounds(site, matrix),
-            site.node.op.multipliers(x.quant, weights.quant, units),
+            unit_multipliers(site),
             out.quant.zero_point,
             epilogue.integer_bounds(site.node),
             common=False,

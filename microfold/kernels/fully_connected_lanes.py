@@ -21,6 +21,7 @@ from microfold.kernels import accumulate, word_pairs
 from microfold.kernels.fully_connected import (
     centred_weights,
     fully_connected_types,
+    unit_multipliers,
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
@@ -71,13 +72,11 @@ class FullyConnectedThumb2(Kernel):
         return x.shape[0] * (groups * sums + 24 * out.shape[1] + 4 * x.shape[1] + 60)
 
     def lower(self, site: Site) -> Call:
-        x, weights, out = fully_connected_types(site)
+        x, _, out = fully_connected_types(site)
         array = site.array(1)
-        assert isinstance(site.node.op, FullyConnected) and array is not None
-        assert x.quant is not None and weights.quant is not None
-        multipliers = site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+        assert array is not None
         form, records, clamped, limits = channel_records(
-            site, centred_weights(site), multipliers, narrow=False
+            site, centred_weights(site), unit_multipliers(site), narrow=False
         )
         lanes = array.astype(np.int16) + 128
         records = records.copy()

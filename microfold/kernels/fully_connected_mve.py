@@ -7,6 +7,7 @@ from microfold.kernels import mve
 from microfold.kernels.fully_connected import (
     centred_weights,
     fully_connected_types,
+    unit_multipliers,
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
@@ -15,9 +16,7 @@ from microfold.ops.fully_connected import FullyConnected
 
 
 def _requantization(site: Site) -> tuple[mve.Form, Array]:
-    x, weights, _ = fully_connected_types(site)
-    assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
-    multipliers = site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+    multipliers = unit_multipliers(site)
     return mve.requantization(site, centred_weights(site), multipliers)
 
 

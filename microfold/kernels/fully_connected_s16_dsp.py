@@ -7,7 +7,12 @@ import numpy as np
 from microfold.ir.types import Array, DType
 from microfold.kernels import accumulate, epilogue
 from microfold.kernels.conv2d_s16_dsp import pack_channel_pairs, weight_packing
-from microfold.kernels.fully_connected import centred_weights, fully_connected_types, weights_zero_point
+from microfold.kernels.fully_connected import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+    weights_zero_point,
+)
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.requantize_once import CHUNK, Int16Requantization, plan_int16_requantization
 from microfold.ops.fully_connected import FullyConnected
@@ -78,9 +83,7 @@ def unsupported_int16_fully_connected(site: Site) -> str | None:
 
 def int16_plan(site: Site) -> Int16Requantization | None:
     """Requantisation of an int16 fully connected layer."""
-    x, weights, _ = fully_connected_types(site)
-    assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
-    multipliers = site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+    multipliers = unit_multipliers(site)
     return plan_int16_requantization(site, centred_weights(site), multipliers)
 
 

@@ -8,6 +8,7 @@ from microfold.kernels import accumulate
 from microfold.kernels.fully_connected import (
     centred_weights,
     fully_connected_types,
+    unit_multipliers,
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
@@ -43,13 +44,11 @@ class FullyConnectedThumb1(Kernel):
         return x.shape[0] * (sums + 33 * out.shape[1] + 6 * x.shape[1])
 
     def lower(self, site: Site) -> Call:
-        x, weights, out = fully_connected_types(site)
+        x, _, out = fully_connected_types(site)
         array = site.array(1)
-        assert isinstance(site.node.op, FullyConnected) and array is not None
-        assert x.quant is not None and weights.quant is not None
-        multipliers = site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+        assert array is not None
         form, records, clamped, limits = channel_records(
-            site, centred_weights(site), multipliers, narrow=True
+            site, centred_weights(site), unit_multipliers(site), narrow=True
         )
         group = self._group(site)
         zero_point = weights_zero_point(site) + 128

@@ -4,46 +4,24 @@ from __future__ import annotations
 
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import Call, Function, Site, register
+from microfold.kernels.rows import RowKernel
 from microfold.ops.l2_normalization import EPSILON, L2Normalization
-
-# Beyond, the 32-bit sum of squares, each at most 255^2, might overflow.
-_MAXIMUM_DEPTH = 33025
-
-
-class _L2Normalization(Kernel):
-    def supports(self, site: Site) -> str | None:
-        x = site.node.operands[0].type
-        expected = DType.INT8 if self.name.startswith("s8") else DType.FLOAT32
-        if x.dtype is not expected:
-            return f"it computes {expected.value}; the input is {x.dtype.value}"
-        return epilogue.unsupported_epilogue(site.node)
-
-    def overlap(self, site: Site, index: int) -> int | None:
-        # All of a row is read before its first element is written; then element by element.
-        return 0
-
-    def shape(self, site: Site) -> dict[str, Parameter]:
-        x = site.node.operands[0].type
-        return {"rows": x.size // max(x.shape[-1], 1), "depth": x.shape[-1]}
 
 
 @register
-class L2NormalizationInt8(_L2Normalization):
+class L2NormalizationInt8(RowKernel):
     """The reference's inverse square root, once for each row."""
 
     name = "s8_l2_normalization__c"
     op = L2Normalization
-
-    def supports(self, site: Site) -> str | None:
-        depth = site.node.operands[0].type.shape[-1]
-        if depth > _MAXIMUM_DEPTH:
-            return f"it needs at most {_MAXIMUM_DEPTH} elements in a row; there are {depth}"
-        return super().supports(site)
+    dtypes = (DType.INT8, DType.INT8)
+    # Beyond, the 32-bit sum of squares, each at most 255^2, might overflow.
+    maximum_depth = 33025
 
     def cost(self, site: Site) -> float:
         x = site.node.operands[0].type
-        return x.size * 30.0 + x.size // max(x.shape[-1], 1) * 250.0
+        return x.size * 30.0 + x.size // x.shape[-1] * 250.0
 
     def lower(self, site: Site) -> Call:
         quant = site.node.operands[0].type.quant
@@ -58,9 +36,10 @@ class L2NormalizationInt8(_L2Normalization):
 
 
 @register
-class L2NormalizationFloat(_L2Normalization):
+class L2NormalizationFloat(RowKernel):
     name = "f32_l2_normalization__c"
     op = L2Normalization
+    dtypes = (DType.FLOAT32, DType.FLOAT32)
 
     def cost(self, site: Site) -> float:
         return site.node.operands[0].type.size * 25.0

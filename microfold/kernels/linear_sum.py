@@ -18,7 +18,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.kernels import epilogue
-from microfold.kernels.kernel import Site
+from microfold.kernels.kernel import Parameter, Site
 from microfold.ops.add import Add
 from microfold.ops.sub import Sub
 
@@ -42,6 +42,25 @@ def site_linear_form(site: Site) -> LinearForm | None:
     assert isinstance(op, Add | Sub)
     first, second = (v.type.with_shape(()) for v in site.node.operands[:2])
     return find_linear_form(op, first, second, epilogue.integer_bounds(site.node))
+
+
+def refuses_linear_form(site: Site) -> str | None:
+    """Why the node has no linear form; None if it has one."""
+    if site_linear_form(site) is None:
+        return "no linear form gives the reference's result for all operands"
+    return None
+
+
+def linear_form_fields(site: Site) -> dict[str, Parameter]:
+    """The node's linear form as fields of a layer."""
+    form = site_linear_form(site)
+    assert form is not None
+    return {
+        "first_factor": form.factors[0],
+        "second_factor": form.factors[1],
+        "offset": form.offset,
+        "shift": form.shift,
+    }
 
 
 @lru_cache(maxsize=256)

@@ -6,43 +6,21 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import Call, Constant, Function, Site, register
+from microfold.kernels.rows import RowKernel
 from microfold.ops.log_softmax import LogSoftmax, inverse_multiplier, scaled_differences
 from microfold.ops.softmax import INPUT_INTEGER_BITS, SUM_INTEGER_BITS, exp_table, softmax_parameters
 
-# Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
-_MAXIMUM_DEPTH = 4095
-
-
-class _LogSoftmax(Kernel):
-    def supports(self, site: Site) -> str | None:
-        x = site.node.operands[0].type
-        expected = DType.INT8 if self.name.startswith("s8") else DType.FLOAT32
-        if x.dtype is not expected:
-            return f"it computes {expected.value}; the input is {x.dtype.value}"
-        return epilogue.unsupported_epilogue(site.node)
-
-    def overlap(self, site: Site, index: int) -> int | None:
-        # All of a row is read before its first element is written; then element by element.
-        return 0
-
-    def shape(self, site: Site) -> dict[str, Parameter]:
-        x = site.node.operands[0].type
-        return {"rows": x.size // x.shape[-1], "depth": x.shape[-1]}
-
 
 @register
-class LogSoftmaxInt8(_LogSoftmax):
+class LogSoftmaxInt8(RowKernel):
     """Exponentials and scaled differences from tables of 256, then the reference's logarithm of the sum."""
 
     name = "s8_log_softmax__c"
     op = LogSoftmax
-
-    def supports(self, site: Site) -> str | None:
-        depth = site.node.operands[0].type.shape[-1]
-        if depth > _MAXIMUM_DEPTH:
-            return f"it needs at most {_MAXIMUM_DEPTH} elements in a row; there are {depth}"
-        return super().supports(site)
+    dtypes = (DType.INT8, DType.INT8)
+    # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
+    maximum_depth = 4095
 
     def cost(self, site: Site) -> float:
         x = site.node.operands[0].type
@@ -67,9 +45,10 @@ class LogSoftmaxInt8(_LogSoftmax):
 
 
 @register
-class LogSoftmaxFloat(_LogSoftmax):
+class LogSoftmaxFloat(RowKernel):
     name = "f32_log_softmax__c"
     op = LogSoftmax
+    dtypes = (DType.FLOAT32, DType.FLOAT32)
 
     def cost(self, site: Site) -> float:
         return site.node.operands[0].type.size * 150.0

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import Call, Constant, Function, Site, register
+from microfold.kernels.rows import RowKernel
 from microfold.ops.fast_math import FastSoftmax
 from microfold.ops.softmax import (
     Softmax,
@@ -22,33 +23,9 @@ def _operator(site: Site) -> Softmax:
     return site.node.op
 
 
-class _Softmax(Kernel):
-    dtypes: ClassVar[tuple[DType, DType]]
-
-    def supports(self, site: Site) -> str | None:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
-        if (x.dtype, out.dtype) != self.dtypes:
-            return f"it computes {self.dtypes[1].value} from {self.dtypes[0].value}"
-        return epilogue.unsupported_epilogue(site.node)
-
-    def overlap(self, site: Site, index: int) -> int | None:
-        # All of a row is read before its first element is written; then element by element.
-        return 0 if self.dtypes[0].itemsize == self.dtypes[1].itemsize else None
-
-    def shape(self, site: Site) -> dict[str, Parameter]:
-        x = site.node.operands[0].type
-        return {"rows": x.size // x.shape[-1], "depth": x.shape[-1]}
-
-
-class _SoftmaxInt8(_Softmax):
+class _SoftmaxInt8(RowKernel):
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
-    MAXIMUM_DEPTH = 8191
-
-    def supports(self, site: Site) -> str | None:
-        depth = site.node.operands[0].type.shape[-1]
-        if depth > self.MAXIMUM_DEPTH:
-            return f"it needs at most {self.MAXIMUM_DEPTH} elements in a row; there are {depth}"
-        return super().supports(site)
+    maximum_depth = 8191
 
     def cost(self, site: Site) -> float:
         x = site.node.operands[0].type
@@ -88,7 +65,7 @@ class SoftmaxInt8ToInt16(_SoftmaxInt8):
 
 
 @register
-class SoftmaxInt16(_Softmax):
+class SoftmaxInt16(RowKernel):
     """Exponentials and the reciprocal are interpolated in tables."""
 
     name = "s16_softmax__c"
@@ -120,7 +97,7 @@ class SoftmaxInt16(_Softmax):
         return Call(Function("softmax/s16.c.j2", self.name), parameters)
 
 
-class _SoftmaxFloat(_Softmax):
+class _SoftmaxFloat(RowKernel):
     dtypes = (DType.FLOAT32, DType.FLOAT32)
     exp: ClassVar[str]
 

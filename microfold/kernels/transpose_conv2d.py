@@ -7,7 +7,6 @@ from typing import ClassVar
 from microfold.ir.types import Array, DType
 from microfold.kernels import accumulate, epilogue
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.transpose_conv2d import TransposeConv2D
 
 
@@ -32,11 +31,6 @@ class _TransposeConv2D(Kernel):
         weights = site.array(1)
         assert weights is not None
         return weights.reshape(weights.shape[0], -1)
-
-    def multipliers(self, site: Site) -> tuple[Array, Array]:
-        x, weights, out = (v.type.quant for v in (*site.node.operands[:2], site.node.outputs[0]))
-        assert x is not None and weights is not None and out is not None
-        return output_multipliers(x, weights, out, site.node.outputs[0].type.shape[3])
 
     def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
         """What each channel needs, and the template's choices that go with it."""
@@ -82,7 +76,7 @@ class TransposeConv2DInt8(_TransposeConv2D):
         return super().supports(site) or accumulate.unsupported_bounds(site, self.matrix(site))
 
     def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
-        plan = accumulate.plan_without_folding(site, self.matrix(site), self.multipliers(site))
+        plan = accumulate.plan_without_folding(site, self.matrix(site), accumulate.channel_multipliers(site))
         choice = (("type", "int8_t"), ("weight_type", "int8_t"), ("accumulator", "int32_t"))
         records = Constant("channels", plan.records, record="mf_channel")
         return records, (*choice, ("requantize", plan.form.value))
@@ -95,7 +89,7 @@ class TransposeConv2DInt16(_TransposeConv2D):
     dtypes = (DType.INT16, DType.INT8)
 
     def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
-        planned = accumulate.wide_records(site, self.matrix(site), self.multipliers(site))
+        planned = accumulate.wide_records(site, self.matrix(site), accumulate.channel_multipliers(site))
         if planned is None:
             return None
         choice = (("type", "int16_t"), ("weight_type", "int8_t"), ("accumulator", planned[1]))
