@@ -130,7 +130,7 @@ def test_options_of_passes(microfold_: Run, clips: Path) -> None:
         ("fuse_ops inline", "passes:1:10: expected the end of the text; found 'inline'"),
         (
             "topological_sort{order=wide}",
-            "passes:1:24: expected one of depth, breadth for order; found 'wide'",
+            "passes:1:24: expected one of depth, breadth, memory for order; found 'wide'",
         ),
         (
             "topological_sort{size=1}",
@@ -222,7 +222,7 @@ def test_lists_of_passes(microfold_: Run) -> None:
     assert set(rows) == set(available())
     assert rows["fold_constant"]["opt_level"] == 2
     assert rows["materialize_outputs"]["mandatory"] is True
-    assert "order: Literal['depth', 'breadth']" in rows["topological_sort"]["options"]
+    assert "order: Literal['depth', 'breadth', 'memory']" in rows["topological_sort"]["options"]
     assert rows["topological_sort"]["places"] == []
     assert all(row["summary"].endswith(".") for row in rows.values())
     for place, step in enumerate(default_pipeline().passes, 1):
