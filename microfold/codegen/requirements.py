@@ -9,7 +9,14 @@ from functools import cache
 from microfold.codegen.environment import environment, template_source
 
 # In this order: later vocabularies may use earlier helpers.
-HELPER_FILES = ("simd/c.j2", "simd/dsp.j2", "simd/winograd.j2", "simd/mve.j2", "simd/fpu.j2")
+HELPER_FILES = (
+    "simd/c.j2",
+    "simd/dsp.j2",
+    "simd/dsp_products.j2",
+    "simd/winograd.j2",
+    "simd/mve.j2",
+    "simd/fpu.j2",
+)
 
 # Features that a predefined macro tells: what is needed, and the condition that it is there.
 _FEATURE_CHECKS = {

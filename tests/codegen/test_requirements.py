@@ -49,3 +49,10 @@ def test_checks() -> None:
         "integer vectors (MVE)",
     ]
     assert feature_checks([]) == []
+
+
+def test_a_helper_has_one_definition() -> None:
+    names = [
+        name for path in HELPER_FILES for name in re.findall(r"{% *macro +(mf_\w+)\(", template_source(path))
+    ]
+    assert sorted(names) == sorted(set(names))
