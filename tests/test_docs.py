@@ -34,6 +34,17 @@ def test_links_of_the_pages_exist() -> None:
                 assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
+def test_files_that_the_page_on_kernels_names_exist() -> None:
+    named = set(re.findall(r"`([\w/.]+\.(?:py|j2))`", (ROOT / "docs" / "kernels.md").read_text()))
+    there = {
+        path.as_posix()
+        for folder in ("microfold", "templates", "tests")
+        for path in (ROOT / folder).rglob("*.*")
+    }
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
+
+
 def test_table_of_passes_is_complete(request: pytest.FixtureRequest) -> None:
     used = default_pipeline().names()
     rows = ["| pass | level | default | what it does |", "|---|---|---|---|"]
