@@ -90,7 +90,7 @@ class _Movement(Kernel):
             loop = count * (3.0 if site.target.has("mve") else 12.0)
             return filling + copy_cost(site, count, inner[0] * x.dtype.itemsize) + loop + 30
         each = 6.0 if site.target.has("thumb1") else 4.0 if site.target.has("mve") else 5.0
-        return filling + count * (inner[0] * each + 14) + 60
+        return filling + count * (inner[0] * each + 7) + 60
 
     def lower(self, site: Site) -> Call:
         out = site.node.outputs[0].type
