@@ -41,7 +41,7 @@ class _Reduction(Kernel):
         x = site.node.operands[0].type
         if x.dtype not in self.dtypes:
             return f"it does not compute {x.dtype.value}"
-        if max(len(loops) for loops in self._loops(site)) > LOOPS:
+        if max(len(loops) for loops in self.loops(site)) > LOOPS:
             return "the axes alternate too often between kept and reduced ones"
         return epilogue.unsupported_epilogue(site.node)
 
@@ -50,7 +50,7 @@ class _Reduction(Kernel):
         each, output = self.instructions[column]
         return site.node.operands[0].type.size * each + site.node.outputs[0].type.size * output
 
-    def _loops(self, site: Site) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    def loops(self, site: Site) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Loops (size, step) over kept and over reduced axes."""
         x = site.node.operands[0].type
         op = site.node.op
@@ -63,7 +63,7 @@ class _Reduction(Kernel):
 
     def lower(self, site: Site) -> Call:
         x = site.node.operands[0].type
-        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self._loops(site))
+        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(site))
         parameters: dict[str, Parameter] = {
             "kept": Constant("kept", kept, record="mf_loop"),
             "reduced": Constant("reduced", reduced, record="mf_loop"),
@@ -94,7 +94,7 @@ class _FloatOrPlain(_Reduction):
     combine = "value += element"
 
 
-class _QuantizedSum(_Reduction):
+class QuantizedSum(_Reduction):
     dtypes = (DType.INT8, DType.INT16)
     start = "layer->scale->bias"
     combine = "value += element"
@@ -133,13 +133,13 @@ class _QuantizedSum(_Reduction):
 
 
 @register
-class MeanQuantized(_QuantizedSum):
+class MeanQuantized(QuantizedSum):
     name = "mean__c"
     op = Mean
 
 
 @register
-class SumQuantized(_QuantizedSum):
+class SumQuantized(QuantizedSum):
     name = "sum__c"
     op = Sum
 
