@@ -22,9 +22,11 @@ from microfold.kernels.select import Candidate, candidates, select
 from microfold.options import Options
 from microfold.passes import Decision, PassContext
 from microfold.pipeline import optimize
-from microfold.plan.arena import Overlap, align, plan_arena
+from microfold.plan.arena import align
 from microfold.plan.check import check_plan
-from microfold.plan.liveness import Storage, computing_nodes, storages
+from microfold.plan.liveness import Storage, computing_nodes
+from microfold.plan.memory import plan_memory
+from microfold.plan.smallest import smallest_kernels
 from microfold.program import Buffer, Layer, Program, StateSlot
 from microfold.target import Target
 from microfold.transform.io_layout import with_io_layout
@@ -57,6 +59,7 @@ def compile_graph(
     context = replace(
         context or _context(options),
         channel_block=target.channel_block,
+        half_precision=target.half_precision,
         externals=resolve(options.external),
     )
     decisions: list[Decision] = []
@@ -82,15 +85,25 @@ def _context(options: Options) -> PassContext:
 def explain_kernels(graph: Graph, target: Target, options: Options) -> list[tuple[Site, list[Candidate]]]:
     """Every layer with every kernel considered for it, the chosen one first."""
     externals = resolve(options.external)
-    context = replace(_context(options), channel_block=target.channel_block, externals=externals)
+    context = replace(
+        _context(options),
+        channel_block=target.channel_block,
+        half_precision=target.half_precision,
+        externals=externals,
+    )
     optimized = optimize(with_io_layout(graph, options.io_layout, context), context)
     ranges = analyze(optimized)
     sites = [Site(node, optimized, target, options, ranges) for node in computing_nodes(optimized)]
     outside = [external_kernel(site) for site in sites]
-    return [
+    layers = [
         (site, candidates(site) if kernel is None else [Candidate(kernel, kernel.cost(site), None)])
         for site, kernel in zip(sites, outside, strict=True)
     ]
+    if options.optimize == "size" and all(found and found[0].cost is not None for _, found in layers):
+        fastest = [(site, found[0].kernel) for site, found in layers]
+        for (_, found), (_, kernel) in zip(layers, _smallest(optimized, fastest, options), strict=True):
+            found.sort(key=lambda candidate: candidate.kernel is not kernel)
+    return layers
 
 
 def _select_kernels(
@@ -108,7 +121,15 @@ def _select_kernels(
             chosen.append((site, kernel))
     if problems:
         raise UnsupportedModelError(graph.name, problems)
-    return chosen if options.flash is None else _within(options.flash, chosen)
+    if options.flash is not None:
+        return _within(options.flash, chosen)
+    return _smallest(graph, chosen, options) if options.optimize == "size" else chosen
+
+
+def _smallest(graph: Graph, chosen: list[tuple[Site, Kernel]], options: Options) -> list[tuple[Site, Kernel]]:
+    """Kernels that share code; external code generators keep their regions."""
+    free = [external_kernel(site) is None for site, _ in chosen]
+    return smallest_kernels(graph, chosen, free, include_io=options.io == "arena")
 
 
 def _within(flash: int, chosen: list[tuple[Site, Kernel]]) -> list[tuple[Site, Kernel]]:
@@ -129,24 +150,17 @@ def _plan(
     options: Options,
     name: str,
 ) -> Program:
-    calls = [site.node for site, _ in kernels]
-    lowered = [kernel.lower(site) for site, kernel in kernels]
-    owners = storages(graph, calls, include_io=options.io == "arena")
-    scratch = {
-        index: Storage(f"scratch of call {index}", call.scratch, index, index)
-        for index, call in enumerate(lowered)
-        if call.scratch
-    }
-    blocks = [*dict.fromkeys(owners.values()), *scratch.values()]
-    views = Views(graph)
-    arena = plan_arena(blocks, _overlaps(kernels, owners, views))
-    check_plan(blocks, arena)
+    calls = [kernel.lower(site) for site, kernel in kernels]
+    memory = plan_memory(graph, kernels, calls, include_io=options.io == "arena")
+    arena = memory.arena
+    check_plan(memory.blocks, arena)
 
-    locate = _Locator(graph, views, owners, arena.offsets, options)
+    views = Views(graph)
+    locate = _Locator(graph, views, memory.owners, arena.offsets, options)
     namer = Namer()
     layers: list[Layer] = []
-    for index, ((site, kernel), call) in enumerate(zip(kernels, lowered, strict=True)):
-        block = scratch.get(index)
+    for index, ((site, kernel), call) in enumerate(zip(kernels, calls, strict=True)):
+        block = memory.scratch.get(index)
         layers.append(
             _layer(index, namer, site, kernel, call, locate, arena.offsets[block] if block else None)
         )
@@ -164,34 +178,6 @@ def _plan(
         ),
         arena=arena,
     )
-
-
-def _overlaps(
-    kernels: list[tuple[Site, Kernel]], owners: Mapping[Value, Storage], views: Views
-) -> list[Overlap]:
-    """Inputs that die in a call, and that its kernel lets the output lie over."""
-    found: list[Overlap] = []
-    for index, (site, kernel) in enumerate(kernels):
-        output = site.node.outputs[0]
-        target = owners.get(output)
-        # Storage with other parts, computed before, must not lie over anything.
-        if target is None or target.first != index:
-            continue
-        data = kernel.data_inputs(site)
-        values = [site.node.inputs[i] for i in data]
-        sources = [owners.get(value) if value is not None else None for value in values]
-        for position, value, source in zip(data, values, sources, strict=True):
-            # Storage that is read twice would have to satisfy both reads.
-            if value is None or source is None or source.last != index or sources.count(source) > 1:
-                continue
-            # Kernels speak of values, the planner of storages.
-            shift = views[output].offset - views[value].offset
-            distance = kernel.overlap(site, position)
-            if distance is not None:
-                found.append(Overlap(source, target, distance + shift))
-            elif kernel.in_place(site, position):
-                found.append(Overlap(source, target, shift, exact=True))
-    return found
 
 
 def _layer(

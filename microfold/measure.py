@@ -16,7 +16,7 @@ from microfold.program import Program
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the compiler makes of the generated C at ``-O2``.
+    """What the compiler makes of the generated C at its own level of optimisation.
 
     Attributes:
         code: bytes of flash besides the weights: instructions and layer descriptions.
@@ -39,7 +39,8 @@ def measure(program: Program) -> Measurement | None:
     compiler = shutil.which(program.target.compiler)
     if compiler is None:
         return None
-    flags = [*program.target.cpu_flags, "-std=c99", "-O2", "-ffunction-sections", "-fdata-sections"]
+    flags = [*program.target.cpu_flags, "-std=c99", program.options.compiler_flag]
+    flags += ["-ffunction-sections", "-fdata-sections"]
     with tempfile.TemporaryDirectory(prefix="microfold-") as folder:
         flags += program.options.external_compile_flags
         files = emit(program)

@@ -43,6 +43,11 @@ class Options:
     external_flags: tuple[str, ...] = ()
 
     @property
+    def compiler_flag(self) -> str:
+        """The optimisation level that the generated code is made for, and measured with."""
+        return "-Os" if self.optimize == "size" else "-O2"
+
+    @property
     def external_compile_flags(self) -> tuple[str, ...]:
         """Those of `external_flags` that are for the compiler; the others are for the linker only."""
         return tuple(f for f in self.external_flags if f[:1] == "-" and f[:2] not in ("-l", "-L", "-W"))

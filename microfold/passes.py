@@ -78,6 +78,7 @@ class PassContext:
         instruments: see each pass's input and result; called in order before, in reverse order after.
         numerics: ``exact`` admits only rewrites whose output is the same bits; ``relaxed`` the others too.
         channel_block: how many channels the target's kernels compute at once.
+        half_precision: the target computes float16 faster than float32.
         externals: the external code generators in use, the preferred ones first.
         sink: receives every `Decision`, e.g. ``decisions.append``.
         pass_name: the pass that this context is handed to; `Pass` sets it.
@@ -92,6 +93,7 @@ class PassContext:
     instruments: Sequence[Instrument] = ()
     numerics: Numerics = "exact"
     channel_block: int = 1
+    half_precision: bool = False
     externals: Sequence[PatternTable] = ()
     sink: Callable[[Decision], None] | None = None
     pass_name: str = ""

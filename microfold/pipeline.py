@@ -47,6 +47,7 @@ from microfold.transform.rewrite_dataflow_reshape import rewrite_dataflow_reshap
 from microfold.transform.simplify_fc_transpose import simplify_fc_transpose
 from microfold.transform.simplify_inference import simplify_inference
 from microfold.transform.slice_as_view import slice_as_view
+from microfold.transform.to_mixed_precision import to_mixed_precision
 
 
 def default_pipeline() -> Sequential:
@@ -123,6 +124,10 @@ def default_pipeline() -> Sequential:
             DenseToSparse(),
             # Approximations (opt_level 4, relaxed numerics).
             fast_math,
+            # float16 where the target computes it faster (relaxed numerics). After all that folds into weights.
+            to_mixed_precision,
+            # Casts that met.
+            canonicalize_cast,
             # What lost its other readers may be merged now.
             canonicalize_ops,
             # A state may have lost what changed it; and where all channels of a value were constant, its

@@ -112,7 +112,9 @@ def _print_memory(program: Program, report: Report) -> None:
     table.add_row("RAM: state", _number(ram["state"]), "kept from run to run")
     table.add_row("RAM: stack", _number(ram["stack"]), "deepest, besides the C library")
     table.add_row("flash: weights", _number(flash["weights"]), program.options.weights_section)
-    table.add_row("flash: code", _number(flash["code"]), "at -O2, with layer descriptions")
+    table.add_row(
+        "flash: code", _number(flash["code"]), f"at {program.options.compiler_flag}, with layer descriptions"
+    )
     table.add_row("MACs", _number(report["macs"]), _describe_pruning(report))
     sums = report["accumulators"]
     if sums["largest_layer"]:
@@ -249,7 +251,9 @@ def print_kernels(layers: Sequence[tuple[Site, Sequence[Candidate]]]) -> None:
                 str(index) if first else "", escape(label), name, cost, escape(candidate.reason or "")
             )
     _console.print(table)
-    _console.print("* is chosen: the cheapest that the target can run")
+    cheapest = "the cheapest that the target can run"
+    small = layers[0][0].options.optimize == "size" if layers else False
+    _console.print(f"* is chosen: {'the least flash for all layers together' if small else cheapest}")
 
 
 def print_targets(targets: Sequence[Target]) -> None:

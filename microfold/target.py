@@ -49,6 +49,11 @@ class Target:
         return feature in self.features
 
     @property
+    def half_precision(self) -> bool:
+        """Whether it computes float16 faster than float32."""
+        return self.has("mve_fp")
+
+    @property
     def channel_block(self) -> int:
         """How many channels of an image are computed at once: the words of a vector."""
         return 4 if self.has("mve") else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from microfold.errors import NoReferenceError
 from microfold.host.session import Session
 from microfold.ir.graph import Node, Value
 from microfold.ir.interpret import Interpreter
-from microfold.ir.types import Array, Tensor, TensorType
+from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.program import Program
 from microfold.simulate.program import simulator
 
+# Of the largest magnitude in a tensor; of layers that compute in float16, whose kernels may round sums of a
+# few products, it is the other one, of the largest magnitude before clips.
 FLOAT_TOLERANCE = 1e-5
+HALF_TOLERANCE = 2.0**-8
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Verification:
 
     Attributes:
         exact: all integer tensors equal bit for bit, all float tensors within `FLOAT_TOLERANCE` of the
-            tensor's largest magnitude.
+            tensor's largest magnitude, those of layers that read float16 within `HALF_TOLERANCE`.
         tensors: compared, over all calls.
         inputs: input sets.
         first_difference: None if exact.
@@ -89,14 +92,17 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
     """Run the program, on the host or on its simulated core, and the reference over the same calls.
 
     The calls are made in sequence on one context, so that state is compared too. The optimised graph's
-    outputs are held against those of the graph as imported, every layer's against the optimised graph.
+    outputs are held against those of the graph as imported, every layer's against the optimised graph. Where
+    the program computes in float16, each layer is checked on what the program gave it to read.
 
     Raises:
         MicrofoldError: a tool is missing or fails.
     """
     computed = _run_simulated(program, calls) if program.target.board else _run_host(program, calls)
+    halves = any(_reads_halves(layer.node) for layer in program.layers)
+    tolerance = HALF_TOLERANCE if halves else FLOAT_TOLERANCE
     interpreter = Interpreter(program.graph)
-    imported = Interpreter(program.source)
+    imported, rewritten = Interpreter(program.source), Interpreter(program.graph)
     found: dict[int, Difference] = {}
     tensors = 0
     unchecked: set[Node] = set()
@@ -115,11 +121,19 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
             arrays = [values[value].reshape(value.type.shape) for value in node.outputs]
             return into.setdefault(_names(node), arrays)
 
-        outputs = interpreter.run(*inputs, observe=collect, missing=take)
+        def give(node: Node, values: Mapping[Value, Array] = values) -> list[Array]:
+            # Each layer by itself: differences of float16 would add up.
+            if not halves or any(value not in values for value in node.outputs):
+                return []
+            return [values[value].reshape(value.type.shape) for value in node.outputs]
+
+        outputs = interpreter.run(*inputs, observe=collect, missing=take, given=give)
+        if halves and not program.relaxations:
+            outputs = rewritten.run(*inputs, missing=take)
         # What relaxed numerics have changed is measured, not refused.
         originals = outputs if program.relaxations else _original(imported, inputs, measured, outputs)
         for index, (optimized, original) in enumerate(zip(outputs, originals, strict=True)):
-            difference = compare(optimized, original)
+            difference = compare(optimized, original, tolerance)
             if difference is not None:
                 name = f"output {index}: the optimised graph against the imported one"
                 found.setdefault(
@@ -128,7 +142,13 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
         for layer in program.layers:
             for buffer in layer.outputs if layer.node not in unchecked else ():
                 tensors += 1
-                difference = compare(values[buffer.value].reshape(buffer.type.shape), expected[buffer.value])
+                array = values[buffer.value].reshape(buffer.type.shape)
+                own, scale = FLOAT_TOLERANCE, None
+                if _reads_halves(layer.node):
+                    read = {**expected, **program.graph.constants, **values}
+                    read.update(zip(program.graph.inputs, inputs, strict=True))
+                    own, scale = HALF_TOLERANCE, _unclipped(layer.node, read)
+                difference = compare(array, expected[buffer.value], own, scale)
                 if difference is not None and layer.index not in found:
                     found[layer.index] = Difference(layer.index, layer.label, call, *difference)
     ordered = tuple(found[index] for index in sorted(found))
@@ -142,6 +162,19 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
         deviations,
         tuple(layer.label for layer in program.layers if layer.node in unchecked),
     )
+
+
+def _reads_halves(node: Node) -> bool:
+    return any(value.type.dtype is DType.FLOAT16 for value in node.operands)
+
+
+def _unclipped(node: Node, read: Mapping[Value, Array]) -> float | None:
+    """The largest magnitude of a result before it is clipped: roundings of sums are parts of it."""
+    if not node.epilogue:
+        return None
+    operands = {v: Tensor(v.type, read[v].reshape(v.type.shape)) for v in node.operands}
+    (bare,) = replace(node, epilogue=()).evaluate(operands, {})
+    return float(np.abs(bare.data[np.isfinite(bare.data)]).max(initial=0.0))
 
 
 _Measured = dict[tuple[str, ...], list[Array]]
@@ -170,8 +203,15 @@ def _original(
         return outputs
 
 
-def compare(actual: Array, expected: Array) -> tuple[int, float] | None:
-    """None if equal (integers) or close (floats), else the number and the largest of the differences."""
+def compare(
+    actual: Array, expected: Array, tolerance: float = FLOAT_TOLERANCE, scale: float | None = None
+) -> tuple[int, float] | None:
+    """None if equal (integers) or close (floats), else the number and the largest of the differences.
+
+    Args:
+        tolerance: of floats, as a part of the largest magnitude.
+        scale: that magnitude; None: of what is expected.
+    """
     if expected.dtype.kind != "f":
         if np.array_equal(actual, expected):
             return None
@@ -179,9 +219,10 @@ def compare(actual: Array, expected: Array) -> tuple[int, float] | None:
         return int(np.count_nonzero(gap)), float(gap.max())
     same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     finite = np.isfinite(expected)
-    scale = float(np.abs(expected[finite]).max(initial=0.0))
+    if scale is None:
+        scale = float(np.abs(expected[finite]).max(initial=0.0))
     gap = np.where(same, 0.0, np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
-    bad = ~(gap <= FLOAT_TOLERANCE * scale)
+    bad = ~(gap <= tolerance * scale)
     return (int(bad.sum()), float(np.nanmax(gap))) if bad.any() else None
 
 

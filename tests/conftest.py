@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.golden import Golden
+
+# The same examples in every run; `--hypothesis-profile=default` draws new ones.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.load_profile("same")
 
 MADE = Path(__file__).resolve().parent / "models" / "made"
 

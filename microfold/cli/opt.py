@@ -63,8 +63,13 @@ def opt(
     decisions: list[Decision] = []
     with context.context() as chosen:
         required = set(chosen.required_pass).union(*map(listed_names, steps))
-        block = targets.load(target).channel_block
-        chosen = replace(chosen, required_pass=required, channel_block=block)
+        core = targets.load(target)
+        chosen = replace(
+            chosen,
+            required_pass=required,
+            channel_block=core.channel_block,
+            half_precision=core.half_precision,
+        )
         chosen = chosen.reporting_to(decisions.append)
         result = Sequential(steps)(graph, chosen)
     if output is not None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.codegen.environment import environment
 from microfold.kernels.kernel import Constant, Function
 from microfold.program import Program
+
+# Types narrower than int32_t and what they hold, the narrowest first; unsigned ones load in less code.
+_NARROW = {
+    "uint8_t": (0, 255),
+    "int8_t": (-128, 127),
+    "uint16_t": (0, 65535),
+    "int16_t": (-32768, 32767),
+}
 
 
 @dataclass(frozen=True)
@@ -32,12 +41,16 @@ def render_functions(program: Program) -> dict[Function, RenderedFunction]:
     """
     numbers: dict[str, list[Function]] = {}
     fields: dict[Function, set[str]] = {}
+    values: dict[Function, dict[str, list[int]]] = {}
     for layer in program.layers:
         function = layer.call.function
         if function not in fields:
             numbers.setdefault(function.name, []).append(function)
         plain = {name for name, value in layer.call.parameters.items() if not isinstance(value, Constant)}
         fields[function] = fields.get(function, plain) & plain
+        for name, value in layer.call.parameters.items():
+            if isinstance(value, int):
+                values.setdefault(function, {}).setdefault(name, []).append(value)
     rendered: dict[Function, RenderedFunction] = {}
     for function, candidates in fields.items():
         same = numbers[function.name]
@@ -48,13 +61,47 @@ def render_functions(program: Program) -> dict[Function, RenderedFunction]:
             .get_template(function.template)
             .render(name=name, macro=program.name.upper(), **dict(function.spec))
         )
-        rendered[function] = RenderedFunction(name, *_without_unread_fields(text.strip(), name, candidates))
+        text, unread = _without_unread_fields(text.strip(), name, candidates)
+        if program.options.optimize == "size" and function.library is None:
+            text = _with_narrow_fields(text, name, values.get(function, {}))
+        rendered[function] = RenderedFunction(name, text, unread)
     return rendered
+
+
+def _layer_struct(text: str, name: str) -> re.Match[str] | None:
+    """The definition of a layer struct; its group 1 has the members."""
+    return re.search(rf"typedef struct {{\n((?: .*\n|\n)*)}} {name}_layer;\n", text)
+
+
+def _with_narrow_fields(text: str, name: str, values: Mapping[str, Sequence[int]]) -> str:
+    """Integer members in types that are just large enough, behind all others, the widest first.
+
+    Reading them, C makes int32_t of all.
+
+    Args:
+        values: what the members are in the layers.
+    """
+    struct = _layer_struct(text, name)
+    if struct is None:
+        return text
+    narrow: dict[str, list[str]] = {c_type: [] for c_type in _NARROW}
+
+    def take(member: re.Match[str]) -> str:
+        known = values.get(member[1], ())
+        for c_type, (low, high) in _NARROW.items():
+            if known and low <= min(known) and max(known) <= high:
+                narrow[c_type].append(member[0].replace("int32_t", c_type, 1))
+                return ""
+        return member[0]
+
+    members = re.sub(r" +int32_t (\w+);.*\n", take, struct[1])
+    members += "".join(line for lines in reversed(narrow.values()) for line in lines)
+    return text[: struct.start(1)] + members + text[struct.end(1) :]
 
 
 def _without_unread_fields(text: str, name: str, candidates: set[str]) -> tuple[str, frozenset[str]]:
     """Leave out of the layer struct what the code never reads: it would be in flash for every layer."""
-    struct = re.search(rf"typedef struct {{\n((?: .*\n|\n)*)}} {name}_layer;\n", text)
+    struct = _layer_struct(text, name)
     if struct is None:
         return text, frozenset()
     code = text[: struct.start()] + text[struct.end() :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
 from microfold.codegen.environment import environment, template_source
@@ -11,11 +11,18 @@ from microfold.codegen.environment import environment, template_source
 # In this order: later vocabularies may use earlier helpers.
 HELPER_FILES = (
     "simd/c.j2",
+    "simd/pairs.j2",
     "simd/dsp.j2",
     "simd/dsp_products.j2",
+    "simd/planes.j2",
     "simd/winograd.j2",
     "simd/mve.j2",
+    "simd/float16.j2",
     "simd/fpu.j2",
+    "simd/float16_mve.j2",
+    "simd/int4.j2",
+    "simd/int4_dsp.j2",
+    "simd/int4_mve.j2",
 )
 
 # Features that a predefined macro tells: what is needed, and the condition that it is there.
@@ -67,21 +74,50 @@ def _macros(path: str) -> Iterator[tuple[str, str]]:
 def helpers(code: Iterable[str]) -> list[str]:
     """The helpers that the code uses, directly or through other helpers, in definition order.
 
-    Those that only stand in for GNU assembly are hidden from compilers that have it: some warn of unused
+    Those that only stand in for assembly are hidden from compilers that have it: some warn of unused
     functions.
     """
     texts = list(code)
     used = _closure(texts)
-    shown = _closure(texts, _without_fallbacks)
-    return [
-        text if name in shown else f"#if !defined(__GNUC__)\n{text}\n#endif"
-        for name, text in _vocabulary().items()
-        if name in used
-    ]
+    with_gnu = _closure(texts, _without(_GNU))
+    with_assembly = _closure(texts, _without({**_GNU, **_ASSEMBLY}))
+    shown: list[str] = []
+    for name, text in _vocabulary().items():
+        if name in with_assembly:
+            shown.append(text)
+        elif name in used:
+            condition = "!defined(__GNUC__)" + (" || defined(MF_NO_ASM)" if name in with_gnu else "")
+            shown.append(f"#if {condition}\n{text}\n#endif")
+    return shown
 
 
-def _without_fallbacks(text: str) -> str:
-    return re.sub(r"#if defined\(__GNUC__\)\n(.*?)#else\n.*?#endif", r"\1", text, flags=re.DOTALL)
+# Conditions of the preprocessor, and what they are where there is GNU C, and where `mf_assembly` is 1.
+_GNU = {"defined(__GNUC__)": True, "!defined(__GNUC__)": False}
+_ASSEMBLY = {"mf_assembly": True, "!mf_assembly": False}
+
+
+def _without(known: Mapping[str, bool]) -> Callable[[str], str]:
+    """A view of code without the lines that conditions of the preprocessor leave out."""
+
+    def view(text: str) -> str:
+        # Of each #if around a line: whether the condition is known, and whether the line is kept.
+        around: list[tuple[bool, bool]] = []
+        kept: list[str] = []
+        for line in text.split("\n"):
+            if line.startswith("#if"):
+                # The condition itself may be a helper.
+                kept.append(line)
+                condition = line.removeprefix("#if ").strip()
+                around.append((condition in known, known.get(condition, True)))
+            elif line.startswith("#else") and around[-1][0]:
+                around[-1] = (True, not around[-1][1])
+            elif line.startswith("#endif"):
+                around.pop()
+            elif all(keep for _, keep in around):
+                kept.append(line)
+        return "\n".join(kept)
+
+    return view
 
 
 def _closure(code: Iterable[str], view: Callable[[str], str] = str) -> set[str]:

@@ -45,7 +45,11 @@ class Interpreter:
         self._state = {state: state.initial for state in self.graph.state}
 
     def run(
-        self, *inputs: Array, observe: Observer | None = None, missing: Missing | None = None
+        self,
+        *inputs: Array,
+        observe: Observer | None = None,
+        missing: Missing | None = None,
+        given: Missing | None = None,
     ) -> tuple[Array, ...]:
         """One inference.
 
@@ -53,6 +57,7 @@ class Interpreter:
             inputs: one array per graph input, of its shape and type.
             observe: called after each node with its results.
             missing: gives the results of nodes that have no reference.
+            given: gives results that later nodes read in place of the reference's; empty: they read these.
 
         Raises:
             InputError: wrong number, shape or type of inputs.
@@ -65,9 +70,12 @@ class Interpreter:
         tensors |= {v: Tensor(v.type, a) for v, a in zip(graph.inputs, inputs, strict=True)}
         for node in graph.nodes:
             results = self._evaluate(node, tensors, missing)
-            tensors.update(zip(node.outputs, results, strict=True))
             if observe is not None:
                 observe(node, results)
+            others = given(node) if given is not None else ()
+            if others:
+                results = tuple(Tensor(v.type, a) for v, a in zip(node.outputs, others, strict=True))
+            tensors.update(zip(node.outputs, results, strict=True))
         self._state = {state: tensors[state.next].data for state in graph.state}
         return tuple(tensors[value].data for value in graph.outputs)
 

@@ -86,7 +86,8 @@ def _fit(exact: Array, slope: float, shift: int, limits: tuple[int, int]) -> tup
 class _SumDsp(BinaryKernel):
     features = frozenset({"dsp"})
     dtype = DType.INT8
-    instructions = 7.5
+    instructions = 8.25
+    clamp_instructions = 5.0
 
     def supports(self, site: Site) -> str | None:
         reason = super().supports(site)
@@ -101,6 +102,11 @@ class _SumDsp(BinaryKernel):
                 f"its table of 1 KB does not pay for {size} elements with optimize = {site.options.optimize}"
             )
         return None if self._split(site) is not None else "no table gives the reference's results"
+
+    def cost(self, site: Site) -> float:
+        clamped, _ = epilogue.clamping(site.node)
+        each = self.instructions + (self.clamp_instructions if clamped else 0.0)
+        return site.node.outputs[0].type.size * each
 
     def lower(self, site: Site) -> Call:
         split = self._split(site)

@@ -22,6 +22,10 @@ class _LinearSum(BinaryKernel):
     def supports(self, site: Site) -> str | None:
         return super().supports(site) or refuses_linear_form(site)
 
+    def cost(self, site: Site) -> float:
+        clamped, _ = epilogue.clamping(site.node)
+        return super().cost(site) + (4.0 * site.node.outputs[0].type.size if clamped else 0.0)
+
     def lower(self, site: Site) -> Call:
         clamped, limits = epilogue.clamping(site.node)
         return self.call(site, (("clamped", clamped),), linear_form_fields(site) | limits)

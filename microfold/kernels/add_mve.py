@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.kernels.add import quantized_parameters
+from microfold.ir.types import DType
+from microfold.kernels.add import centred_hull, quantized_parameters
 from microfold.kernels.broadcast_mve import BinaryMve, lane_form
 from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
 from microfold.kernels.linear_sum import linear_form_fields, refuses_linear_form
@@ -41,6 +42,10 @@ class SubMve(_SumMve):
     op = Sub
 
 
+HALF = "half"
+"""Multiplies by one half: shifts by one bit less."""
+
+
 class _ScaledSumMve(BinaryMve):
     """The reference's own steps."""
 
@@ -48,32 +53,47 @@ class _ScaledSumMve(BinaryMve):
     vector_instructions = 22.5
     combine: ClassVar[str] = ""
 
+    def cost(self, site: Site) -> float:
+        left_shift = quantized_parameters(site).left_shift
+        # Two products less, at most, and no bias.
+        saved = sum(3.0 * (form == HALF and left_shift > 0) for form in self._forms(site))
+        saved += sum(1.0 * (bias == 0) for bias in self._biases(site))
+        vectors = site.node.outputs[0].type.size / self.lanes
+        return super().cost(site) - saved * vectors
+
     def supports(self, site: Site) -> str | None:
         if reason := super().supports(site):
             return reason
-        return next((form for form in self._forms(site) if not isinstance(form, Form)), None)
+        return next((form for form in self._forms(site) if not isinstance(form, Form) and form != HALF), None)
+
+    def _biases(self, site: Site) -> list[int]:
+        return [-v.type.quant.zero_point for v in site.node.operands[:2] if v.type.quant is not None]
 
     def _forms(self, site: Site) -> list[Form | str]:
+        """Of the operands and the result: how they are multiplied, or why they cannot be."""
         parameters = quantized_parameters(site)
-        multipliers = parameters.first, parameters.second, parameters.output
-        squares = self.op is SquaredDifference
-        return [
-            lane_form(multiplier, squares and multiplier is parameters.output) for multiplier in multipliers
-        ]
+        forms: list[Form | str] = []
+        for index, multiplier in enumerate((parameters.first, parameters.second)):
+            # The larger scale is half of the common one, and no bit is lost.
+            reach = max(map(abs, centred_hull(site, index))) << parameters.left_shift
+            halved = multiplier == (1 << 30, 0) and parameters.left_shift > 0 and reach < 1 << 31
+            forms.append(HALF if halved else lane_form(multiplier, False))
+        return [*forms, lane_form(parameters.output, self.op is SquaredDifference)]
 
     def lower(self, site: Site) -> Call:
         out = site.node.outputs[0].type.quant
         parameters = quantized_parameters(site)
-        first, second, output = self._forms(site)
-        biases = [-v.type.quant.zero_point for v in site.node.operands[:2] if v.type.quant is not None]
+        first, second, output = (str(getattr(form, "value", form)) for form in self._forms(site))
+        biases = self._biases(site)
         scales = zip((*biases, 0), (parameters.first, parameters.second, parameters.output), strict=True)
         records = np.array([(bias, m.mantissa, m.shift) for bias, m in scales], np.int32)
-        assert out is not None and isinstance(first, Form)
-        assert isinstance(second, Form) and isinstance(output, Form)
+        assert out is not None
         spec = (
-            ("first", first.value),
-            ("second", second.value),
-            ("output", output.value),
+            ("first", first),
+            ("second", second),
+            ("output", output),
+            ("first_bias", biases[0] != 0),
+            ("second_bias", biases[1] != 0),
             ("left_shift", parameters.left_shift),
             ("squares", self.op is SquaredDifference),
             ("combine", self.combine),
@@ -85,21 +105,16 @@ class _ScaledSumMve(BinaryMve):
         return self.vector_call(site, spec, fields)
 
 
-@register
-class AddScaledMve(_ScaledSumMve):
-    name = "s8_add__mve_scaled"
-    op = Add
-    combine = "vaddq_s32"
+def _define(operator: type[Add | Sub | SquaredDifference], combine: str) -> None:
+    """Registers the kernels of int8, which may have shorter ones, and of int16."""
+    for dtype, name in (
+        (DType.INT8, f"s8_{operator.name}__mve" + "_scaled" * (operator is not SquaredDifference)),
+        (DType.INT16, f"s16_{operator.name}__mve"),
+    ):
+        attributes = {"name": name, "op": operator, "dtype": dtype, "combine": combine}
+        register(type(f"{operator.__name__}{dtype.name.title()}Mve", (_ScaledSumMve,), attributes))
 
 
-@register
-class SubScaledMve(_ScaledSumMve):
-    name = "s8_sub__mve_scaled"
-    op = Sub
-    combine = "vsubq_s32"
-
-
-@register
-class SquaredDifferenceMve(_ScaledSumMve):
-    name = "s8_squared_difference__mve"
-    op = SquaredDifference
+_define(Add, "vaddq_s32")
+_define(Sub, "vsubq_s32")
+_define(SquaredDifference, "")

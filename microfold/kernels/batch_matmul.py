@@ -140,7 +140,7 @@ class MatmulInt8(_MatmulQuantized):
         return self.call(site, spec, self.zero_points(site) | {"scale": scale})
 
 
-class _MatmulInt16(_MatmulQuantized):
+class MatmulInt16(_MatmulQuantized):
     dtype = DType.INT16
 
     def lower(self, site: Site) -> Call:
@@ -181,6 +181,6 @@ class FullyConnectedInt8Matmul(MatmulInt8):
 
 
 @register
-class BatchMatmulInt16(_MatmulInt16):
+class BatchMatmulInt16(MatmulInt16):
     name = "s16_batch_matmul__c"
     op = BatchMatmul

@@ -64,6 +64,7 @@ class BinaryKernel(Kernel):
     """
 
     template: ClassVar[str]
+    code = 150
     dtype: ClassVar[DType]
     instructions: ClassVar[float]
     thumb1_instructions: ClassVar[float] = 0.0

@@ -1,4 +1,4 @@
-"""Elementwise kernels of two int8 operands for Helium: four elements at a time, with broadcasting."""
+"""Elementwise kernels of two operands for Helium, with broadcasting."""
 
 from __future__ import annotations
 
@@ -8,38 +8,42 @@ from typing import ClassVar
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
 from microfold.kernels.broadcast import BinaryKernel
+from microfold.kernels.elementwise import C_TYPES
 from microfold.kernels.kernel import Call, Parameter, Site, SpecValue
 from microfold.kernels.mve import Form
 from microfold.numerics import Multiplier
-
-LANES = 4
 
 
 class BinaryMve(BinaryKernel):
     """Base; templates render their loops with ``elementwise/binary_mve.j2``.
 
     Class attributes:
+        lanes: elements computed together.
         vector_instructions: estimate per vector.
     """
 
     features = frozenset({"mve"})
     dtype = DType.INT8
+    lanes: ClassVar[int] = 4
     vector_instructions: ClassVar[float]
-    run_instructions = 18.0
+    run_instructions = 22.0
 
     def cost(self, site: Site) -> float:
         inner = self.loops(site)[-1][0]
         runs = site.node.outputs[0].type.size // inner
-        vectors = -(-inner // LANES)
-        return runs * (vectors * self.vector_instructions + self.run_instructions)
+        vectors = -(-inner // self.lanes)
+        each = self.vector_instructions + 1.0 * epilogue.clamping(site.node)[0]
+        rest = 6.0 * (inner % self.lanes != 0)
+        return runs * (vectors * each + rest + self.run_instructions)
 
     def vector_call(
         self, site: Site, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
     ) -> Call:
         """The call with the choices and fields of the loops, of their rest, and of the clamp added."""
         clamp, limits = epilogue.clamping(site.node)
-        tail = self.loops(site)[-1][0] % LANES != 0
-        return self.call(site, (*spec, ("tail", tail), ("clamp", clamp)), dict(parameters) | limits)
+        tail = self.loops(site)[-1][0] % self.lanes != 0
+        spec = (*spec, ("type", C_TYPES[self.dtype]), ("tail", tail), ("clamp", clamp))
+        return self.call(site, spec, dict(parameters) | limits)
 
 
 def lane_form(multiplier: Multiplier, never_negative: bool) -> Form | str:

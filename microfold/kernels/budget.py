@@ -73,4 +73,7 @@ def _choices(site: Site) -> Iterator[Choice]:
             if candidate.cost is not None:
                 constants = candidate.kernel.lower(leveled).constants.values()
                 size = sum(constant.array.nbytes for constant in constants)
+                # Those that a kernel takes as the model has them.
+                plain = (leveled.array(index) for index in candidate.kernel.data_inputs(leveled))
+                size += sum(array.nbytes for array in plain if array is not None)
                 yield Choice(leveled, candidate.kernel, candidate.cost, size)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels import accumulate, epilogue, requantize
+from microfold.kernels import accumulate, epilogue, float16, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.kernels.overlap import window_overlap
 from microfold.ops.conv2d import Conv2D
@@ -147,6 +148,7 @@ class Conv2DInt8(_PatchConv):
 
     name = "s8_conv2d__c_2x2"
     op = Conv2D
+    code = 550
 
     def supports(self, site: Site) -> str | None:
         return unsupported_grouping(site) or accumulate.unsupported_int8_constants(site)
@@ -174,6 +176,7 @@ class Conv2DFloat(_PatchConv):
 
     name = "f32_conv2d__c_2x2"
     op = Conv2D
+    half: ClassVar[bool] = False
 
     def supports(self, site: Site) -> str | None:
         return unsupported_grouping(site) or accumulate.unsupported_constants(
@@ -181,14 +184,25 @@ class Conv2DFloat(_PatchConv):
         )
 
     def cost(self, site: Site) -> float:
-        _, weights, out, _ = conv_types(site)
+        products = site.node.macs()
         # Loads are not hidden behind other instructions.
-        return super().cost(site) + 0.8 * out.size * weights.size / weights.shape[0] + self.gathering(site)
+        return super().cost(site) + (0.8 + float16.software_cost(site)) * products + self.gathering(site)
 
     def lower(self, site: Site) -> Call:
         biases = accumulate.float_biases(site, conv_types(site)[2].shape[3])
         records = Constant("biases", accumulate.pad_channels(biases, 2))
-        return self.call(site, "conv2d/f32.c.j2", records, ())
+        call = self.call(site, "conv2d/f32.c.j2", records, (("half", self.half),))
+        return float16.with_half_weights(call) if self.half else call
+
+
+@register
+class Conv2DFloatHalf(float16.HalfWeights, Conv2DFloat):
+    """Weights are converted for every two pixels."""
+
+    name = "f32_conv2d__c_2x2_half"
+
+    def conversion_cost(self, site: Site) -> float:
+        return site.node.macs() / _PatchConv.PIXELS * float16.convert_cost(site)
 
 
 @register

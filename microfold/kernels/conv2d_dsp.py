@@ -74,14 +74,15 @@ class Channels:
             rest += 75
         elif self.plan.form is Form.SHORT:
             rest += 16
-        return self._blocks * (product * quads + 2 * loops + rest - (0 if loops else 5)) + 50
+        return self.blocks * (product * quads + 2 * loops + rest - (0 if loops else 5)) + 50
 
     def single(self, quads: int) -> float:
         """Estimate for one pixel in all channels."""
-        return self._blocks * (5.6 * quads + (80 if self.plan.form is Form.GENERAL else 30)) + 30
+        return self.blocks * (5.6 * quads + (80 if self.plan.form is Form.GENERAL else 30)) + 30
 
     @property
-    def _blocks(self) -> int:
+    def blocks(self) -> int:
+        """Pairs of channels."""
         return len(self.plan.left) // 2
 
     @property
@@ -99,16 +100,19 @@ class Channels:
         Args:
             lanes: weights [channels, pairs, 2] made from the plan's matrix.
         """
+        limits = {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
+        return self.stream(lanes, self.packing) | limits
+
+    def stream(self, lanes: Array, packed: str) -> dict[str, Parameter]:
+        """Those of them that tell of the weights, with a packing of the caller's choice."""
         channels = conv_types(self.site)[2].shape[3]
-        stream = packing.smlad_stream(self.packing, lanes, self.plan)
+        stream = packing.smlad_stream(packed, lanes, self.plan)
         odd = channels % 2 and channels > 1
         return {
             "weights": Constant("weights", stream),
             "words": stream.size,
             "paired_words": stream.size - (stream.shape[1] if odd else 0),
             "output_channels": channels,
-            "output_minimum": self.limits[0],
-            "output_maximum": self.limits[1],
         }
 
 
@@ -149,6 +153,7 @@ class Conv2DDsp(Kernel):
     name = "s8_conv2d__dsp_4x2"
     op = Conv2D
     features = frozenset({"dsp"})
+    code = 1200
 
     def supports(self, site: Site) -> str | None:
         return unsupported_integer_conv(site)
@@ -156,8 +161,8 @@ class Conv2DDsp(Kernel):
     def cost(self, site: Site) -> float:
         x, _, out, window = conv_types(site)
         pixels = out.size // out.shape[3]
-        segments, segment = _segments(site)
-        pairs, channels = _pairs(site), plan_channels(site)
+        segments, segment = count_segments(site)
+        pairs, channels = count_pairs(site), plan_channels(site)
         if is_pointwise(window):
             widen = 5.0 * segment + 60
         else:
@@ -182,8 +187,8 @@ class Conv2DDsp(Kernel):
         x, _, out, window = conv_types(site)
         assert x.quant is not None
         channels = plan_channels(site)
-        _, segment = _segments(site)
-        pairs, group = _pairs(site), _group(site)
+        _, segment = count_segments(site)
+        pairs, group = count_pairs(site), _group(site)
         pointwise = is_pointwise(window)
         written = not pointwise and segment <= WRITTEN_SEGMENT
         spec = (
@@ -205,15 +210,15 @@ class Conv2DDsp(Kernel):
         return Call(Function("conv2d/dsp.c.j2", self.name, spec), parameters, scratch)
 
 
-def _segments(site: Site) -> tuple[int, int]:
+def count_segments(site: Site) -> tuple[int, int]:
     """How many contiguous runs of inputs a patch has, and their length."""
     x, _, _, window = conv_types(site)
     return window.size[0], window.size[1] * x.shape[3]
 
 
-def _pairs(site: Site) -> int:
+def count_pairs(site: Site) -> int:
     """Pairs of inputs of a patch."""
-    segments, segment = _segments(site)
+    segments, segment = count_segments(site)
     return segments * packing.pair_order(segment).shape[0]
 
 
@@ -234,12 +239,12 @@ def _neighbours(site: Site) -> bool:
 def _group(site: Site) -> int:
     """Pixels computed together: one where four do not exist, or where their patches would be too large."""
     x, _, out, _ = conv_types(site)
-    scratch = 4 * PIXELS * _pairs(site)
+    scratch = 4 * PIXELS * count_pairs(site)
     many = out.size // out.shape[3] >= PIXELS and out.shape[3] > 1
     return PIXELS if many and scratch <= max(SCRATCH_LIMIT, x.nbytes + out.nbytes) else 1
 
 
 def _written(site: Site) -> bool:
     """The loop over the pairs is written out: they are few, and there are many outputs."""
-    few = _pairs(site) <= WRITTEN_PAIRS and _group(site) == PIXELS
+    few = count_pairs(site) <= WRITTEN_PAIRS and _group(site) == PIXELS
     return few and conv_types(site)[2].size >= WRITTEN_OUTPUTS

@@ -13,7 +13,8 @@ from microfold.kernels.conv2d import (
     shape_parameters,
     unsupported_grouping,
 )
-from microfold.kernels.float_block import CHANNELS, finish_cost, float_clamping
+from microfold.kernels.float16 import HalfWeights
+from microfold.kernels.float_block import CHANNELS, block_weights, finish_cost, float_clamping
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
 from microfold.ops.conv2d import Conv2D
@@ -26,6 +27,7 @@ class _BlockConv(Kernel):
 
     op = Conv2D
     core: ClassVar[str]
+    half: ClassVar[bool] = False
 
     def supports(self, site: Site) -> str | None:
         return unsupported_grouping(site) or accumulate.unsupported_constants(
@@ -67,6 +69,7 @@ class _BlockConv(Kernel):
         matrix = filter_matrix(site)
         spec = (
             ("core", self.core),
+            ("half", self.half),
             ("clamp", clamp),
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
@@ -74,7 +77,7 @@ class _BlockConv(Kernel):
         )
         biases = accumulate.float_biases(site, out.shape[3])
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", accumulate.interleave_channels(matrix, CHANNELS)),
+            "weights": block_weights(matrix, self.half),
             "channels": Constant("biases", accumulate.pad_channels(biases, CHANNELS)),
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
@@ -118,3 +121,29 @@ class Conv2DFloatMve(_BlockConv):
 
     def copy_cost(self, words: int) -> float:
         return 18 + 3 * -(-words // 4)
+
+
+class _HalfBlockConv(HalfWeights, _BlockConv):
+    """Weights are converted for every four pixels."""
+
+    def conversion_cost(self, site: Site) -> float:
+        _, weights, out, _ = conv_types(site)
+        pixels = out.size // out.shape[3]
+        blocks = -(-out.shape[3] // CHANNELS)
+        each = self.block_conversion * (weights.size // weights.shape[0])
+        return blocks * each * (pixels // PIXELS + pixels % PIXELS)
+
+    # Estimated instructions for the weights of four channels and one input.
+    block_conversion: ClassVar[float]
+
+
+@register
+class Conv2DFloatFpuHalf(_HalfBlockConv, Conv2DFloatFpu):
+    name = "f32_conv2d__fpu_4x4_half"
+    block_conversion = 4.0
+
+
+@register
+class Conv2DFloatMveHalf(_HalfBlockConv, Conv2DFloatMve):
+    name = "f32_conv2d__mve_4x4_half"
+    block_conversion = 0.5

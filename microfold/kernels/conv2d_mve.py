@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microfold.ir.types import Array
-from microfold.kernels import accumulate, mve
+from microfold.kernels import accumulate, int4_mve, mve
 from microfold.kernels.conv2d import (
     conv_types,
     filter_matrix,
@@ -11,6 +11,7 @@ from microfold.kernels.conv2d import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.conv2d_int4 import unsupported_int4
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
 from microfold.ops.conv2d import Conv2D
@@ -45,6 +46,7 @@ class Conv2DMve(Kernel):
     name = "s8_conv2d__mve_2x4"
     op = Conv2D
     features = frozenset({"mve"})
+    code = 500
     PIXELS = 2
 
     def supports(self, site: Site) -> str | None:
@@ -84,6 +86,10 @@ class Conv2DMve(Kernel):
         pointwise = is_pointwise(window)
         return window_overlap(x, out, window, self.PIXELS, reads_first=not pointwise, across_rows=True)
 
+    def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
+        """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
+        return mve.pack_blocks(matrix, records), ""
+
     def lower(self, site: Site) -> Call:
         x, _, out, window = conv_types(site)
         assert x.quant is not None
@@ -95,8 +101,9 @@ class Conv2DMve(Kernel):
         vectors = -(-depth // mve.LANES)
         padded = vectors * mve.LANES
         pixels = out.size // out.shape[3]
+        blocks, int4 = self.pack(matrix, records)
         parameters: dict[str, Parameter] = {
-            "blocks": Constant("weights", mve.pack_blocks(matrix, records)),
+            "blocks": Constant("weights", blocks),
             "vectors": vectors,
             "output_channels": out.shape[3],
             **fields,
@@ -113,6 +120,32 @@ class Conv2DMve(Kernel):
             ("dilated", window.dilations != (1, 1)),
             ("run_vectors", 0 if pointwise else _run_vectors(site)),
             ("resident", vectors if vectors <= _RESIDENT_VECTORS else 0),
+            ("int4", int4),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
         return Call(Function("conv2d/mve.c.j2", self.name, spec), parameters, scratch)
+
+
+@register
+class Conv2DMveInt4(Conv2DMve):
+    """The same with weights of four bits."""
+
+    name = "s8_conv2d__mve_int4"
+    packed = True
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_int4(site) or int4_mve.unsupported_sums(site, filter_matrix(site))
+
+    def cost(self, site: Site) -> float:
+        out = conv_types(site)[2]
+        matrix = filter_matrix(site)
+        apart = int4_mve.choose_bytes(matrix) is int4_mve.Bytes.APART
+        vectors = -(-matrix.shape[1] // mve.LANES)
+        blocks = -(-out.shape[3] // mve.BLOCK)
+        pairs = (out.size // out.shape[3] + 1) // 2
+        return super().cost(site) + pairs * blocks * (6 + 2 * vectors * apart)
+
+    def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
+        resident = matrix.shape[1] <= _RESIDENT_VECTORS * mve.LANES
+        blocks = int4_mve.pack_blocks(matrix, records, scaled=not resident)
+        return blocks, int4_mve.choose_bytes(matrix).value

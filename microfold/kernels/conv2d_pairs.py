@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from microfold.ir.types import Array
 from microfold.kernels import accumulate, word_pairs
 from microfold.kernels.conv2d import (
     conv_types,
@@ -51,6 +52,10 @@ class _PairConv(Kernel):
     """Weights of one iteration of the inner loop, at most."""
     unsigned: bool
     """Weights are kept as uint8, and each run begins with two words of its own."""
+    nibbles = False
+    """Weights are kept as four bits."""
+    lengths = range(1, word_pairs.LONGEST_RUN + 1)
+    """Of runs."""
 
     def supports(self, site: Site) -> str | None:
         reason = word_pairs.refuses_core(site) or unsupported_integer_conv(site)
@@ -69,7 +74,8 @@ class _PairConv(Kernel):
         if self.unsigned and not is_pointwise(window):
             # Rows of the window are widened one by one, in whole runs.
             segment = window.size[1] * weights.shape[3]
-        length = word_pairs.plan_run(matrix, segment, self.product, self.run, self.rest, self.rests)
+        costs = self.product, self.run, self.rest, self.rests
+        length = word_pairs.plan_run(matrix, segment, *costs, lengths=self.lengths)
         return segment, length, matrix.shape[1] // segment * -(-segment // length)
 
     def _unroll(self, length: int, runs: int) -> int:
@@ -113,6 +119,10 @@ class _PairConv(Kernel):
         x, _, out, window = conv_types(site)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
+    def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
+        """Weights as the inner loop reads them, in runs of a length, so many of them in an iteration."""
+        return word_pairs.pack_runs(matrix, segment, length, unsigned=self.unsigned)
+
     def lower(self, site: Site) -> Call:
         x, _, out, window = conv_types(site)
         assert x.quant is not None
@@ -122,9 +132,10 @@ class _PairConv(Kernel):
         records = sum_records(site, matrix, multipliers, narrow=self.unsigned)
         pointwise = is_pointwise(window)
         fitting, rests = word_pairs.split_long_runs(matrix, segment, length)
-        packed = word_pairs.pack_runs(fitting, segment, length, unsigned=self.unsigned)
+        packed = self.pack(fitting, segment, length, self._unroll(length, runs))
         spec = (
             ("unsigned", self.unsigned),
+            ("nibbles", self.nibbles),
             ("requantize", records.form),
             ("clamped", records.clamped),
             ("pointwise", pointwise),
@@ -157,6 +168,7 @@ class _PairConv(Kernel):
 class Conv2DThumb2(_PairConv):
     name = "s8_conv2d__thumb2_4x1"
     features = frozenset({"thumb2"})
+    code = 850
     longest = 20
     unsigned = False
     product = 4.2
@@ -173,6 +185,7 @@ class Conv2DThumb2(_PairConv):
 class Conv2DThumb1(_PairConv):
     name = "s8_conv2d__thumb1_4x1"
     features = frozenset({"thumb1"})
+    code = 850
     longest = 14  # conditional branches reach 256 bytes
     unsigned = True
     product = 6

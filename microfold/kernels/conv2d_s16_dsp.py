@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, DType
-from microfold.kernels import accumulate, epilogue
+from microfold.kernels import accumulate
 from microfold.kernels.conv2d import (
     conv_types,
     filter_matrix,
@@ -15,7 +15,12 @@ from microfold.kernels.conv2d import (
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.requantize_once import CHUNK, Int16Requantization, plan_int16_requantization
+from microfold.kernels.requantize_once import (
+    CHUNK,
+    Int16Requantization,
+    int16_clamping,
+    plan_int16_requantization,
+)
 from microfold.ops.conv2d import Conv2D
 
 PIXELS = 4
@@ -58,7 +63,7 @@ class Conv2DInt16Dsp(Kernel):
         x, _, out, window = conv_types(site)
         plan = int16_plan(site)
         assert plan is not None
-        clamped, limits = epilogue.proved_clamping(site)
+        clamp, limits = int16_clamping(site)
         pointwise = is_pointwise(window)
         pairs = _pairs(site)
         segment, _ = _segments(site)
@@ -69,7 +74,7 @@ class Conv2DInt16Dsp(Kernel):
             ("packing", packing),
             ("requantize", plan.form),
             ("long", plan.long),
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
             ("odd", x.shape[3] % 2 == 1),
@@ -86,7 +91,7 @@ class Conv2DInt16Dsp(Kernel):
         else:
             parameters |= shape_parameters(site)
         scratch = 4 * PIXELS * pairs
-        return Call(Function("conv2d/s16_dsp.c.j2", self.name, spec), parameters | limits, scratch)
+        return Call(Function("conv2d/s16_dsp.c.j2", self.name, spec), parameters | dict(limits), scratch)
 
 
 def weight_packing(site: Site) -> str:

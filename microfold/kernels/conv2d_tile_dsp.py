@@ -107,6 +107,7 @@ class Conv2DTileDsp(Kernel):
     name = "s8_conv2d__dsp_tile"
     op = Conv2D
     features = frozenset({"dsp"})
+    code = 1350
 
     def supports(self, site: Site) -> str | None:
         reason = unsupported_integer_conv(site)

@@ -7,11 +7,20 @@ accumulator:
 
 - m = 2: filters (2 G) g (2 G)^T; 4 times.
 - m = 4: rows of G times 24, the last one times 6, which the output transform makes up for; 576 = 64 * 9
-  times. Multiplication by the inverse of 9 modulo 2^32 leaves 64 times the accumulator.
+  times. Multiplication by the inverse of 9 modulo 2^32 leaves 64 times the accumulator, and by that times
+  2^j, 2^(6 + j) times: what requantisation with a common last shift needs. For m = 2 the factor is 2^j alone.
 
-What must fit int16 are the transformed inputs and filters. Inputs are taken as q + 128 in [0, 255]; the
-transform of m = 4 then stays within [-12750, 17340], that of m = 2 within [-510, 1020]. Filters are checked
-one by one. Accumulators must be below 2^29 (m = 2) or 2^25 (m = 4) in magnitude.
+Accumulators so multiplied must stay below 2^31. What must fit int16 are the transformed filters, which are
+checked one by one, and the transformed inputs. Those of m = 2 are in [-512, 510], and two channels are
+transformed at a time by instructions for pairs.
+
+The transform of m = 4 has shifts, which those instructions have not. Two channels a and b are taken as the
+integer a + 65536 * b instead. What comes out is a pair again if a's result is never negative: then it
+borrows nothing from b's. With a = q + 128 in [0, 255] its results are in [-12750, 17340], and 12800 more at
+each position make them [50, 30140]; b = q itself comes to [-12768, 12750]. All results of a dimension grow
+by as much if the last two of the six inputs do (4 d0 - 5 d2 + d4 and the like), so 12800 are in fact added to
+the four inputs in the last corner. A tile's outputs then have the convolution of `INPUT_OFFSETS` with the
+filters of the channels a too much, which the biases take off.
 """
 
 from __future__ import annotations
@@ -29,6 +38,7 @@ from microfold.kernels.conv2d import (
     unsupported_integer_conv,
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.requantize import Form
 from microfold.kernels.smlad_requantize import SmladRequantization, plan_smlad_requantization
 from microfold.ops.conv2d import Conv2D
 
@@ -49,8 +59,14 @@ SHAPE = (
     *("batch", "input_height", "input_width", "input_channels"),
     *("output_height", "output_width", "output_channels", "pad_top", "pad_left"),
 )
-# Sums come out shifted that far to the left, once the factor 9 is gone.
+# Sums come out shifted that far to the left, once multiplied by these: 9 * 954437177 = 1 modulo 2^32.
 SCALE_BITS = {2: 2, 4: 6}
+INVERSES = {2: 1, 4: 954437177}
+# Last shifts of the requantisation, in the order they are tried, for sums that come out shifted.
+COMMON_SHIFTS = {2: (12, 10, 16, 8), 4: (15, 14, 16, 13, 17, 12, 18)}
+# Added to the inputs of m = 4 in the lower halves of words: makes them positive, and all that they come to.
+POSITIVE_INPUT, POSITIVE_RESULT = 128, 12800
+INPUT_OFFSETS = np.pad(np.full((2, 2), POSITIVE_RESULT, np.int64), ((4, 0), (4, 0))) + POSITIVE_INPUT
 
 
 def transform_filters(filters: Array, tile: int) -> Array:
@@ -96,13 +112,22 @@ class _Winograd(Kernel):
     def cost(self, site: Site) -> float:
         x, _, out, _ = conv_types(site)
         side, channels = self.tile + 2, x.shape[3]
-        groups = -(-self._tiles(site) // TILES)
+        tiles = self._tiles(site)
+        groups = -(-tiles // TILES)
         pairs = -(-out.shape[3] // 2)
-        find = 11 * side**2
-        transform = channels / 4 * side * (18 * side + (24 if self.tile == 2 else 52))
-        multiply = side**2 * (5.5 * channels + 4)
-        store = (side + self.tile) * (11 if self.tile == 2 else 26) + 14 * self.tile**2
-        return groups * (TILES * (find + transform) + pairs * (multiply + 2 * TILES * store))
+        find = 5.5 * side**2
+        transform = channels / 4 * (290 if self.tile == 2 else 762)
+        multiply = side**2 * (6.5 * channels + 4) + 40
+        plan = _requantization(site, self.tile)
+        output = 4 if plan.shift and plan.form is Form.SHORT_RELU else 6.5
+        store = output * self.tile**2 + (76 if self.tile == 2 else 238)
+        # What goes beyond the image is stored elsewhere first.
+        parts = tiles - out.shape[0] * (out.shape[1] // self.tile) * (out.shape[2] // self.tile)
+        copied = parts * out.shape[3] * (6 * self.tile**2 + 90)
+        return tiles * (find + transform + 2 * pairs * store) + groups * pairs * multiply + copied
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        return 1.25
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = conv_types(site)
@@ -128,20 +153,19 @@ class _Winograd(Kernel):
         side, channels = self.tile + 2, x.shape[3]
         plan = _requantization(site, self.tile)
         filters = self._filters(site, plan)
-        lanes = packing.pair_lanes(transform_filters(filters, self.tile).reshape(out.shape[3], -1), channels)
-        records = plan.records.copy()
-        if plan.shift:
-            # Instead of the last shift comes that of the sums, which come out multiplied.
-            records[:, 3] = np.abs(SCALE_BITS[self.tile] - plan.left)
-        # The transform takes inputs as q + 128; modulo 2^32, as all sums are.
-        bias = records[:, 0] - 128 * filters.reshape(out.shape[3], -1).astype(np.int64).sum(axis=1)
-        records[:, 0] = (bias << SCALE_BITS[self.tile]).astype(np.int32)
+        # Column by column, as the inputs are transformed.
+        transformed = transform_filters(filters, self.tile).swapaxes(1, 2)
+        lanes = packing.pair_lanes(transformed.reshape(out.shape[3], -1), channels)
         low, high = epilogue.integer_bounds(site.node)
         words = side**2 * (2 * channels + 2)
         sums = side**2 * 2 * TILES
+        # Without parts of tiles, all of a tile's outputs lie at known distances.
+        whole = out.shape[1] % self.tile == 0 and out.shape[2] % self.tile == 0
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", packing.pack_int16(lanes)),
-            "channels": Constant("channels", records, record="mf_channel"),
+            "channels": Constant(
+                "channels", self._records(plan, filters), record=f"mf_winograd{self.tile}_channel"
+            ),
             **{name: value for name, value in shape_parameters(site).items() if name in SHAPE},
             "input_zero_point": x.quant.zero_point,
             "sums": words,
@@ -151,12 +175,33 @@ class _Winograd(Kernel):
         }
         spec = (
             ("tile", self.tile),
+            ("positive_input", POSITIVE_INPUT),
+            ("positive_result", POSITIVE_RESULT),
             ("requantize", plan.form.value),
             ("shift", plan.shift),
             ("pairs", channels // 2),
+            ("pixel", out.shape[3] if whole else 0),
             ("full_range", (low, high) == (-128, 127)),
         )
         return Call(Function("conv2d/dsp_winograd.c.j2", self.name, spec), parameters, self._scratch(site))
+
+    def _records(self, plan: SmladRequantization, filters: Array) -> Array:
+        """Rows of ``mf_winograd2_channel`` or ``mf_winograd4_channel``: int32 [OC, 5 or 9]."""
+        records = plan.records.copy()
+        scale = np.full_like(plan.left, SCALE_BITS[self.tile])
+        if plan.shift:
+            # Sums come out shifted as they must be; the field holds what corrects negative ones.
+            scale = np.maximum(scale, plan.left)
+            records[:, 3] = 1 << (plan.left - 1)
+        factors = INVERSES[self.tile] << (scale - SCALE_BITS[self.tile])
+        biases = records[:, :1].astype(np.int64)
+        if self.tile == 4:
+            # One for most outputs, and those of the last corner.
+            biases = biases - _sums_of_offsets(filters)[:, [0, 2, 2, 3, 3], [0, 2, 3, 2, 3]]
+        # Modulo 2^32, as all sums are.
+        biases = (biases << scale[:, None]).astype(np.int32)
+        records[:, 0] = biases[:, 0]
+        return np.concatenate([records, factors.astype(np.int32)[:, None], biases[:, 1:]], axis=1)
 
     def _filters(self, site: Site, plan: SmladRequantization | None = None) -> Array:
         """OHWI; of a plan: zero for channels whose output is constant."""
@@ -189,20 +234,26 @@ class Conv2DWinograd2(_Winograd):
     tile = 2
 
 
+def _sums_of_offsets(filters: Array) -> Array:
+    """What `INPUT_OFFSETS` add to the sums of a tile of 4x4 outputs: int64 [OC, 4, 4]; filters OHWI."""
+    # Those in lower halves: pairs are (0, 2) and (1, 3) of four channels.
+    lower = filters.reshape(*filters.shape[:3], -1, 4)[..., :2].sum(axis=(3, 4), dtype=np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(INPUT_OFFSETS, lower.shape[1:])
+    return np.einsum("oij,yxij->oyx", lower, windows)
+
+
 def _requantization(site: Site, tile: int) -> SmladRequantization:
-    """With a common last shift, if the sums need not be shifted further to the left for it than they are."""
+    """With a common last shift if the sums, as they come out, need not be shifted to the right for it."""
     out = conv_types(site)[2]
     assert out.quant is not None
     matrix = filter_matrix(site)
-    plans = (
-        plan_smlad_requantization(
-            matrix,
-            *accumulate.bias_and_bounds(site, matrix),
-            accumulate.channel_multipliers(site),
-            out.quant.zero_point,
-            epilogue.integer_bounds(site.node),
-            common=common,
-        )
-        for common in (True, False)
+    return plan_smlad_requantization(
+        matrix,
+        *accumulate.bias_and_bounds(site, matrix),
+        accumulate.channel_multipliers(site),
+        out.quant.zero_point,
+        epilogue.integer_bounds(site.node),
+        common=True,
+        shifts=COMMON_SHIFTS[tile],
+        lefts=(SCALE_BITS[tile], 31),
     )
-    return next(plan for plan in plans if plan.shift == 0 or tile == 2 or plan.left.max() <= SCALE_BITS[tile])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels import accumulate, epilogue, requantize
+from microfold.kernels import accumulate, epilogue, float16, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -173,6 +174,7 @@ class DepthwiseConv2DInt8(_PlaneDepthwise):
 
     name = "s8_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
+    code = 450
 
     def supports(self, site: Site) -> str | None:
         return accumulate.unsupported_int8_constants(site)
@@ -192,13 +194,28 @@ class DepthwiseConv2DFloat(_PlaneDepthwise):
 
     name = "f32_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
+    half: ClassVar[bool] = False
 
     def supports(self, site: Site) -> str | None:
         return accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
 
+    def cost(self, site: Site) -> float:
+        return super().cost(site) + float16.software_cost(site) * site.node.macs()
+
     def lower(self, site: Site) -> Call:
         biases = Constant("biases", accumulate.float_biases(site, depthwise_types(site)[2].shape[3]))
-        return self.call(site, "depthwise_conv2d/f32.c.j2", biases, ())
+        call = self.call(site, "depthwise_conv2d/f32.c.j2", biases, (("half", self.half),))
+        return float16.with_half_weights(call) if self.half else call
+
+
+@register
+class DepthwiseConv2DFloatHalf(float16.HalfWeights, DepthwiseConv2DFloat):
+    """Weights are converted for every block of neighbouring outputs."""
+
+    name = "f32_depthwise_conv2d__c_plane_half"
+
+    def conversion_cost(self, site: Site) -> float:
+        return site.node.macs() / _plan_plane(site).block * float16.convert_cost(site)
 
 
 @register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,8 +26,6 @@ from microfold.ops.depthwise_conv2d import DepthwiseConv2D
 # Taps along the unrolled axis, and weight words on the stack.
 MAX_TAPS = 16
 MAX_WORDS = 128
-# Neighbouring outputs from which on blocks of eight pay.
-WIDE = 16
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,13 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a layer is cut: which axis is the inner one, and how many output rows of the image make a band."""
+    """How a layer is cut.
+
+    Attributes:
+        vertical: the rows are along the inner axis, else the columns.
+        band: how many output rows of the image are computed at a time.
+        corrected: some outputs of negative sums round otherwise.
+    """
 
     x: TensorType
     out: TensorType
@@ -59,6 +64,7 @@ class Tiling:
     columns: Axis
     vertical: bool
     band: int
+    corrected: bool
 
     @property
     def inner(self) -> Axis:
@@ -77,6 +83,11 @@ class Tiling:
     def band_outputs(self) -> tuple[int, int]:
         """Outputs of a full band along the outer and the inner axis."""
         return (self.columns.outputs, self.band) if self.vertical else (self.band, self.columns.outputs)
+
+    def steps(self, image: TensorType) -> tuple[int, int]:
+        """Bytes from a pixel of an input or output to the next one along the outer and the inner axis."""
+        _, _, width, channels = image.shape
+        return (channels, width * channels) if self.vertical else (width * channels, channels)
 
     @property
     def pitch(self) -> int:
@@ -135,7 +146,7 @@ class Tiling:
         outers, inners = (self.columns.outputs, band) if self.vertical else (band, self.columns.outputs)
         blocks = -(-self.x.shape[3] // self.lanes)
         pairs = self.inner.reads(inners) / 2
-        expand = self.outer.reads(outers) * (18 + pairs * (8 + 2.5 * self.lanes)) + 30
+        expand = self.outer.reads(outers) * (28 + pairs * (4 + 2.5 * self.lanes)) + 60
         columns = inners // 4 * self._block(4)
         columns += (self._block(2) if inners & 2 else 0) + (self._block(1) if inners & 1 else 0)
         filters = 55 + self.outer.taps * (4 + 3 * self.inner.taps) + outers * (9 + columns)
@@ -153,13 +164,15 @@ class Tiling:
         """Instructions for neighbouring outputs of one row."""
         axis = self.inner
         if count == 4 and self._in_assembly:
-            return self.outer.taps * (11 if axis.stride == 1 else 14) + 19
+            return self.outer.taps * (12 if axis.stride == 1 else 14) + 19 + 8 * self.corrected
         loads = ((count - 1) * axis.stride + axis.span) / 2 + 1
         products = count * (axis.taps if axis.dilation > 1 else (axis.taps + 1.5) / 2)
-        return self.outer.taps * (loads + self.row_words * 0.8 + products) + 4 * count + 5
+        each = 6 if self.corrected else 4
+        return self.outer.taps * (loads + self.row_words * 0.8 + products) + each * count + 5
 
 
-def _axes(site: Site) -> tuple[Axis, Axis]:
+def axes(site: Site) -> tuple[Axis, Axis]:
+    """Geometry along rows and columns."""
     x, _, out, window = depthwise_types(site)
     rows, columns = (
         Axis(
@@ -176,12 +189,25 @@ def _axes(site: Site) -> tuple[Axis, Axis]:
 
 
 def plan_tiling(site: Site) -> Tiling | None:
-    """The best cut: time, and memory where this layer may decide how large the arena gets.
+    """The best cut for windows of limited size; None if no axis can be the inner one."""
+    return best_tiling(site, (t for t in tilings(site) if _fits(t)), lambda t: t.instructions)
 
-    None if no axis can be the inner one.
-    """
+
+def tilings(site: Site) -> Iterator[Tiling]:
+    """All cuts into bands of about the same height."""
     x, _, out, _ = depthwise_types(site)
-    rows, columns = _axes(site)
+    rows, columns = axes(site)
+    assert out.quant is not None
+    corrected = epilogue.integer_bounds(site.node)[0] < out.quant.zero_point
+    bands = sorted({-(-rows.outputs // n) for n in range(1, rows.outputs + 1)})
+    for vertical in (False, True):
+        for band in bands:
+            yield Tiling(x, out, rows, columns, vertical, band, corrected)
+
+
+def best_tiling(site: Site, found: Iterable[Tiling], estimate: Callable[[Tiling], float]) -> Tiling | None:
+    """The best of some cuts: time, and memory where this layer may decide how large the arena gets."""
+    x, _, out, _ = depthwise_types(site)
     size = x.nbytes + out.nbytes
     weight = {"size": 2.0, "balanced": 1.0, "speed": 0.25}[site.options.optimize]
     if 2 * size <= largest_step(site.graph):
@@ -190,20 +216,13 @@ def plan_tiling(site: Site) -> Tiling | None:
     def score(t: Tiling) -> float:
         copies = min(max(t.overlap, 0), x.nbytes) + t.scratch
         # Not in place: the output lies apart from the input.
-        return t.instructions * (1 + weight * copies / size)
+        return estimate(t) * (1 + weight * copies / size)
 
-    bands = sorted({-(-rows.outputs // n) for n in range(1, rows.outputs + 1)})
-    found = [
-        Tiling(x, out, rows, columns, vertical, band)
-        for vertical in (False, True)
-        for band in bands
-        if _fits(rows, columns, vertical)
-    ]
     return min(found, key=score, default=None)
 
 
-def _fits(rows: Axis, columns: Axis, vertical: bool) -> bool:
-    inner, outer = (rows, columns) if vertical else (columns, rows)
+def _fits(tiling: Tiling) -> bool:
+    inner, outer = tiling.inner, tiling.outer
     return inner.taps <= MAX_TAPS and outer.taps * inner.taps <= MAX_WORDS
 
 
@@ -214,6 +233,7 @@ class DepthwiseConv2DDsp(Kernel):
     name = "s8_depthwise_conv2d__dsp_plane"
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
+    code = 1450
 
     def supports(self, site: Site) -> str | None:
         reason = unsupported_integer_depthwise(site)
@@ -223,7 +243,7 @@ class DepthwiseConv2DDsp(Kernel):
             return f"the window may have {MAX_TAPS} taps along one axis and {MAX_WORDS} in all"
         _, (low, high) = accumulate.bias_and_bounds(site, depthwise_matrix(site))
         largest = max(int(high.max()), -int(low.min()))
-        if _requantization(site) is None:
+        if plane_requantization(site) is None:
             return f"accumulators must stay below {PLANE_LIMIT}; they reach {largest}"
         return None
 
@@ -231,6 +251,9 @@ class DepthwiseConv2DDsp(Kernel):
         tiling = plan_tiling(site)
         assert tiling is not None
         return tiling.instructions
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        return 1.4
 
     def overlap(self, site: Site, index: int) -> int | None:
         tiling = plan_tiling(site)
@@ -244,7 +267,7 @@ class DepthwiseConv2DDsp(Kernel):
 
     def lower(self, site: Site) -> Call:
         tiling = plan_tiling(site)
-        plan = _requantization(site)
+        plan = plane_requantization(site)
         assert tiling is not None
         assert plan is not None
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
@@ -260,12 +283,8 @@ class DepthwiseConv2DDsp(Kernel):
             ("requantize", plan.form),
             ("shift", plan.shift),
             ("clamp", clamp),
-            ("eight", _eight(site)),
         )
-        steps_in = (x.shape[2] * x.shape[3], x.shape[3])
-        steps_out = (out.shape[2] * out.shape[3], out.shape[3])
-        if tiling.vertical:
-            steps_in, steps_out = steps_in[::-1], steps_out[::-1]
+        steps_in, steps_out = tiling.steps(x), tiling.steps(out)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", _packed(site, tiling)),
             "channels": Constant("channels", plan.records, record="mf_channel"),
@@ -308,15 +327,7 @@ def _packed(site: Site, tiling: Tiling) -> Array:
     return np.ascontiguousarray(filters[0].transpose(order))
 
 
-def _eight(site: Site) -> bool:
-    """Code for blocks of eight outputs as well. All layers say the same, to share their code."""
-    if site.options.optimize != "speed":
-        return False
-    outputs = (n.output.type.shape for n in site.graph.nodes if isinstance(n.op, DepthwiseConv2D))
-    return any(max(shape[1:3]) >= WIDE for shape in outputs)
-
-
-def _requantization(site: Site) -> PlaneRequantization | None:
+def plane_requantization(site: Site) -> PlaneRequantization | None:
     out = depthwise_types(site)[2]
     assert out.quant is not None
     multipliers = accumulate.channel_multipliers(site)
@@ -332,6 +343,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
     name = "s8_depthwise_conv2d__dsp_taps"
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
+    code = 350
 
     def supports(self, site: Site) -> str | None:
         reason = unsupported_integer_depthwise(site)
@@ -347,8 +359,10 @@ class DepthwiseConv2DTapsDsp(Kernel):
     def cost(self, site: Site) -> float:
         _, _, out, window = depthwise_types(site)
         pixels = out.size // out.shape[3]
-        taps = 14 * window.size[0] * window.size[1] + 8 * min(window.size)
-        return pixels * (15 + -(-out.shape[3] // 4) * (taps + 75))
+        # Compiled for size, sums do not stay in registers.
+        tap, output = (45, 150) if site.options.optimize == "size" else (14, 130)
+        taps = tap * window.size[0] * window.size[1] + 8 * min(window.size)
+        return pixels * (15 + -(-out.shape[3] // 4) * (taps + output))
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, _, out, window = depthwise_types(site)

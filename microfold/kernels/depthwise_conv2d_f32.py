@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels import accumulate
+from microfold.kernels import accumulate, float16
 from microfold.kernels.depthwise_conv2d import (
     as_row,
     channel_multiplier,
@@ -31,7 +31,7 @@ MOST_COLUMNS = 32
 
 
 @dataclass(frozen=True)
-class _Ring:
+class Ring:
     """How the rows under the window lie in the scratch, four channels of a column side by side.
 
     Attributes:
@@ -67,18 +67,28 @@ class _Ring:
         return -(-self.out.shape[2] // self.block)
 
 
-class _RingDepthwise(Kernel):
-    """Four channels at a time, up to four neighbouring pixels, whose sums stay in registers."""
+class RingDepthwise(Kernel):
+    """The channels of a vector at a time, up to four neighbouring pixels, whose sums stay in registers.
+
+    Class attributes:
+        core: ``fpu`` or ``mve``.
+        dtype: of all values.
+        lanes: channels that are computed together, 16 bytes.
+        half: float32 weights are kept as float16.
+    """
 
     op = DepthwiseConv2D
     core: ClassVar[str]
+    dtype: ClassVar[DType] = DType.FLOAT32
+    lanes: ClassVar[int] = CHANNELS
+    half: ClassVar[bool] = False
     # Estimated instructions to copy a column, to clear it, and of four outputs besides storing them.
     COLUMN: ClassVar[float]
     ZERO: ClassVar[float]
     OUTPUT: ClassVar[float]
 
     def supports(self, site: Site) -> str | None:
-        reason = accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+        reason = accumulate.unsupported_constants(site, self.dtype, self.dtype)
         if reason is None and channel_multiplier(site) != 1:
             return "it needs one output channel for each input channel"
         ring = self.ring(site)
@@ -88,16 +98,16 @@ class _RingDepthwise(Kernel):
             return f"neighbouring outputs must read at most {MOST_COLUMNS} columns"
         return reason
 
-    def piece_cost(self, ring: _Ring) -> float:
+    def piece_cost(self, ring: Ring) -> float:
         """Estimated instructions for a piece of a row of the kernel, in a block."""
         raise NotImplementedError
 
-    def ring(self, site: Site) -> _Ring:
+    def ring(self, site: Site) -> Ring:
         """The plan with the cheapest block."""
         plans = [_plan_ring(site, block) for block in range(1, BLOCK + 1)]
         return min(plans, key=lambda ring: (self._row_cost(site, ring), ring.block))
 
-    def _row_cost(self, site: Site, ring: _Ring) -> float:
+    def _row_cost(self, site: Site, ring: Ring) -> float:
         clamp, _ = float_clamping(site)
         products = ring.window.size[0] * ring.pieces * self.piece_cost(ring)
         outputs = ring.out.shape[2] * (finish_cost(self.core, clamp) + self.OUTPUT)
@@ -110,7 +120,7 @@ class _RingDepthwise(Kernel):
         zeros = max(rows - height, 0)
         load = (rows - zeros) * (ring.copied * self.COLUMN + 35) + zeros * (ring.copied * self.ZERO + 35)
         row = self._row_cost(site, ring) + 30 + 14 * ring.window.size[0]
-        return batch * -(-channels // CHANNELS) * (load + ring.out.shape[1] * row + 60) + 100
+        return batch * -(-channels // self.lanes) * (load + ring.out.shape[1] * row + 60) + 100
 
     def in_place(self, site: Site, index: int) -> bool:
         x, _, out, _ = depthwise_types(site)
@@ -127,8 +137,10 @@ class _RingDepthwise(Kernel):
         clamp, limits = float_clamping(site)
         spec = (
             ("core", self.core),
+            ("values", "half" if self.dtype is DType.FLOAT16 else "float"),
+            ("half", self.half),
             ("clamp", clamp),
-            ("tail", x.shape[3] % CHANNELS != 0),
+            ("tail", x.shape[3] % self.lanes != 0),
             ("block", ring.block),
             ("exact", out.shape[2] % ring.block == 0),
             ("taps", ring.taps),
@@ -136,10 +148,11 @@ class _RingDepthwise(Kernel):
             ("dilation_width", window.dilations[1]),
             ("most_pieces", MOST_PIECES),
         )
-        biases = accumulate.float_biases(site, out.shape[3])
+        biases = accumulate.float_biases(site, out.shape[3]).astype(self.dtype.numpy)
+        weights = _pack_pieces(depthwise_matrix(site), window.size[1], ring, self.lanes)
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", _pack_pieces(depthwise_matrix(site), window.size[1], ring)),
-            "channels": Constant("biases", accumulate.pad_channels(biases, CHANNELS)),
+            "weights": Constant("weights", float16.pack_words(weights) if self.half else weights),
+            "channels": Constant("biases", accumulate.pad_channels(biases, self.lanes)),
             "batch": x.shape[0],
             "input_height": x.shape[1],
             "input_width": x.shape[2],
@@ -156,13 +169,15 @@ class _RingDepthwise(Kernel):
             "ring_rows": ring.rows,
             "ring_width": ring.width,
         }
-        scratch = ring.rows * ring.width * CHANNELS * x.dtype.itemsize
+        scratch = ring.rows * ring.width * self.lanes * x.dtype.itemsize
+        if self.half:
+            scratch += weights[0].nbytes
         function = Function("depthwise_conv2d/f32_ring.c.j2", self.name, spec)
         return Call(function, parameters | dict(limits), scratch)
 
 
 @register
-class DepthwiseConv2DFloatFpu(_RingDepthwise):
+class DepthwiseConv2DFloatFpu(RingDepthwise):
     """Products and sums are rounded one by one, as in C without contraction."""
 
     name = "f32_depthwise_conv2d__fpu_4x4"
@@ -172,12 +187,12 @@ class DepthwiseConv2DFloatFpu(_RingDepthwise):
     ZERO = 16.0
     OUTPUT = 6.0
 
-    def piece_cost(self, ring: _Ring) -> float:
+    def piece_cost(self, ring: Ring) -> float:
         return 6 + max(ring.columns) + 4 * ring.block * ring.taps
 
 
 @register
-class DepthwiseConv2DFloatMve(_RingDepthwise):
+class DepthwiseConv2DFloatMve(RingDepthwise):
     """Products are fused with sums: these are rounded once."""
 
     name = "f32_depthwise_conv2d__mve_4x4"
@@ -187,11 +202,30 @@ class DepthwiseConv2DFloatMve(_RingDepthwise):
     ZERO = 2.0
     OUTPUT = 1.0
 
-    def piece_cost(self, ring: _Ring) -> float:
+    def piece_cost(self, ring: Ring) -> float:
         return 3 + ring.taps + len(ring.columns) + ring.block * ring.taps
 
 
-def _plan_ring(site: Site, block: int) -> _Ring:
+class _HalfRingDepthwise(float16.HalfWeights, RingDepthwise):
+    """Weights of four channels are converted before their image is computed."""
+
+    def conversion_cost(self, site: Site) -> float:
+        ring = self.ring(site)
+        taps = ring.window.size[0] * ring.pieces * ring.taps
+        return ring.x.shape[0] * -(-ring.x.shape[3] // CHANNELS) * (CHANNELS * taps * 2.3 + 12)
+
+
+@register
+class DepthwiseConv2DFloatFpuHalf(_HalfRingDepthwise, DepthwiseConv2DFloatFpu):
+    name = "f32_depthwise_conv2d__fpu_4x4_half"
+
+
+@register
+class DepthwiseConv2DFloatMveHalf(_HalfRingDepthwise, DepthwiseConv2DFloatMve):
+    name = "f32_depthwise_conv2d__mve_4x4_half"
+
+
+def _plan_ring(site: Site, block: int) -> Ring:
     x, _, out, window = depthwise_types(site)
     x, out, window = as_row(x, out, window)
     taps = min(window.size[1], TAPS)
@@ -199,12 +233,12 @@ def _plan_ring(site: Site, block: int) -> _Ring:
     outputs = -(-out.shape[2] // block) * block
     width = (outputs - 1) * window.strides[1] + (pieces * taps - 1) * window.dilations[1] + 1
     rows = (window.size[0] - 1) * window.dilations[0] + 1
-    return _Ring(x, out, window, block, taps, pieces, rows, width)
+    return Ring(x, out, window, block, taps, pieces, rows, width)
 
 
-def _pack_pieces(matrix: Array, kernel_width: int, ring: _Ring) -> Array:
-    """Weights [channels, taps] as [blocks of 4 channels, pieces of rows, taps of a piece, 4]."""
-    rows = accumulate.pad_channels(matrix, CHANNELS).reshape(-1, CHANNELS, ring.window.size[0], kernel_width)
+def _pack_pieces(matrix: Array, kernel_width: int, ring: Ring, lanes: int) -> Array:
+    """Weights [channels, taps] as [blocks of channels, pieces of rows, taps of a piece, lanes]."""
+    rows = accumulate.pad_channels(matrix, lanes).reshape(-1, lanes, ring.window.size[0], kernel_width)
     rows = np.pad(rows, ((0, 0), (0, 0), (0, 0), (0, ring.pieces * ring.taps - kernel_width)))
-    pieces = rows.reshape(rows.shape[0], CHANNELS, -1, ring.taps)
+    pieces = rows.reshape(rows.shape[0], lanes, -1, ring.taps)
     return np.ascontiguousarray(pieces.transpose(0, 2, 3, 1))

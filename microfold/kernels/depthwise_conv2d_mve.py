@@ -44,6 +44,7 @@ class DepthwiseConv2DMve(Kernel):
     name = "s8_depthwise_conv2d__mve_4"
     op = DepthwiseConv2D
     features = frozenset({"mve"})
+    code = 650
 
     def supports(self, site: Site) -> str | None:
         return unsupported_integer_depthwise(site)
@@ -171,6 +172,7 @@ class DepthwiseConv2DMveTile(Kernel):
     name = "s8_depthwise_conv2d__mve_tile"
     op = DepthwiseConv2D
     features = frozenset({"mve"})
+    code = 500
 
     def supports(self, site: Site) -> str | None:
         if reason := unsupported_integer_depthwise(site):
@@ -240,6 +242,8 @@ class DepthwiseConv2DMveTile(Kernel):
             ("clamp", clamp),
             ("tile_height", tile.shape[0]),
             ("tile_width", tile.shape[1]),
+            # A row has one tile.
+            ("single", out.shape[2] == tile.shape[1]),
         )
         scratch = _OUTSIDE + tile.groups * band
         return Call(Function("depthwise_conv2d/mve_tile.c.j2", self.name, spec), parameters, scratch)

@@ -223,6 +223,7 @@ class _PairDepthwise(Kernel):
 class DepthwiseConv2DThumb2(_PairDepthwise):
     name = "s8_depthwise_conv2d__thumb2_pairs"
     features = frozenset({"thumb2"})
+    code = 800
     thumb1 = False
     run = 10
     output = 14
@@ -234,6 +235,7 @@ class DepthwiseConv2DThumb2(_PairDepthwise):
 class DepthwiseConv2DThumb1(_PairDepthwise):
     name = "s8_depthwise_conv2d__thumb1_pairs"
     features = frozenset({"thumb1"})
+    code = 850
     thumb1 = True
     run = 17
     output = 33

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from microfold.ir.types import DType
+from microfold.ir.types import Array, DType
 from microfold.kernels import epilogue
 from microfold.kernels.add import centred_hull, plan_short
 from microfold.kernels.broadcast import BinaryKernel
@@ -33,18 +33,25 @@ C_TYPES = {
 }
 
 
-class _QuantizedMul(BinaryKernel):
+class QuantizedMul(BinaryKernel):
+    """Products of centred elements, requantised by one multiplier."""
+
     template = "mul/c.c.j2"
 
-    def lower(self, site: Site) -> Call:
+    def plan(self, site: Site) -> tuple[str, Array]:
+        """The form of the requantisation, and its record."""
         first, second = (v.type.quant for v in site.node.operands[:2])
         out = site.node.outputs[0].type.quant
         assert first is not None and second is not None and out is not None and isinstance(site.node.op, Mul)
         corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
+        multiplier = site.node.op.multiplier(first, second)
+        return plan_short(site, (min(corners), max(corners)), multiplier, out.zero_point)
+
+    def lower(self, site: Site) -> Call:
+        first, second = (v.type.quant for v in site.node.operands[:2])
+        assert first is not None and second is not None
+        form, records = self.plan(site)
         clamped, limits = epilogue.clamping(site.node)
-        form, records = plan_short(
-            site, (min(corners), max(corners)), site.node.op.multiplier(first, second), out.zero_point
-        )
         fields: dict[str, Parameter] = {
             "scale": Constant("scale", records, record="mf_channel"),
             "first_zero_point": first.zero_point,
@@ -55,7 +62,7 @@ class _QuantizedMul(BinaryKernel):
 
 
 @register
-class MulInt8(_QuantizedMul):
+class MulInt8(QuantizedMul):
     name = "s8_mul__c"
     op = Mul
     dtype = DType.INT8
@@ -64,7 +71,7 @@ class MulInt8(_QuantizedMul):
 
 
 @register
-class MulInt16(_QuantizedMul):
+class MulInt16(QuantizedMul):
     name = "s16_mul__c"
     op = Mul
     dtype = DType.INT16

@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from microfold.kernels import epilogue
-from microfold.kernels.kernel import Parameter, Site
+from microfold.ir.types import Array
+from microfold.kernels import accumulate, epilogue, float16
+from microfold.kernels.kernel import Constant, Parameter, Site
 
 CHANNELS = 4
+
+
+def block_weights(matrix: Array, half: bool) -> Constant:
+    """Weights [channels, K] in the order in which blocks of four channels read them; `half`: as float16."""
+    packed = float16.pack_pairs(matrix) if half else accumulate.interleave_channels(matrix, CHANNELS)
+    return Constant("weights", packed)
 
 
 def float_clamping(site: Site) -> tuple[str, Mapping[str, Parameter]]:

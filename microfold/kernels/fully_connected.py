@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels import accumulate, epilogue, requantize
+from microfold.kernels import accumulate, epilogue, float16, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.ops.fully_connected import FullyConnected
 
@@ -105,6 +106,7 @@ class FullyConnectedInt8(_UnitGroups):
 
     name = "s8_fully_connected__c_4"
     op = FullyConnected
+    code = 300
 
     def supports(self, site: Site) -> str | None:
         reason = accumulate.unsupported_int8_constants(site)
@@ -138,19 +140,28 @@ class FullyConnectedFloat(_UnitGroups):
 
     name = "f32_fully_connected__c_4"
     op = FullyConnected
+    half: ClassVar[bool] = False
 
     def supports(self, site: Site) -> str | None:
         return accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
 
     def cost(self, site: Site) -> float:
-        x, _, out = fully_connected_types(site)
         # Loads are not hidden behind other instructions.
-        return super().cost(site) + 1.0 * out.size * x.shape[1]
+        return super().cost(site) + (1.0 + float16.software_cost(site)) * site.node.macs()
 
     def lower(self, site: Site) -> Call:
         biases = accumulate.float_biases(site, fully_connected_types(site)[2].shape[1])
         records = Constant("biases", accumulate.pad_channels(biases, self.group(site)))
-        return self.call(site, "fully_connected/f32.c.j2", records, ())
+        call = self.call(site, "fully_connected/f32.c.j2", records, (("half", self.half),))
+        return float16.with_half_weights(call) if self.half else call
+
+
+@register
+class FullyConnectedFloatHalf(float16.HalfWeights, FullyConnectedFloat):
+    name = "f32_fully_connected__c_4_half"
+
+    def conversion_cost(self, site: Site) -> float:
+        return site.node.macs() * float16.convert_cost(site)
 
 
 @register

@@ -25,6 +25,7 @@ class FullyConnectedDsp(Kernel):
     name = "s8_fully_connected__dsp_8"
     op = FullyConnected
     features = frozenset({"dsp"})
+    code = 850
     UNITS = 8
 
     def supports(self, site: Site) -> str | None:
@@ -32,6 +33,9 @@ class FullyConnectedDsp(Kernel):
         if reason is None and weights_zero_point(site):
             return f"its weights must have zero point 0; it is {weights_zero_point(site)}"
         return reason
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        return 1.32
 
     def cost(self, site: Site) -> float:
         x, _, out = fully_connected_types(site)

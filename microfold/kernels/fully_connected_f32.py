@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels import accumulate
-from microfold.kernels.float_block import CHANNELS, finish_cost, float_clamping
+from microfold.kernels.float16 import HalfWeights
+from microfold.kernels.float_block import CHANNELS, block_weights, finish_cost, float_clamping
 from microfold.kernels.fully_connected import fully_connected_types
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.ops.fully_connected import FullyConnected
@@ -17,6 +18,7 @@ class _BlockFullyConnected(Kernel):
 
     op = FullyConnected
     core: ClassVar[str]
+    half: ClassVar[bool] = False
 
     def supports(self, site: Site) -> str | None:
         return accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
@@ -36,9 +38,10 @@ class _BlockFullyConnected(Kernel):
         assert weights is not None
         clamp, limits = float_clamping(site)
         biases = accumulate.float_biases(site, out.shape[1])
-        spec = (("core", self.core), ("clamp", clamp), ("tail", out.shape[1] % CHANNELS != 0))
+        tail = out.shape[1] % CHANNELS != 0
+        spec = (("core", self.core), ("half", self.half), ("clamp", clamp), ("tail", tail))
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", accumulate.interleave_channels(weights, CHANNELS)),
+            "weights": block_weights(weights, self.half),
             "channels": Constant("biases", accumulate.pad_channels(biases, CHANNELS)),
             "batch": x.shape[0],
             "inputs": x.shape[1],
@@ -74,3 +77,24 @@ class FullyConnectedFloatMve(_BlockFullyConnected):
         pairs, units = -(-x.shape[1] // 2), out.shape[1]
         blocks, rest = units // 16, -(-(units % 16) // CHANNELS)
         return blocks * (18 * pairs + 24 + 4 * finish) + rest * (6 * pairs + 16 + finish)
+
+
+class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
+    # Estimated instructions for the weights of four units and one input.
+    block_conversion: ClassVar[float]
+
+    def conversion_cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        return x.size * -(-out.shape[1] // CHANNELS) * self.block_conversion
+
+
+@register
+class FullyConnectedFloatFpuHalf(_HalfBlockFullyConnected, FullyConnectedFloatFpu):
+    name = "f32_fully_connected__fpu_4_half"
+    block_conversion = 4.0
+
+
+@register
+class FullyConnectedFloatMveHalf(_HalfBlockFullyConnected, FullyConnectedFloatMve):
+    name = "f32_fully_connected__mve_16_half"
+    block_conversion = 0.5

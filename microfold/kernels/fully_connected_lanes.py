@@ -46,6 +46,7 @@ class FullyConnectedThumb2(Kernel):
     name = "s8_fully_connected__thumb2_8"
     op = FullyConnected
     features = frozenset({"thumb2"})
+    code = 500
 
     def supports(self, site: Site) -> str | None:
         reason = word_pairs.refuses_core(site) or unsupported_integer_fully_connected(site)
@@ -58,6 +59,10 @@ class FullyConnectedThumb2(Kernel):
         """Computed together."""
         units = fully_connected_types(site)[2].shape[1]
         return LANES if units <= FEW_UNITS and 0 < units % (2 * LANES) <= LANES else 2 * LANES
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        # Long products take several.
+        return 2.6
 
     def cost(self, site: Site) -> float:
         x, _, out = fully_connected_types(site)

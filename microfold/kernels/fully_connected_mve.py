@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from microfold.ir.types import Array
-from microfold.kernels import mve
+from microfold.kernels import int4_mve, mve
 from microfold.kernels.fully_connected import (
     centred_weights,
     fully_connected_types,
@@ -11,6 +13,7 @@ from microfold.kernels.fully_connected import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
+from microfold.kernels.fully_connected_int4 import unsupported_int4
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
 from microfold.ops.fully_connected import FullyConnected
 
@@ -27,6 +30,7 @@ class FullyConnectedMve(Kernel):
     name = "s8_fully_connected__mve_4"
     op = FullyConnected
     features = frozenset({"mve"})
+    code = 110
 
     def supports(self, site: Site) -> str | None:
         if reason := unsupported_integer_fully_connected(site):
@@ -41,19 +45,45 @@ class FullyConnectedMve(Kernel):
         block = -(-x.shape[1] // mve.LANES) * 11 + 14 + mve.finish_cost(form)
         return x.shape[0] * -(-out.shape[1] // mve.BLOCK) * block + 30
 
+    def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
+        """Weights and records as the code reads them, and how weights share bytes; empty: not at all."""
+        return mve.block_weights(matrix.astype(np.int8)), mve.block_records(records), ""
+
     def lower(self, site: Site) -> Call:
         x, _, out = fully_connected_types(site)
-        weights = site.array(1)
-        assert weights is not None
         form, records = _requantization(site)
+        weights, rows, int4 = self.pack(centred_weights(site), records)
         clamp, fields = mve.output_parameters(site)
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", mve.block_weights(weights)),
-            "channels": Constant("channels", mve.block_records(records)),
+            "weights": Constant("weights", weights),
+            "channels": Constant("channels", rows),
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],
             **fields,
         }
-        spec = mve.finish_spec(form, clamp, out.shape[1])
+        spec = (*mve.finish_spec(form, clamp, out.shape[1]), ("int4", int4))
         return Call(Function("fully_connected/mve.c.j2", self.name, spec), parameters)
+
+
+@register
+class FullyConnectedMveInt4(FullyConnectedMve):
+    """The same with weights of four bits."""
+
+    name = "s8_fully_connected__mve_int4"
+    packed = True
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_int4(site) or int4_mve.unsupported_sums(site, centred_weights(site))
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        apart = int4_mve.choose_bytes(centred_weights(site)) is int4_mve.Bytes.APART
+        vectors = -(-x.shape[1] // mve.LANES)
+        blocks = -(-out.shape[1] // mve.BLOCK)
+        return super().cost(site) + x.shape[0] * blocks * (3 + 2 * vectors * apart)
+
+    def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
+        rows = mve.block_records(records)
+        rows[:, 0] = int4_mve.starts(matrix, records[:, 0])
+        return int4_mve.block_bytes(matrix), rows, int4_mve.choose_bytes(matrix).value

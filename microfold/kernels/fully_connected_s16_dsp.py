@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, DType
-from microfold.kernels import accumulate, epilogue
+from microfold.kernels import accumulate
 from microfold.kernels.conv2d_s16_dsp import pack_channel_pairs, weight_packing
 from microfold.kernels.fully_connected import (
     centred_weights,
@@ -14,7 +14,12 @@ from microfold.kernels.fully_connected import (
     weights_zero_point,
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.requantize_once import CHUNK, Int16Requantization, plan_int16_requantization
+from microfold.kernels.requantize_once import (
+    CHUNK,
+    Int16Requantization,
+    int16_clamping,
+    plan_int16_requantization,
+)
 from microfold.ops.fully_connected import FullyConnected
 
 UNITS = 4
@@ -48,14 +53,14 @@ class FullyConnectedInt16Dsp(Kernel):
         x, _, out = fully_connected_types(site)
         plan = int16_plan(site)
         assert plan is not None
-        clamped, limits = epilogue.proved_clamping(site)
+        clamp, limits = int16_clamping(site)
         packing = weight_packing(site)
         matrix = centred_weights(site).astype(np.int8)
         spec = (
             ("packing", packing),
             ("requantize", plan.form),
             ("long", plan.long),
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("odd", x.shape[1] % 2 == 1),
             ("tail", out.shape[1] % UNITS != 0),
         )
@@ -68,7 +73,7 @@ class FullyConnectedInt16Dsp(Kernel):
             "inputs": x.shape[1],
             "outputs": out.shape[1],
         }
-        return Call(Function("fully_connected/s16_dsp.c.j2", self.name, spec), parameters | limits)
+        return Call(Function("fully_connected/s16_dsp.c.j2", self.name, spec), parameters | dict(limits))
 
 
 def unsupported_int16_fully_connected(site: Site) -> str | None:

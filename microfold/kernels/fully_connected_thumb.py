@@ -29,6 +29,7 @@ class FullyConnectedThumb1(Kernel):
     name = "s8_fully_connected__thumb1_8"
     op = FullyConnected
     features = frozenset({"thumb1"})
+    code = 550
 
     def supports(self, site: Site) -> str | None:
         return unsupported_integer_fully_connected(site)

@@ -145,11 +145,16 @@ class Kernel:
         name: a grammar, ``<type>_<operator>__<variant>``, e.g. ``s8_conv2d__dsp_4x2``.
         op: the operator it computes.
         features: what the target must have.
+        packed: its weights are packed closer than those of other kernels, which is preferred to fewer
+            instructions unless speed is all that counts.
+        code: estimated bytes of code of one function, compiled with -Os; see `smallest`.
     """
 
     name: str
     op: ClassVar[type[Op]]
     features: ClassVar[frozenset[str]] = frozenset()
+    packed: ClassVar[bool] = False
+    code: ClassVar[int] = 600
 
     def supports(self, site: Site) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""
@@ -158,6 +163,13 @@ class Kernel:
     def cost(self, site: Site) -> float:
         """Estimated instructions of one call; compared only between kernels of one node and target."""
         raise NotImplementedError
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        """About what the tables of `timing` give.
+
+        Where speed is all that counts, it tells kernels that hardly wait for loads from others.
+        """
+        return 1.53
 
     def lower(self, site: Site) -> Call:
         """The call, with all constants packed."""

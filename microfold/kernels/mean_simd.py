@@ -1,4 +1,4 @@
-"""Means and sums of int8 images over their pixels: four channels at once, by words or by vectors."""
+"""Means and sums of integer images over their pixels: four channels at once, by words or by vectors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels import epilogue
+from microfold.kernels.elementwise import C_TYPES
 from microfold.kernels.kernel import Call, Function, Site, register
 from microfold.kernels.reduce import QuantizedSum
 from microfold.kernels.requantize import Form
@@ -20,11 +21,13 @@ class _ChannelSums(QuantizedSum):
     Class attributes:
         template: of the function.
         estimate: instructions per addend of four channels, and around them.
+        wider: more instructions per addend for int16.
     """
 
-    dtypes = (DType.INT8,)
+    dtypes = (DType.INT8, DType.INT16)
     template: ClassVar[str]
     estimate: ClassVar[tuple[float, float]]
+    wider: ClassVar[float] = 0.0
 
     def supports(self, site: Site) -> str | None:
         reason = super().supports(site)
@@ -40,6 +43,8 @@ class _ChannelSums(QuantizedSum):
     def cost(self, site: Site) -> float:
         kept, reduced = self.loops(site)
         each, around = self.estimate
+        if site.node.operands[0].type.dtype is DType.INT16:
+            each += self.wider
         if self.finish(site)[0] == Form.GENERAL.value:
             around += 75
         blocks = -(-kept[-1][0] // LANES)
@@ -60,7 +65,8 @@ class _ChannelSums(QuantizedSum):
             "count": reduced[0][0],
             "step": reduced[0][1],
         }
-        spec = (("requantize", form), ("clamped", clamped))
+        element = C_TYPES[site.node.outputs[0].type.dtype]
+        spec = (("type", element), ("requantize", form), ("clamped", clamped))
         return Call(Function(self.template, self.name, spec), parameters | limits)
 
 
@@ -68,6 +74,7 @@ class _Words(_ChannelSums):
     features = frozenset({"dsp"})
     template = "reduce/words.c.j2"
     estimate = (5.5, 105.0)
+    wider = 3.5
 
 
 class _Vectors(_ChannelSums):

@@ -1,7 +1,8 @@
-"""Multiplication of int8 for Helium."""
+"""Multiplication of int8 and int16 for Helium."""
 
 from __future__ import annotations
 
+from microfold.ir.types import DType
 from microfold.kernels import epilogue
 from microfold.kernels.add import centred_hull
 from microfold.kernels.broadcast_mve import BinaryMve, lane_form
@@ -51,3 +52,11 @@ class MulMve(BinaryMve):
             "output_zero_point": out.zero_point,
         }
         return self.vector_call(site, (("requantize", form.value),), fields)
+
+
+@register
+class MulInt16Mve(MulMve):
+    """The same: products have 31 bits."""
+
+    name = "s16_mul__mve"
+    dtype = DType.INT16

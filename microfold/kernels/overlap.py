@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.graph import Graph
-from microfold.ir.types import TensorType
+from microfold.ir.types import Array, TensorType
 from microfold.ops.window import Window
 
 
@@ -32,18 +32,51 @@ def window_overlap(
         Bytes: the most by which writing runs ahead of what is still to be read.
     """
     batch, rows, columns, _ = out.shape
-    row = np.maximum(np.arange(rows) * window.strides[0] - window.padding[0][0], 0)
-    column = np.maximum(np.arange(columns) * window.strides[1] - window.padding[1][0], 0)
-    image = np.arange(batch)[:, None, None]
-    # First byte that each pixel reads, and the byte behind its last write, in order of computation.
-    lowest = ((image * x.shape[1] + row[:, None]) * x.shape[2] + column) * x.shape[3] * x.dtype.itemsize
-    behind = np.arange(1, lowest.size + 1) * out.shape[3] * out.dtype.itemsize
+    lowest, behind = _accesses(x, out, window)
     if across_rows:
         begins = np.arange(0, lowest.size, group)
     else:
         begins = (np.arange(batch * rows)[:, None] * columns + np.arange(0, columns, group)).reshape(-1)
     lowest = np.minimum.reduceat(lowest.reshape(-1), begins)
-    behind = np.maximum.reduceat(behind, begins)
+    behind = np.maximum.reduceat(behind.reshape(-1), begins)
+    return _run_ahead(lowest, behind, x, reads_first=reads_first)
+
+
+def band_overlap(x: TensorType, out: TensorType, window: Window, group: int, rows: int) -> int:
+    """The same for a kernel that computes bands of some rows, one after the other.
+
+    Of a band it computes `group` columns at a time, all reads before the first write; columns that are left
+    over pixel by pixel.
+    """
+    lowest, behind = _accesses(x, out, window)
+    batch, height, columns, _ = out.shape
+    image, row, column = np.ogrid[:batch, :height, :columns]
+    whole = columns // group * group
+    bands = -(-height // rows)
+    left_over = whole // group + (column - whole) * rows + row % rows
+    order = np.where(column < whole, column // group, left_over)
+    order = order + (image * bands + row // rows) * (columns * rows + 1)
+    _, unit = np.unique(order.reshape(-1), return_inverse=True)
+    first = np.full(unit.max() + 1, x.nbytes)
+    last = np.zeros_like(first)
+    np.minimum.at(first, unit, lowest.reshape(-1))
+    np.maximum.at(last, unit, behind.reshape(-1))
+    return _run_ahead(first, last, x, reads_first=True)
+
+
+def _accesses(x: TensorType, out: TensorType, window: Window) -> tuple[Array, Array]:
+    """First byte that each pixel reads, and the byte behind its last write, [batch, rows, columns]."""
+    batch, rows, columns, channels = out.shape
+    row = np.maximum(np.arange(rows) * window.strides[0] - window.padding[0][0], 0)
+    column = np.maximum(np.arange(columns) * window.strides[1] - window.padding[1][0], 0)
+    image = np.arange(batch)[:, None, None]
+    lowest = ((image * x.shape[1] + row[:, None]) * x.shape[2] + column) * x.shape[3] * x.dtype.itemsize
+    behind = np.arange(1, lowest.size + 1) * channels * out.dtype.itemsize
+    return lowest, behind.reshape(lowest.shape)
+
+
+def _run_ahead(lowest: Array, behind: Array, x: TensorType, *, reads_first: bool) -> int:
+    """The most by which writing runs ahead, from what groups read and write, in their order."""
     still_needed = np.minimum.accumulate(lowest[::-1])[::-1]
     if reads_first:
         behind, still_needed = behind[:-1], still_needed[1:]

@@ -18,7 +18,7 @@ from microfold.ops.reduce import ReduceMax, ReduceMin, ReduceProd
 LOOPS = 3
 
 
-class _Reduction(Kernel):
+class Reduction(Kernel):
     """Loops over the axes that are kept; within, over the others.
 
     Class attributes:
@@ -88,13 +88,13 @@ class _Reduction(Kernel):
         return "", {}
 
 
-class _FloatOrPlain(_Reduction):
+class _FloatOrPlain(Reduction):
     dtypes = (DType.FLOAT32, DType.INT32, DType.INT64)
     start = "0"
     combine = "value += element"
 
 
-class QuantizedSum(_Reduction):
+class QuantizedSum(Reduction):
     dtypes = (DType.INT8, DType.INT16)
     start = "layer->scale->bias"
     combine = "value += element"
@@ -160,7 +160,7 @@ def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: s
     register(
         type(
             f"{operator.__name__}{prefix.upper()}",
-            (_Reduction,),
+            (Reduction,),
             {
                 "name": f"{prefix}{operator.name}__c",
                 "op": operator,

@@ -10,13 +10,14 @@ because ``2^(s-1) * 2^16`` is a multiple of 2^32: the upper half of a product of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from microfold.ir.types import Array
-from microfold.kernels import accumulate
-from microfold.kernels.kernel import Site
+from microfold.ir.types import Array, DType
+from microfold.kernels import accumulate, epilogue
+from microfold.kernels.kernel import Parameter, Site
 
 SHIFT = 16
 # Neither the upper half of the product nor the addend exceeds 2^30: their sum has 32 bits.
@@ -61,3 +62,17 @@ def plan_int16_requantization(
     addend = np.int64(1) << (shift - SHIFT - 1)
     once = np.stack([bias, reduced << SHIFT, addend, shift - SHIFT], axis=1).astype(np.int32)
     return Int16Requantization("once", once, False)
+
+
+def int16_clamping(site: Site) -> tuple[str, Mapping[str, Parameter]]:
+    """How int16 outputs are clamped, and the layer fields for it.
+
+    Returns:
+        ``none``, ``relu`` (to 0 and above), ``limited`` (to 0 and a maximum), or ``general``.
+    """
+    (low, high), (lowest, highest) = epilogue.output_limits(site), DType.INT16.range
+    if (low, high) == (lowest, highest):
+        return "none", {}
+    if low == 0:
+        return ("relu", {}) if high == highest else ("limited", {"output_maximum": high})
+    return "general", {"output_minimum": low, "output_maximum": high}

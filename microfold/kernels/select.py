@@ -28,8 +28,13 @@ class Candidate:
 
 
 def candidates(site: Site) -> list[Candidate]:
-    """Every kernel of the node's operator: fitting ones first, cheapest first."""
+    """Every kernel of the node's operator: fitting ones first, cheapest first.
+
+    Where speed is all that counts, cycles decide. Otherwise instructions do, and those with closely packed
+    weights come before the others.
+    """
     found: list[Candidate] = []
+    speed = site.options.optimize == "speed"
     for kernel in KERNELS:
         if kernel.op is not type(site.node.op):
             continue
@@ -39,7 +44,14 @@ def candidates(site: Site) -> list[Candidate]:
         reason = f"the target lacks {', '.join(missing)}" if missing else layout or kernel.supports(site)
         cost = kernel.cost(site) if reason is None else None
         found.append(Candidate(kernel, cost, reason))
-    return sorted(found, key=lambda c: (c.cost is None, c.cost or 0.0, c.kernel.name))
+
+    def order(candidate: Candidate) -> tuple[bool, bool, float, str]:
+        kernel, cost = candidate.kernel, candidate.cost
+        if cost is not None and speed:
+            cost *= kernel.cycles_per_instruction(site)
+        return cost is None, not (speed or kernel.packed), cost or 0.0, kernel.name
+
+    return sorted(found, key=order)
 
 
 def select(site: Site) -> Kernel | str:

@@ -16,6 +16,7 @@ x = 0, m = 0, c = (y + 1/2) * 2^E.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +62,8 @@ def plan_smlad_requantization(
     limits: tuple[int, int],
     *,
     common: bool,
+    shifts: Sequence[int] = COMMON_SHIFTS,
+    lefts: tuple[int, int] = (2, LARGEST_LEFT),
 ) -> SmladRequantization:
     """The shortest form that is provably exact.
 
@@ -72,6 +75,8 @@ def plan_smlad_requantization(
         zero_point: of the output.
         limits: the output's bounds after clamping.
         common: whether a common shift is wanted.
+        shifts: common shifts, in the order in which they are tried.
+        lefts: how far sums can be shifted to the left for a common shift, at least 2 and at most.
     """
     m = multipliers[0].astype(np.int64)
     e = -multipliers[1].astype(np.int64)
@@ -86,15 +91,15 @@ def plan_smlad_requantization(
     constant = (ends[0] == ends[1]) & (e >= 0)
     relu = limits[0] >= zero_point or bool(np.all(constant | (bounds[0] >= 0)))
     form = Form.SHORT_RELU if relu else Form.SHORT
-    for common_shift in (*COMMON_SHIFTS, 0) if common else (0,):
+    for common_shift in (*shifts, 0) if common else (0,):
         shift = np.full_like(e, common_shift) if common_shift else e + 1
         left = shift - e + 1
         fits = (
             (m > 0)
             & (e >= 1)
             & (shift <= 30)
-            & (left >= 2)
-            & (left <= LARGEST_LEFT)
+            & (left >= (lefts[0] if common_shift else 2))
+            & (left <= lefts[1])
             & (relu | (m != 1 << 30))
         )
         varying = fits & ~constant

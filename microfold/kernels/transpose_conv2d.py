@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import Array, DType
-from microfold.kernels import accumulate, epilogue
+from microfold.kernels import accumulate, epilogue, float16
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.ops.transpose_conv2d import TransposeConv2D
 
@@ -101,8 +101,24 @@ class TransposeConv2DFloat(_TransposeConv2D):
     name = "f32_transpose_conv2d__c"
     op = TransposeConv2D
     dtypes = (DType.FLOAT32, DType.FLOAT32)
+    half: ClassVar[bool] = False
 
     def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
         biases = accumulate.float_biases(site, site.node.outputs[0].type.shape[3])
-        choice = (("type", "float"), ("weight_type", "float"), ("accumulator", "float"), ("requantize", ""))
+        weights = "uint16_t" if self.half else "float"
+        choice = (("type", "float"), ("weight_type", weights), ("accumulator", "float"), ("requantize", ""))
         return Constant("biases", biases), choice
+
+    def cost(self, site: Site) -> float:
+        return super().cost(site) + float16.software_cost(site) * site.node.macs()
+
+
+@register
+class TransposeConv2DFloatHalf(float16.HalfWeights, TransposeConv2DFloat):
+    name = "f32_transpose_conv2d__c_half"
+
+    def conversion_cost(self, site: Site) -> float:
+        return site.node.macs() * float16.convert_cost(site)
+
+    def lower(self, site: Site) -> Call:
+        return float16.with_half_weights(super().lower(site))

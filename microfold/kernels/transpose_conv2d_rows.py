@@ -183,7 +183,12 @@ class _TransposeConv2DRows(Kernel):
 
 def _define(convolution: type[Kernel]) -> None:
     name = convolution.name.replace("conv2d__", "transpose_conv2d__") + "_rows"
-    fields = {"name": name, "features": convolution.features, "convolution": convolution()}
+    fields = {
+        "name": name,
+        "features": convolution.features,
+        "packed": convolution.packed,
+        "convolution": convolution(),
+    }
     register(type(f"TransposeConv2DRows{convolution.__name__}", (_TransposeConv2DRows,), fields))
 
 
@@ -192,7 +197,9 @@ for _convolution in (
     conv2d.Conv2DInt16,
     conv2d_dsp.Conv2DDsp,
     conv2d_f32.Conv2DFloatFpu,
+    conv2d_f32.Conv2DFloatFpuHalf,
     conv2d_f32.Conv2DFloatMve,
+    conv2d_f32.Conv2DFloatMveHalf,
     conv2d_mve.Conv2DMve,
     conv2d_pairs.Conv2DThumb1,
     conv2d_pairs.Conv2DThumb2,

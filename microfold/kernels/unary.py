@@ -145,7 +145,7 @@ class UnaryInt16(UnaryKernel):
         return Call(function, parameters | limits)
 
 
-class _SigmoidInt16(UnaryKernel):
+class SigmoidInt16(UnaryKernel):
     """The reference's interpolated sigmoid, which also serves tanh."""
 
     shifts: ClassVar[tuple[int, ...]]
@@ -176,20 +176,20 @@ class _SigmoidInt16(UnaryKernel):
 
 
 @register
-class LogisticInt16(_SigmoidInt16):
+class LogisticInt16(SigmoidInt16):
     name = "s16_logistic__c"
     op = Logistic
     shifts = (0,)
 
 
 @register
-class TanhInt16(_SigmoidInt16):
+class TanhInt16(SigmoidInt16):
     name = "s16_tanh__c"
     op = Tanh
     shifts = (0, 1)
 
 
-class _Rescale(UnaryKernel):
+class Rescale(UnaryKernel):
     """Multiplies centred elements, negative ones perhaps by another multiplier."""
 
     def supports(self, site: Site) -> str | None:
@@ -250,13 +250,13 @@ class _Rescale(UnaryKernel):
 
 
 @register
-class RequantizeWide(_Rescale):
+class RequantizeWide(Rescale):
     name = "requantize__c"
     op = Requantize
 
 
 @register
-class ReluInt16(_Rescale):
+class ReluInt16(Rescale):
     name = "s16_relu__c"
     op = Relu
 
@@ -268,13 +268,13 @@ class ReluInt16(_Rescale):
 
 
 @register
-class AbsInt16(_Rescale):
+class AbsInt16(Rescale):
     name = "s16_abs__c"
     op = Abs
 
 
 @register
-class LeakyReluInt16(_Rescale):
+class LeakyReluInt16(Rescale):
     name = "s16_leaky_relu__c"
     op = LeakyRelu
 

@@ -81,7 +81,15 @@ def split_long_runs(matrix: Array, segment: int, length: int) -> tuple[Array, Ar
     return fitting.astype(np.int8), (matrix - fitting).astype(np.int8)
 
 
-def plan_run(matrix: Array, segment: int, product: float, run: float, rest: float, rests: float) -> int:
+def plan_run(
+    matrix: Array,
+    segment: int,
+    product: float,
+    run: float,
+    rest: float,
+    rests: float,
+    lengths: range = range(1, LONGEST_RUN + 1),
+) -> int:
     """The length of runs with the fewest instructions.
 
     Args:
@@ -89,14 +97,19 @@ def plan_run(matrix: Array, segment: int, product: float, run: float, rest: floa
         run: instructions of a run, besides its weights.
         rest: instructions of a weight's rest, see `split_long_runs`.
         rests: instructions of a channel where there may be rests.
+        lengths: to choose from.
     """
     # Asked for several times for each layer.
-    return _plan_run(matrix.tobytes(), matrix.shape, segment, (product, run, rest, rests))
+    return _plan_run(matrix.tobytes(), matrix.shape, segment, (product, run, rest, rests), lengths)
 
 
 @lru_cache(maxsize=512)
 def _plan_run(
-    weights: bytes, shape: tuple[int, int], segment: int, costs: tuple[float, float, float, float]
+    weights: bytes,
+    shape: tuple[int, int],
+    segment: int,
+    costs: tuple[float, float, float, float],
+    lengths: range,
 ) -> int:
     channels, depth = shape
     matrix: Array = np.frombuffer(weights, np.int8).reshape(shape)
@@ -105,15 +118,28 @@ def _plan_run(
     def without_rests(length: int) -> float:
         return depth // segment * -(-segment // length) * (length * product + run)
 
-    best, lowest = 1, without_rests(1)
-    for length in sorted(range(2, LONGEST_RUN + 1), key=without_rests):
+    def with_rests(length: int, count: int) -> float:
+        return without_rests(length) + count / channels * rest + (rests if count else 0)
+
+    def count_rests(length: int) -> int:
+        return int(np.count_nonzero(split_long_runs(matrix, segment, length)[1]))
+
+    best = lengths[0]
+    lowest = with_rests(best, count_rests(best))
+    for length in sorted(lengths[1:], key=without_rests):
         # Looking for rests takes long.
-        if without_rests(length) < lowest:
-            count = np.count_nonzero(split_long_runs(matrix, segment, length)[1]) / channels
-            cost = without_rests(length) + count * rest + (rests if count else 0)
+        if with_rests(length, _fewest_rests(matrix, segment, length)) < lowest:
+            cost = with_rests(length, count_rests(length))
             if cost < lowest:
                 best, lowest = length, cost
     return best
+
+
+def _fewest_rests(matrix: Array, segment: int, length: int) -> int:
+    """A lower bound of the rests: each takes at most 128 off the sum of its run."""
+    runs = pad_segments(matrix, segment, length).astype(np.int16).reshape(-1, length)
+    excess = np.maximum(np.abs(runs).sum(axis=1) - LARGEST_SUM, 0)
+    return int((-(-excess // 128)).sum())
 
 
 def pack_runs(matrix: Array, segment: int, length: int, *, unsigned: bool) -> Array:

@@ -87,7 +87,8 @@ def requantize(acc: Array, mantissas: Array, shifts: Array, out: ElementType) ->
 def finish(acc: Array, x: Tensor, weights: Tensor, bias: Tensor | None, out: ElementType) -> Array:
     """Products summed up [..., channels], of `widened` images, to a convolution's results."""
     if x.type.dtype.is_float:
-        return (acc + (bias.data if bias is not None else np.float32(0))).astype(out.dtype.numpy)
+        with np.errstate(over="ignore"):
+            return (acc + (bias.data if bias is not None else np.float32(0))).astype(out.dtype.numpy)
     acc = exact_int(acc) + (bias.data if bias is not None else 0)
     assert x.type.quant is not None
     assert weights.type.quant is not None

@@ -54,7 +54,8 @@ class Add(Op):
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
         if first.type.dtype.is_float or first.type.quant is None:
-            return (first.data + second.data).astype(first.data.dtype)
+            with np.errstate(over="ignore"):
+                return (first.data + second.data).astype(first.data.dtype)
         assert second.type.quant is not None
         assert self.out.quant is not None
         parameters = add_parameters(first.type.quant, second.type.quant, self.out)

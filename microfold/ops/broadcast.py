@@ -30,7 +30,7 @@ def check_binary(op: str, first: TensorType, second: TensorType, out: ElementTyp
         f"{op}: operands and result must have one element type; they are {first.dtype.value}, "
         f"{second.dtype.value} and {out.dtype.value}",
     )
-    supported = (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32)
+    supported = (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT16, DType.FLOAT32)
     require(first.dtype in supported, f"{op}: {first.dtype.value} is not supported")
     if first.dtype in (DType.INT8, DType.INT16):
         for quant in (first.quant, second.quant, out.quant):

@@ -43,5 +43,6 @@ class Clip(Op):
 
     def reference(self, x: Tensor) -> Array:
         if x.type.dtype.is_float:
-            return np.clip(x.data, np.float32(self.minimum), np.float32(self.maximum)).astype(np.float32)
+            wide = x.data.astype(np.float32, copy=False)
+            return np.clip(wide, np.float32(self.minimum), np.float32(self.maximum)).astype(x.data.dtype)
         return numerics.clamp(x.data, *self.bounds(x.type.element), x.type.dtype)

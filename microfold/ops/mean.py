@@ -76,7 +76,8 @@ class Mean(_SumOrMean):
         # In the reference's order: where terms cancel, another order gives other digits.
         first = np.moveaxis(x.data, self.axes, range(len(self.axes)))
         total = np.cumsum(first.reshape(self.count(x.type), -1), axis=0, dtype=np.float32)[-1]
-        return (total / np.float32(self.count(x.type))).reshape(self.infer(x.type).shape)
+        mean = (total / np.float32(self.count(x.type))).astype(x.data.dtype)
+        return mean.reshape(self.infer(x.type).shape)
 
 
 @register

@@ -30,7 +30,7 @@ class _Pool2D(Op):
     def infer(self, x: TensorType) -> TensorType:
         x = nhwc_type(self.name, x, self.layout)
         require(
-            x.dtype in (DType.INT8, DType.INT16, DType.FLOAT32),
+            x.dtype in (DType.INT8, DType.INT16, DType.FLOAT16, DType.FLOAT32),
             f"{self.name}: {x.dtype.value} is not supported",
         )
         for (before, after), size in zip(self.padding, self.size, strict=True):
@@ -66,7 +66,7 @@ class AveragePool2D(_Pool2D):
         inside = np.ones((1, *x.type.shape[1:3], 1), wide.dtype)
         count = self.window.patches(inside, fill=0).sum(axis=(4, 5))
         if x.type.dtype.is_float:
-            return (total / count).astype(np.float32)
+            return (total / count).astype(x.data.dtype)
         half = count // 2
         magnitude = (np.abs(total) + half) // count
         return (np.sign(total) * magnitude).astype(x.data.dtype)

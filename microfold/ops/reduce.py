@@ -10,7 +10,7 @@ import numpy as np
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
 
-_DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
+_DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT32)
 
 
 def check_reduction(op: str, x: TensorType, axes: tuple[int, ...], keep_dims: bool, out: DType) -> Shape:

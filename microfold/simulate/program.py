@@ -29,8 +29,11 @@ def model_sources(program: Program) -> ModelSources:
     )
 
 
-def simulator(program: Program, optimize: str = "-O2") -> Simulator:
+def simulator(program: Program, optimize: str | None = None) -> Simulator:
     """A simulator of the program's target; a context manager.
+
+    Args:
+        optimize: flag for the compiler; default: that of the program's options.
 
     Raises:
         TargetError: no simulated board runs the target.
@@ -42,7 +45,7 @@ def simulator(program: Program, optimize: str = "-O2") -> Simulator:
         model_sources(program),
         boards.find(target.board),
         target.cpu_flags,
-        optimize=optimize,
+        optimize=optimize or program.options.compiler_flag,
         compiler=target.compiler,
     )
 

@@ -12,6 +12,7 @@ from microfold.ir.graph import Graph
 from microfold.ops.add import Add
 from microfold.program import Program
 from tests.kernels import graphs
+from tests.kernels.random_networks import merge
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
 
@@ -34,6 +35,14 @@ def sample_graphs() -> dict[str, Graph]:
         "depthwise_wide": graphs.depthwise_conv2d_graph(3, 20, 4, (1, 9), dilations=(1, 2), saturated=True),
         "fully_connected": graphs.fully_connected_graph(13, 7, batch=3),
         "fully_connected_one": graphs.fully_connected_graph(16, 1, per_channel=True, saturated=True),
+        "int4": merge(
+            [
+                graphs.fully_connected_graph(603, 11, largest=7, saturated=True),
+                graphs.fully_connected_graph(64, 20, largest=7),
+                graphs.conv2d_graph(5, 5, 6, 21, dilations=(1, 2), largest=7, saturated=True),
+                graphs.conv2d_graph(3, 3, 30, 25, (1, 1), largest=7),
+            ]
+        ),
         "add": graphs.one_node_graph(
             Add(graphs.int8_element()),
             [graphs.int8_input("a", (2, 3, 4)), graphs.int8_input("b", (3, 1), 0.02, -128)],

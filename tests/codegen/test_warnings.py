@@ -16,12 +16,12 @@ CORES = [name for name in target.available() if name != "host"]
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 
 
-def _silent(command: list[str], folder: Path) -> None:
+def silent(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stderr, done.stderr[:4000]
 
 
-def _arm_headers() -> list[str]:
+def arm_headers() -> list[str]:
     """Options by which clang finds newlib's headers where Arm's gcc does."""
     command = ["arm-none-eabi-gcc", "-xc", "-E", "-v", "/dev/null"]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stderr
@@ -33,9 +33,9 @@ def check_core(programs: list[Program], core: str, folder: Path) -> None:
     """Compiles for a core with gcc, and with clang for the same instructions."""
     sources = [name for program in programs for name in write_sources(program, folder)]
     flags = target.load(core).cpu_flags
-    _silent(["arm-none-eabi-gcc", *flags, *STRICT, "-O2", "-c", *sources], folder)
-    command = ["clang", "--target=arm-none-eabi", *flags, *_arm_headers(), *STRICT]
-    _silent([*command, "-fsyntax-only", *sources], folder)
+    silent(["arm-none-eabi-gcc", *flags, *STRICT, "-O2", "-c", *sources], folder)
+    command = ["clang", "--target=arm-none-eabi", *flags, *arm_headers(), *STRICT]
+    silent([*command, "-fsyntax-only", *sources], folder)
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
@@ -44,7 +44,7 @@ def test_host(compiler: str, optimize: str, tmp_path: Path) -> None:
     need_tools(compiler)
     programs = [compile_sample(name, graph) for name, graph in sample_graphs().items()]
     sources = [name for program in programs for name in write_sources(program, tmp_path)]
-    _silent([compiler, *STRICT, optimize, "-c", *sources], tmp_path)
+    silent([compiler, *STRICT, optimize, "-c", *sources], tmp_path)
 
 
 @pytest.mark.parametrize("core", CORES)

@@ -52,7 +52,8 @@ def _weights(
     scale = 0.4 / np.sqrt(depth) / 64
     scales = rng.uniform(0.5, 1.5, channels if axis is not None else 1) * scale
     quant = Quant(tuple(float(np.float32(s)) for s in scales), (0,) * len(scales), axis)
-    array = rng.choice([-128, -127, 127], shape) if saturated else rng.integers(-largest, largest + 1, shape)
+    extremes = [-largest - 1, -largest, largest]
+    array = rng.choice(extremes, shape) if saturated else rng.integers(-largest, largest + 1, shape)
     return Value("weights", TensorType(DType.INT8, shape, quant)), array.astype(np.int8), scale
 
 

@@ -11,8 +11,9 @@ from microfold import target, verify
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import DType
-from microfold.kernels.conv2d_tile_dsp import Conv2DTileDsp
+from microfold.kernels.conv2d_dsp import Conv2DDsp
 from microfold.kernels.kernel import KERNELS
+from microfold.ops.conv2d import Conv2D
 from microfold.options import Options
 from microfold.simulate import toolchain
 from tests.kernels import graphs
@@ -28,10 +29,10 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def no_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many cases would be computed faster by tiles, which have tests of their own."""
-    others = [kernel for kernel in KERNELS if not isinstance(kernel, Conv2DTileDsp)]
-    monkeypatch.setattr("microfold.kernels.select.KERNELS", others)
+def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many cases would be computed faster by other kernels, which have tests of their own."""
+    kernels = [kernel for kernel in KERNELS if kernel.op is not Conv2D or isinstance(kernel, Conv2DDsp)]
+    monkeypatch.setattr("microfold.kernels.select.KERNELS", kernels)
 
 
 # Arguments of the graph, and what the kernel must have chosen.

@@ -13,7 +13,15 @@ import pytest
 from microfold import target, verify
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.kernels.conv2d_winograd_dsp import FILTER_TRANSFORMS, SCALE_BITS, transform_filters
+from microfold.kernels.conv2d_winograd_dsp import (
+    FILTER_TRANSFORMS,
+    INPUT_OFFSETS,
+    INVERSES,
+    POSITIVE_INPUT,
+    POSITIVE_RESULT,
+    SCALE_BITS,
+    transform_filters,
+)
 from microfold.kernels.kernel import Site
 from microfold.kernels.select import candidates
 from microfold.options import Options
@@ -57,13 +65,36 @@ def test_the_transforms_compute_convolutions(tile: int) -> None:
     assert (a @ products @ a.T).tolist() == [[factor * value for value in row] for row in direct]
 
 
-@pytest.mark.parametrize(("tile", "lowest", "highest"), [(2, -510, 1020), (4, -12750, 17340)])
-def test_ranges_of_transformed_inputs(tile: int, lowest: int, highest: int) -> None:
-    """The extremes of each coefficient, over all inputs in [0, 255]."""
+def extremes(tile: int, lowest: int, highest: int) -> tuple[int, int]:
+    """The smallest and largest coefficient of all, over all inputs of the range."""
     b = INPUT_TRANSFORMS[tile]
-    bounds = [np.outer(row, column) for row, column in itertools.product(b, b)]
-    assert min(int(np.minimum(c, 0).sum()) for c in bounds) * 255 == lowest
-    assert max(int(np.maximum(c, 0).sum()) for c in bounds) * 255 == highest
+    positions = [np.outer(row, column) for row, column in itertools.product(b, b)]
+    sums = [(int(np.minimum(p, 0).sum()), int(np.maximum(p, 0).sum())) for p in positions]
+    return (
+        min(highest * negative + lowest * positive for negative, positive in sums),
+        max(lowest * negative + highest * positive for negative, positive in sums),
+    )
+
+
+def test_ranges_of_transformed_inputs() -> None:
+    assert extremes(2, -128, 127) == (-512, 510)
+    assert extremes(4, -128, 127) == (-12768, 12750)
+    lowest, highest = extremes(4, -128 + POSITIVE_INPUT, 127 + POSITIVE_INPUT)
+    # The lower half never borrows from the upper one.
+    assert (lowest + POSITIVE_RESULT, highest + POSITIVE_RESULT) == (50, 30140)
+
+
+def test_what_is_added_to_inputs_reaches_every_position() -> None:
+    b = INPUT_TRANSFORMS[4]
+    assert np.all(b @ (INPUT_OFFSETS - POSITIVE_INPUT) @ b.T == POSITIVE_RESULT)
+    # That is how the kernel does it: in the second dimension.
+    assert np.all(b @ np.array([0, 0, 0, 0, 1, 1]) == 1)
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+def test_factors(tile: int) -> None:
+    factor = 9 if tile == 4 else 1
+    assert factor * INVERSES[tile] % (1 << 32) == 1
 
 
 @pytest.mark.parametrize("tile", [2, 4])
@@ -84,6 +115,7 @@ CASES: dict[str, tuple[tuple[int, int, int, int], dict[str, Any]]] = {
     "large padding": ((3, 3, 8, 8), {"padding": ((4, 4), (5, 4))}),
     "one output": ((3, 3, 8, 4), {}),
     "multiplier above one": ((6, 6, 8, 8), {"padding": SAME, "out": graphs.int8_element(0.00002, 0)}),
+    "no common shift": ((8, 8, 16, 8), {"padding": SAME, "out": graphs.int8_element(0.0002, 3)}),
     "saturated weights": (
         (8, 8, 16, 6),
         {"padding": SAME, "saturated": True, "out": graphs.int8_element(4.0, 7)},

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from microfold import target, verify
 from microfold.compiler import compile_graph
+from microfold.ir.types import DType
+from microfold.kernels.pool2d_mve import LARGEST_COUNT
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.simulate import toolchain
 from tests.kernels import graphs
@@ -39,7 +42,18 @@ def test_equals_the_reference(op: type[AveragePool2D | MaxPool2D], case: str, ac
 
 
 def test_leaves_very_large_windows_to_other_kernels() -> None:
-    op = AveragePool2D((60, 60), (1, 1), graphs.NO_PADDING)
-    graph = graphs.one_node_graph(op, [graphs.int8_input("x", (1, 60, 60, 4))], {})
+    op = AveragePool2D((64, 64), (1, 1), graphs.NO_PADDING)
+    graph = graphs.one_node_graph(op, [graphs.int8_input("x", (1, 64, 64, 4))], {})
     program = compile_graph(graph, target.load("cortex-m55"))
     assert not program.layers[0].kernel.name.endswith("__mve")
+
+
+@pytest.mark.parametrize("dtype", LARGEST_COUNT)
+def test_division_by_multiplication_is_exact(dtype: DType) -> None:
+    """The product is too large by less than 1 / count: it matters most just below multiples of the count."""
+    count = np.arange(1, LARGEST_COUNT[dtype] + 1, dtype=object)
+    reciprocal = 2**31 // count + 1
+    largest = -dtype.range[0] * count + count // 2
+    for numerator in (largest, largest // count * count - 1):
+        assert np.all(2 * numerator * reciprocal // 2**32 == numerator // count)
+        assert np.all(2 * numerator < 2**32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -21,10 +23,14 @@ def computed(plan: SmladRequantization, x: np.ndarray, limits: tuple[int, int]) 
     return np.clip(u >> (plan.shift or shift), *limits)
 
 
-@pytest.mark.parametrize("common", [True, False])
+# Shifts of sums that come out 64 times as large.
+SHIFTED = {"common": True, "shifts": (15, 14, 16, 13, 17, 12, 18), "lefts": (6, 31)}
+
+
+@pytest.mark.parametrize("choice", [{"common": True}, {"common": False}, SHIFTED], ids=str)
 @pytest.mark.parametrize(("relu", "lowest_sum"), [(True, -1.0), (False, -1.0), (False, 0.0)])
 @pytest.mark.parametrize("seed", range(20))
-def test_equals_reference(seed: int, relu: bool, lowest_sum: float, common: bool) -> None:
+def test_equals_reference(seed: int, relu: bool, lowest_sum: float, choice: dict[str, Any]) -> None:
     rng = np.random.default_rng(seed)
     channels = 12
     mantissas = rng.integers(1 << 30, 1 << 31, channels).astype(np.int32)
@@ -37,9 +43,11 @@ def test_equals_reference(seed: int, relu: bool, lowest_sum: float, common: bool
     low = int(lowest_sum * magnitude)
     bounds = np.full(channels, low), np.full(channels, magnitude)
     plan = plan_smlad_requantization(
-        matrix, np.zeros(channels, np.int64), bounds, (mantissas, shifts), zero_point, limits, common=common
+        matrix, np.zeros(channels, np.int64), bounds, (mantissas, shifts), zero_point, limits, **choice
     )
     assert plan.form is (Form.SHORT_RELU if relu or low == 0 else Form.SHORT)
+    constant = plan.records[:, 1] == 0
+    assert not plan.shift or np.all(constant | (plan.left >= choice.get("lefts", (2,))[0]))
     x = rng.integers(low, magnitude, (20000, channels))
     # Sums next to where the rounding changes.
     ties = np.rint((np.arange(-300, 300)[:, None] + 0.5) * 2.0 ** (31 - shifts) / mantissas).astype(np.int64)

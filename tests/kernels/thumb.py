@@ -10,7 +10,7 @@ import pytest
 from microfold import target, verify
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import KERNELS, Site
+from microfold.kernels.kernel import KERNELS, Kernel, Site
 from microfold.program import Program
 from microfold.simulate.program import simulator
 from tests.kernels.random_networks import merge
@@ -19,10 +19,15 @@ from tests.needs import CROSS_TOOLS, need_tools
 CORES = {"cortex-m3": "thumb2", "cortex-m0plus": "thumb1"}
 
 
-def _too_much(site: Site) -> float:
+def _too_much(*_: object) -> float:
     """The cost of kernels that are not wanted."""
-    del site
     return 1e30
+
+
+def prefer(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Selection takes another kernel of its operator only where this one cannot do."""
+    for other in {type(k) for k in KERNELS if k.op is kernel.op} - {kernel}:
+        monkeypatch.setattr(other, "cost", _too_much)
 
 
 def check(

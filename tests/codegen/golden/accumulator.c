@@ -75,11 +75,11 @@ static void f32_add__c(const f32_add__c_layer *layer, const float *first, const 
 {
     const float *const end = output + layer->length;
 
-    while (output != end) {
+    do {
         const float a = *first++;
         const float b = *second++;
         *output++ = a + b;
-    }
+    } while (output != end);
 }
 
 typedef struct {
@@ -90,11 +90,11 @@ static void f32_mul__c(const f32_mul__c_layer *layer, const float *first, const 
 {
     const float *const end = output + layer->length;
 
-    while (output != end) {
+    do {
         const float a = *first++;
         const float b = *second++;
         *output++ = a * b;
-    }
+    } while (output != end);
 }
 
 typedef struct {

@@ -14,6 +14,8 @@
  * belongs to one thread or interrupt at a time.
  * Buffers: inputs and outputs start at multiples of ACCUMULATOR_ALIGNMENT bytes, and do not overlap each
  * other or the context. Inputs are only read.
+ * Compiler: use GCC with -O2, which is what the kernels are measured with. -O3, -Os and Clang need about
+ * as many instructions, at most 15 % more.
  */
 #ifndef ACCUMULATOR_H
 #define ACCUMULATOR_H

@@ -16,6 +16,13 @@
 typedef char dense_context_size_check
     [sizeof(dense_context) == DENSE_CONTEXT_SIZE ? 1 : -1];
 
+/* What must stay in registers: such functions are part of the caller at every level of optimisation. */
+#if defined(__GNUC__)
+#define mf_forceinline inline __attribute__((always_inline))
+#else
+#define mf_forceinline inline
+#endif
+
 static inline int32_t mf_clamp(int32_t value, int32_t minimum, int32_t maximum)
 {
     value = value < minimum ? minimum : value;
@@ -44,7 +51,7 @@ static inline int32_t mf_multiply_high(int32_t a, int32_t b)
 }
 
 /* Exact for |accumulator| < 2^29; negative results round half away from zero. */
-static inline int32_t mf_requantize_short(int32_t accumulator, const mf_channel *channel)
+static mf_forceinline int32_t mf_requantize_short(int32_t accumulator, const mf_channel *channel)
 {
     const int32_t scaled = mf_multiply_high(accumulator * 4, channel->multiplier) + channel->addend;
 

@@ -1,0 +1,185 @@
+"""Order of instructions that compute neighbouring outputs of a row from pairs of inputs and of weights.
+
+Two int16 inputs share a word, (element 2t, element 2t + 1), and so do two weights of a row of taps: SMLAD
+multiplies two with two, and adds both products to a sum; SMLAxy multiplies one half with one half. A row of
+weights is
+
+    (k0, k1), (k2, k3)...   for outputs that begin at the bottom of a word of inputs;
+    (k1, k2), (k3, k4)...   for those that begin at its top, if there are any;
+    (k, -)                  the last tap, if it is in none of these words.
+
+The core has few registers. Those that sums and addresses leave over hold inputs and weights: the last words
+of weights stay, the others come from registers of the floating-point unit whenever they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+# Registers that do not hold addresses.
+REGISTERS = 12
+# Kinds of steps.
+LOAD, WEIGHT, MULTIPLY, LOAD_TWO = range(4)
+# Products: both halves; of a half of the inputs and a half of the weights (bottom or top).
+BOTH, BOTTOM_BOTTOM, BOTTOM_TOP, TOP_BOTTOM, TOP_TOP = range(5)
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Taps of a window along its inner axis, in `rows` rows."""
+
+    rows: int
+    count: int
+    stride: int
+    dilation: int
+
+    @property
+    def even_words(self) -> int:
+        return self.count // 2
+
+    @property
+    def odd_words(self) -> int:
+        return (self.count - 1) // 2 if self.dilation == 1 and self.stride % 2 else 0
+
+    @property
+    def row_words(self) -> int:
+        """Words of weights of a row."""
+        alone = self.count % 2 and not self.odd_words
+        return self.even_words + self.odd_words + alone
+
+    @property
+    def words(self) -> int:
+        return self.rows * self.row_words
+
+    def pairs(self) -> list[tuple[int, int | None]]:
+        """The taps in each word of a row of weights."""
+        found: list[tuple[int, int | None]] = [(2 * i, 2 * i + 1) for i in range(self.even_words)]
+        found += [(2 * i + 1, 2 * i + 2) for i in range(self.odd_words)]
+        return found if len(found) == self.row_words else [*found, (self.count - 1, None)]
+
+    def products(self, outputs: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+        """For each word of inputs of a row: it, and its products as (output, kind, word of weights)."""
+        last = (outputs - 1) * self.stride + (self.count - 1) * self.dilation
+        for word in range(last // 2 + 1):
+            found: list[tuple[int, int, int]] = []
+            for output in range(outputs):
+                bottom = self._tap(2 * word - output * self.stride)
+                top = self._tap(2 * word + 1 - output * self.stride)
+                if bottom is not None and top is not None:
+                    found.append((output, BOTH, bottom // 2 + (self.even_words if bottom % 2 else 0)))
+                elif bottom is not None:
+                    found.append((output, *self._single(bottom, BOTTOM_BOTTOM)))
+                elif top is not None:
+                    found.append((output, *self._single(top, TOP_BOTTOM)))
+            if found:
+                yield word, found
+
+    def _tap(self, distance: int) -> int | None:
+        tap, beside = divmod(distance, self.dilation)
+        return tap if beside == 0 and 0 <= tap < self.count else None
+
+    def _single(self, tap: int, with_bottom: int) -> tuple[int, int]:
+        """The kind of product, given that with the bottom half of the weights, and the word of weights."""
+        for word, (bottom, top) in enumerate(self.pairs()):
+            if tap == bottom:
+                return with_bottom, word
+            if tap == top:
+                return with_bottom + 1, word
+        raise AssertionError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps for neighbouring outputs.
+
+    Registers count from 0: first weights that stay, then weights that come and go, then inputs; the sums take
+    the last ones. All schedules of a function have the same `inputs` and `resident`.
+
+    Attributes:
+        outputs: how many.
+        steps: (LOAD, register of inputs, row, word);
+            (LOAD_TWO, register of inputs, row, word): the next word goes to the next register;
+            (WEIGHT, register of weights, word of all weights);
+            (MULTIPLY, kind, output, register of inputs, register of weights, 1 if the sum begins, word of
+            all weights).
+        inputs: registers of inputs.
+        resident: weights that stay in registers.
+        loads: cycles of loads.
+    """
+
+    outputs: int
+    steps: tuple[tuple[int, ...], ...]
+    inputs: int
+    resident: int
+    loads: int
+
+    @property
+    def products(self) -> int:
+        return sum(step[0] == MULTIPLY for step in self.steps)
+
+    @property
+    def instructions(self) -> int:
+        return len(self.steps)
+
+    @property
+    def cycles(self) -> int:
+        """A group of n loads takes n + 1 cycles, everything else takes one."""
+        return self.loads + sum(step[0] in (WEIGHT, MULTIPLY) for step in self.steps)
+
+
+@cache
+def best_schedule(taps: Taps, outputs: int, temporaries: int) -> Schedule:
+    """The one of fewest cycles; `temporaries` registers besides the sums are needed in the end."""
+    free = REGISTERS - outputs
+    found = [
+        _schedule(taps, outputs, inputs, resident, free - inputs)
+        for inputs in range(temporaries, free)
+        for resident in range(min(free - inputs, taps.words) + 1)
+        if resident == taps.words or resident < free - inputs
+    ]
+    return min(found, key=lambda s: (s.cycles, s.inputs))
+
+
+@cache
+def rest_schedule(taps: Taps, outputs: int, main: Schedule) -> Schedule:
+    """Fewer outputs, with registers as in the schedule of more."""
+    return _schedule(taps, outputs, main.inputs, main.resident, REGISTERS - main.outputs - main.inputs)
+
+
+def _schedule(taps: Taps, outputs: int, inputs: int, resident: int, weights: int) -> Schedule:
+    products = list(taps.products(outputs))
+    words = [(row, word, uses) for row in range(taps.rows) for word, uses in products]
+    moved = taps.words - resident
+    order = [row * taps.row_words + weight for row, _, uses in words for _, _, weight in uses]
+    holder: dict[int, int] = {moved + i: i for i in range(resident)}
+    free = list(range(resident, weights))
+    steps: list[tuple[int, ...]] = []
+    begun: set[int] = set()
+    loads = place = 0
+    for first in range(0, len(words), inputs):
+        group = words[first : first + inputs]
+        if len(group) == 2 and group[1][:2] == (group[0][0], group[0][1] + 1):
+            steps.append((LOAD_TWO, 0, *group[0][:2]))
+        else:
+            steps += [(LOAD, i, row, word) for i, (row, word, _) in enumerate(group)]
+        loads += len(group) + 1
+        for i, (row, _, uses) in enumerate(group):
+            for output, kind, weight in uses:
+                index = row * taps.row_words + weight
+                if index not in holder:
+                    if not free:
+                        idle = max((w for w in holder if w < moved), key=lambda w: _next_use(order, place, w))
+                        free.append(holder.pop(idle))
+                    holder[index] = free.pop()
+                    steps.append((WEIGHT, holder[index], index))
+                steps.append((MULTIPLY, kind, output, i, holder[index], output not in begun, index))
+                begun.add(output)
+                place += 1
+    return Schedule(outputs, tuple(steps), inputs, resident, loads)
+
+
+def _next_use(order: list[int], place: int, word: int) -> int:
+    """Where in the order of products the word is needed next."""
+    return order.index(word, place) if word in order[place:] else len(order)
