@@ -8,7 +8,7 @@ import pytest
 from microfold.ir.graph import Graph
 from microfold.kernels.fully_connected_s16_dsp import pack_unit_quads
 from tests.kernels import graphs
-from tests.kernels.cores import check
+from tests.kernels.cores import check, prefer
 from tests.kernels.portable import as_int16
 
 KERNELS = {"cortex-m4": "s16_fully_connected__dsp_4", "cortex-m55": "s16_fully_connected__mve_4"}
@@ -24,13 +24,15 @@ GRAPHS: dict[str, Graph] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("core", KERNELS)
 @pytest.mark.parametrize("name", GRAPHS)
-def test_equals_reference(name: str, core: str) -> None:
+def test_equals_reference(name: str, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, KERNELS[core])
     check(as_int16(GRAPHS[name]), core, KERNELS[core])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["odd, batch 3", "saturated, sums of 64 bits"])
-def test_speed_keeps_int16_weights(name: str) -> None:
+def test_speed_keeps_int16_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, KERNELS["cortex-m4"])
     program = check(as_int16(GRAPHS[name]), "cortex-m4", KERNELS["cortex-m4"], optimize="speed")
     assert dict(program.layers[0].call.function.spec)["packing"] == "int16"
 
