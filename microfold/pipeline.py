@@ -124,7 +124,7 @@ def default_pipeline() -> Sequential:
             DenseToSparse(),
             # Approximations (opt_level 4, relaxed numerics).
             fast_math,
-            # float16 where the target computes it faster (relaxed numerics). After all that folds into weights.
+            # float16 where the target is faster so (relaxed numerics). After all that folds into weights.
             to_mixed_precision,
             # Casts that met.
             canonicalize_cast,
