@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from microfold.ir.types import Array
+from microfold.ir.types import Array, DType
 from microfold.kernels import epilogue
 from microfold.kernels.depthwise_conv2d import (
     channel_multiplier,
@@ -201,7 +201,11 @@ class DepthwiseConv2DRowDsp(Kernel):
         if level == "size" or (level == "balanced" and not _worth_its_code(site)):
             return "its code is for one shape of image: that shape is too small a part of the network's work"
         plan = plan_rows(site)
-        return plan if isinstance(plan, str) else None
+        if isinstance(plan, str):
+            return plan
+        if level == "balanced" and not _affords(site, plan):
+            return "weights of 16 bits take too much flash"
+        return None
 
     def cost(self, site: Site) -> float:
         return _plan(site).cost(cycles=False)
@@ -272,6 +276,18 @@ def _worth_its_code(site: Site) -> bool:
         if isinstance(node.op, DepthwiseConv2D):
             work[shape(replace(site, node=node))] += node.macs()
     return len(work) <= FEW_SHAPES or work[shape(site)] >= LARGE_PART * work.total()
+
+
+def _affords(site: Site, plan: RowPlan) -> bool:
+    """Whether weights of 16 bits may take the layer's part of an eighth of all int8 weights.
+
+    Its part is as large as that of the graph's depthwise work.
+    """
+    weights = depthwise_types(site)[1]
+    more = 4 * plan.taps.words * weights.shape[3] - weights.nbytes
+    constants = sum(v.type.nbytes for v in site.graph.constants if v.type.dtype is DType.INT8)
+    work = sum(node.macs() for node in site.graph.nodes if isinstance(node.op, DepthwiseConv2D))
+    return 8 * more * work <= constants * site.node.macs()
 
 
 def _plan(site: Site) -> RowPlan:

@@ -61,7 +61,8 @@ class _Pool2D(Kernel):
         estimate = out.size * each + out.size // out.shape[3] * 45
         # Compilers make a function that has one caller for its window.
         alone = sum(type(node.op) is type(site.node.op) for node in site.graph.nodes) == 1
-        return estimate * 0.4 if alone and site.target.has("thumb2") else estimate
+        specialised = alone and site.target.has("thumb2") and not site.target.has("dsp")
+        return estimate * 0.4 if specialised else estimate
 
     def overlap(self, site: Site, index: int) -> int | None:
         x, out, window = pool_types(site)

@@ -16,7 +16,7 @@ from tests.needs import CROSS_TOOLS, need_tools
 
 SAME = ((1, 1), (1, 1))
 # Kernels whose estimate is larger than this many times the cheapest one's are no rivals.
-RIVAL = 1.7
+RIVAL = 2.0
 # By how much the chosen one may be slower than the fastest.
 SLACK = 1.1
 
