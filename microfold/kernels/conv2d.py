@@ -69,6 +69,18 @@ def shape_parameters(site: Site) -> dict[str, Parameter]:
     }
 
 
+def patch_parameters(site: Site, patches: int) -> tuple[dict[str, Parameter], int]:
+    """Fields by which a kernel walks over the pixels, and its scratch.
+
+    Args:
+        patches: bytes of those that it gathers; pointwise layers need none.
+    """
+    out, window = conv_types(site)[2:]
+    if is_pointwise(window):
+        return {"pixels": out.size // out.shape[3]}, 0
+    return shape_parameters(site), patches
+
+
 def channel_records(site: Site, matrix: Array) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 convolution, and the output bounds as layer fields.
 
@@ -133,12 +145,8 @@ class _PatchConv(Kernel):
             "patch": depth,
             "output_channels": out.shape[3],
         }
-        if pointwise:
-            parameters |= {"pixels": out.size // out.shape[3]}
-            scratch = 0
-        else:
-            parameters |= shape_parameters(site)
-            scratch = self.PIXELS * depth * x.dtype.itemsize
+        walk, scratch = patch_parameters(site, self.PIXELS * depth * x.dtype.itemsize)
+        parameters |= walk
         return Call(Function(template, self.name, spec), parameters | limits, scratch)
 
 

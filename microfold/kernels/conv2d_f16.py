@@ -13,6 +13,7 @@ from microfold.kernels.conv2d import (
     conv_types,
     filter_matrix,
     is_pointwise,
+    patch_parameters,
     shape_parameters,
     unsupported_grouping,
 )
@@ -101,10 +102,6 @@ class Conv2DHalfMve(Kernel):
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
-        if pointwise:
-            parameters |= {"pixels": out.size // out.shape[3]}
-            scratch = 0
-        else:
-            parameters |= shape_parameters(site)
-            scratch = PIXELS * matrix.shape[1] * x.dtype.itemsize
+        walk, scratch = patch_parameters(site, PIXELS * matrix.shape[1] * x.dtype.itemsize)
+        parameters |= walk
         return Call(Function("conv2d/f16_mve.c.j2", self.name, spec), parameters | dict(limits), scratch)

@@ -10,7 +10,7 @@ from microfold.kernels.conv2d import (
     conv_types,
     filter_matrix,
     is_pointwise,
-    shape_parameters,
+    patch_parameters,
     unsupported_grouping,
 )
 from microfold.kernels.float16 import HalfWeights
@@ -82,12 +82,8 @@ class _BlockConv(Kernel):
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
-        if pointwise:
-            parameters |= {"pixels": out.size // out.shape[3]}
-            scratch = 0
-        else:
-            parameters |= shape_parameters(site)
-            scratch = PIXELS * matrix.shape[1] * x.dtype.itemsize
+        walk, scratch = patch_parameters(site, PIXELS * matrix.shape[1] * x.dtype.itemsize)
+        parameters |= walk
         return Call(Function("conv2d/f32_block.c.j2", self.name, spec), parameters | dict(limits), scratch)
 
 

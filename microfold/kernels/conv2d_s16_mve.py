@@ -12,7 +12,7 @@ from microfold.kernels.conv2d import (
     conv_types,
     filter_matrix,
     is_pointwise,
-    shape_parameters,
+    patch_parameters,
 )
 from microfold.kernels.conv2d_s16_dsp import int16_plan, unsupported_int16_conv
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
@@ -70,12 +70,8 @@ class Conv2DInt16Mve(Kernel):
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
-        if pointwise:
-            parameters |= {"pixels": out.size // out.shape[3]}
-            scratch = 0
-        else:
-            parameters |= shape_parameters(site)
-            scratch = matrix.shape[1] * x.dtype.itemsize
+        walk, scratch = patch_parameters(site, matrix.shape[1] * x.dtype.itemsize)
+        parameters |= walk
         return Call(Function("conv2d/s16_mve.c.j2", self.name, spec), parameters | limits, scratch)
 
 
