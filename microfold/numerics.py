@@ -8,6 +8,7 @@ describes it (https://github.com/google/gemmlowp/blob/master/doc/quantization.md
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,20 @@ def quantize_multiplier(real: float) -> Multiplier:
     if shift > 30:
         return Multiplier((1 << 31) - 1, 30)
     return Multiplier(mantissa, shift)
+
+
+def effective_scale(factors: Sequence[float], divisor: float = 1.0) -> float:
+    """The product of real factors over a divisor, in double from the first step on.
+
+    Every operator computes the real numbers behind its multipliers here: the reference's kernels go to double
+    before they multiply or divide scales, whatever their published source says (`docs/reference.md`).
+    """
+    return math.prod(map(float, factors)) / float(divisor)
+
+
+def effective_multiplier(factors: Sequence[float], divisor: float = 1.0) -> Multiplier:
+    """`quantize_multiplier` of the `effective_scale`."""
+    return quantize_multiplier(effective_scale(factors, divisor))
 
 
 def round_half_away(real: float) -> int:

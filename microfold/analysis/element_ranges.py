@@ -211,10 +211,7 @@ def _product_sum(op: ProductSumOp, operands: Sequence[Ends], types: Sequence[Ten
     assert x is not None and filters is not None and op.out.quant is not None
     sums = element_sums(op, operands, types)
     channels = sums[0].shape[-1]
-    if isinstance(op, FullyConnected):
-        mantissas, shifts = op.multipliers(x, filters, channels)
-    else:
-        mantissas, shifts = accumulate.output_multipliers(x, filters, op.out.quant, channels)
+    mantissas, shifts = accumulate.output_multipliers(x, filters, op.out.quant, channels)
     # Beyond it, the reference's arithmetic wraps round: nothing is known then.
     limit = 1 << (31 if op.out.dtype is DType.INT8 else 46)
     room = limit >> np.maximum(shifts.astype(np.int64), 0)

@@ -116,10 +116,7 @@ def product_sum(node: Node, graph: Graph) -> ProductSum | None:
         bias = np.zeros(channels, np.int64)
     if bias.max() > LARGEST_BIAS or bias.min() < -LARGEST_BIAS:
         return None
-    if isinstance(op, FullyConnected):
-        multipliers = op.multipliers(x.type.quant, filters.type.quant, channels)
-    else:
-        multipliers = accumulate.output_multipliers(x.type.quant, filters.type.quant, op.out.quant, channels)
+    multipliers = accumulate.output_multipliers(x.type.quant, filters.type.quant, op.out.quant, channels)
     if isinstance(op, TransposeConv2D):
         positions = None
     elif isinstance(op, FullyConnected):

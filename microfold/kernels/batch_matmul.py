@@ -12,6 +12,7 @@ from microfold.kernels.add import plan_one
 from microfold.kernels.broadcast import broadcast_strides, loop_records, merge_axes
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
 from microfold.numerics import Multiplier
+from microfold.ops.accumulate import output_multipliers
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected import FullyConnected
 
@@ -116,8 +117,8 @@ class _MatmulQuantized(_Matmul):
         op = site.node.op
         if isinstance(op, BatchMatmul):
             return op.multiplier(first, second)
-        assert isinstance(op, FullyConnected)
-        mantissas, shifts = op.multipliers(first, second, 1)
+        assert isinstance(op, FullyConnected) and op.out.quant is not None
+        mantissas, shifts = output_multipliers(first, second, op.out.quant, 1)
         return Multiplier(int(mantissas[0]), int(shifts[0]))
 
     def zero_points(self, site: Site) -> dict[str, Parameter]:

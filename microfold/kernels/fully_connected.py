@@ -11,6 +11,7 @@ import numpy as np
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels import accumulate, epilogue, float16, requantize
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.ops.accumulate import output_multipliers
 from microfold.ops.fully_connected import FullyConnected
 
 
@@ -45,7 +46,8 @@ def unit_multipliers(site: Site) -> tuple[Array, Array]:
     """The reference's mantissas and shifts of a quantised fully connected layer, per unit."""
     x, weights, _ = fully_connected_types(site)
     assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
-    return site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
+    assert site.node.op.out.quant is not None
+    return output_multipliers(x.quant, weights.quant, site.node.op.out.quant, weights.shape[0])
 
 
 def unit_records(site: Site) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:

@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-import numpy as np
-
 from microfold.ir.graph import Graph, Value, make_node
-from microfold.ir.types import Array, Quant
-from microfold.kernels import accumulate, conv2d_dsp, conv2d_mve, conv2d_pairs, conv2d_s16_dsp, conv2d_s16_mve
-from microfold.kernels.fully_connected import fully_connected_types, unit_multipliers, weights_zero_point
+from microfold.ir.types import Array
+from microfold.kernels import conv2d_dsp, conv2d_mve, conv2d_pairs, conv2d_s16_dsp, conv2d_s16_mve
+from microfold.kernels.fully_connected import fully_connected_types, weights_zero_point
 from microfold.kernels.kernel import Call, Kernel, Site, register
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.fully_connected import FullyConnected
@@ -24,12 +22,6 @@ def convolution_site(site: Site) -> Site:
     op = site.node.op
     assert isinstance(op, FullyConnected)
     x, weights, out = fully_connected_types(site)
-    assert x.quant is not None and weights.quant is not None
-    if weights.quant.axis is None:
-        # The reference multiplies these scales in float32, those of a convolution in double.
-        product = float(np.float32(x.quant.scale) * np.float32(weights.quant.scale))
-        x = replace(x, quant=Quant.per_tensor(1.0, x.quant.zero_point))
-        weights = replace(weights, quant=Quant.per_tensor(product))
     image = Value(site.node.operands[0].name, replace(x, shape=(1, 1, *x.shape)))
     constants: dict[Value, Array] = {}
     for index in range(1, len(site.node.inputs)):
@@ -67,11 +59,7 @@ class _FullyConnectedRows(Kernel):
             return "it needs quantised inputs and constant weights"
         if weights_zero_point(site):
             return f"its weights must have zero point 0; it is {weights_zero_point(site)}"
-        image = convolution_site(site)
-        pairs = zip(unit_multipliers(site), accumulate.channel_multipliers(image), strict=True)
-        if not all(np.array_equal(mine, theirs) for mine, theirs in pairs):
-            return "a convolution would have other multipliers"
-        return self.convolution.supports(image)
+        return self.convolution.supports(convolution_site(site))
 
     def cost(self, site: Site) -> float:
         return self.convolution.cost(convolution_site(site))

@@ -30,7 +30,7 @@ class Abs(Op):
     def multiplier(self, x: Quant) -> Multiplier:
         """``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
-        return numerics.quantize_multiplier(x.scale / self.out.quant.scale)
+        return numerics.effective_multiplier([x.scale], self.out.quant.scale)
 
     def reference(self, x: Tensor) -> Array:
         if x.type.dtype.is_float:

@@ -47,7 +47,7 @@ def check_accumulation(
     assert x.quant is not None
     require(x.dtype is not DType.INT16 or x.quant.zero_point == 0, f"{op}: int16 zero points must be 0")
     if x.dtype is DType.INT16 and weights.quant is not None and out.quant is not None:
-        largest = numerics.quantize_multiplier(x.quant.scale * max(weights.quant.scales) / out.quant.scale)
+        largest = numerics.effective_multiplier([x.quant.scale, max(weights.quant.scales)], out.quant.scale)
         require(
             largest.shift <= MAX_INT16_SHIFT,
             f"{op}: the product of input and weight scale must be below {1 << MAX_INT16_SHIFT} output scales",
@@ -68,7 +68,7 @@ def check_symmetric(op: str, filters: TensorType, axis: int) -> None:
 def output_multipliers(x: Quant, weights: Quant, out: Quant, channels: int) -> tuple[Array, Array]:
     """Mantissas and shifts, int32 [channels]: effective scale ``in * weights[c] / out`` in double."""
     scales = weights.scales if weights.axis is not None else weights.scales * channels
-    pairs = [numerics.quantize_multiplier(x.scale * s / out.scale) for s in scales]
+    pairs = [numerics.effective_multiplier([x.scale, s], out.scale) for s in scales]
     mantissas, shifts = zip(*pairs, strict=True)
     return np.array(mantissas, np.int32), np.array(shifts, np.int32)
 

@@ -30,12 +30,12 @@ def add_parameters(first: Quant, second: Quant, out: ElementType) -> AddParamete
     """The reference's choice (double arithmetic): the common scale is twice the larger input scale."""
     assert out.quant is not None
     left_shift = 15 if out.dtype is DType.INT16 else 20
-    common = 2 * max(first.scale, second.scale)
+    common = numerics.effective_scale([2, max(first.scale, second.scale)])
     return AddParameters(
         left_shift,
-        numerics.quantize_multiplier(first.scale / common),
-        numerics.quantize_multiplier(second.scale / common),
-        numerics.quantize_multiplier(common / ((1 << left_shift) * out.quant.scale)),
+        numerics.effective_multiplier([first.scale], common),
+        numerics.effective_multiplier([second.scale], common),
+        numerics.effective_multiplier([common], numerics.effective_scale([1 << left_shift, out.quant.scale])),
     )
 
 

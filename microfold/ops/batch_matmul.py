@@ -61,10 +61,9 @@ class BatchMatmul(Op):
         return TensorType(self.out.dtype, (*batch, rows, columns), self.out.quant)
 
     def multiplier(self, first: Quant, second: Quant) -> Multiplier:
-        """``scale_1 * scale_2 / scale_out``: the product in float32, the quotient in double."""
+        """``scale_1 * scale_2 / scale_out``."""
         assert self.out.quant is not None
-        product = float(np.float32(first.scale) * np.float32(second.scale))
-        return numerics.quantize_multiplier(product / self.out.quant.scale)
+        return numerics.effective_multiplier([first.scale, second.scale], self.out.quant.scale)
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
         a, b = accumulate.widened(first), accumulate.widened(second)

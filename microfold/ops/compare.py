@@ -54,7 +54,7 @@ class Compare(Op):
 
     def multiplier(self, quant: Quant) -> Multiplier:
         """The scale itself."""
-        return numerics.quantize_multiplier(quant.scale)
+        return numerics.effective_multiplier([quant.scale])
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
         relation = RELATIONS[self.relation]

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold import numerics
 from microfold.ir.op import Op, Pattern, register, require
-from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.ir.types import Array, ElementType, Tensor, TensorType
 from microfold.ops import accumulate
 
 
@@ -37,19 +36,6 @@ class FullyConnected(Op):
             require(not any(weights.quant.zero_points), "fully_connected: per-channel zero points must be 0")
         return TensorType(self.out.dtype, (x.shape[0], weights.shape[0]), self.out.quant)
 
-    def multipliers(self, x: Quant, weights: Quant, channels: int) -> tuple[Array, Array]:
-        """Mantissas and shifts, int32 [channels].
-
-        Per tensor, the reference multiplies the input and weight scales in float32 before it goes to double
-        (unlike the convolutions).
-        """
-        assert self.out.quant is not None
-        if weights.axis is not None:
-            return accumulate.output_multipliers(x, weights, self.out.quant, channels)
-        product = float(np.float32(x.scale) * np.float32(weights.scale))
-        mantissa, shift = numerics.quantize_multiplier(product / self.out.quant.scale)
-        return np.full(channels, mantissa, np.int32), np.full(channels, shift, np.int32)
-
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
         if x.type.dtype.is_float:
             # In the reference's order: where terms cancel, another order gives other digits.
@@ -61,7 +47,10 @@ class FullyConnected(Op):
         acc = acc + (bias.data if bias is not None else 0)
         assert x.type.quant is not None
         assert weights.type.quant is not None
-        multipliers = self.multipliers(x.type.quant, weights.type.quant, weights.type.shape[0])
+        assert self.out.quant is not None
+        multipliers = accumulate.output_multipliers(
+            x.type.quant, weights.type.quant, self.out.quant, weights.type.shape[0]
+        )
         return accumulate.requantize(acc, *multipliers, self.out)
 
     def macs(self, x: TensorType, weights: TensorType, _bias: TensorType | None = None) -> int:

@@ -55,11 +55,11 @@ class HardSwish(Op):
         return result
 
     def parameters(self, x: Quant) -> HardSwishParameters:
-        """Multipliers from float32 ratios; inputs are first scaled up by 128."""
+        """Multipliers; inputs are first scaled up by 128."""
         assert self.out.quant is not None
-        fine = np.float32(1 / 128) * np.float32(x.scale)
-        output = numerics.quantize_multiplier(float(fine / np.float32(self.out.quant.scale)))
-        reluish = numerics.quantize_multiplier(float(fine / (np.float32(3.0) / np.float32(32768.0))))
+        fine = numerics.effective_scale([x.scale], 128)
+        output = numerics.effective_multiplier([fine], self.out.quant.scale)
+        reluish = numerics.effective_multiplier([fine], 3 / 32768)
         return HardSwishParameters(
             _to_16_bits(output.mantissa), output.shift, _to_16_bits(reluish.mantissa), reluish.shift
         )

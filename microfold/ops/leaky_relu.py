@@ -39,14 +39,13 @@ class LeakyRelu(Op):
         return check_unary("leaky_relu", x, self.out)
 
     def parameters(self, x: Quant) -> LeakyReluParameters:
-        """Multipliers, computed in double from float32 scales and alpha."""
+        """Multipliers, see `microfold.numerics.effective_scale`."""
         assert self.out.quant is not None
         out_scale = self.out.quant.scale
-        slope = x.scale * float(np.float32(self.alpha)) / out_scale
         return LeakyReluParameters(
-            numerics.quantize_multiplier(x.scale / out_scale),
-            numerics.quantize_multiplier(abs(slope)),
-            slope < 0,
+            numerics.effective_multiplier([x.scale], out_scale),
+            numerics.effective_multiplier([x.scale, abs(self.alpha)], out_scale),
+            self.alpha < 0,
         )
 
     def reference(self, x: Tensor) -> Array:

@@ -41,7 +41,7 @@ class _SumOrMean(Op):
     def rescale(self, x: Quant) -> Multiplier:
         """``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
-        return numerics.quantize_multiplier(x.scale / self.out.quant.scale)
+        return numerics.effective_multiplier([x.scale], self.out.quant.scale)
 
     def sum(self, x: Tensor) -> Array:
         return x.data.sum(axis=self.axes, keepdims=self.keep_dims, dtype=np.int64)

@@ -30,7 +30,7 @@ class Mul(Op):
     def multiplier(self, first: Quant, second: Quant) -> Multiplier:
         """``scale_1 * scale_2 / scale_out``, computed in double."""
         assert self.out.quant is not None
-        return numerics.quantize_multiplier(first.scale * second.scale / self.out.quant.scale)
+        return numerics.effective_multiplier([first.scale, second.scale], self.out.quant.scale)
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
         if first.type.quant is None or second.type.quant is None:

@@ -31,8 +31,8 @@ class Prelu(Op):
         """For inputs that are not negative, and for products with alpha; computed in double."""
         assert self.out.quant is not None
         return (
-            numerics.quantize_multiplier(x.scale / self.out.quant.scale),
-            numerics.quantize_multiplier(x.scale * alpha.scale / self.out.quant.scale),
+            numerics.effective_multiplier([x.scale], self.out.quant.scale),
+            numerics.effective_multiplier([x.scale, alpha.scale], self.out.quant.scale),
         )
 
     def reference(self, x: Tensor, alpha: Tensor) -> Array:

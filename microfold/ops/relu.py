@@ -35,7 +35,7 @@ class Relu(Op):
     def multiplier(self, x: Quant) -> Multiplier:
         """``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
-        return numerics.quantize_multiplier(x.scale / self.out.quant.scale)
+        return numerics.effective_multiplier([x.scale], self.out.quant.scale)
 
     def bounds(self) -> tuple[int, int]:
         """The bounds in the output's integers."""

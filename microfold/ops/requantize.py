@@ -43,7 +43,7 @@ class Requantize(Op):
     def multiplier(self, x: Quant) -> Multiplier:
         """``scale_in / scale_out``, computed in double."""
         assert self.out.quant is not None
-        return numerics.quantize_multiplier(x.scale / self.out.quant.scale)
+        return numerics.effective_multiplier([x.scale], self.out.quant.scale)
 
     def reference(self, x: Tensor) -> Array:
         assert x.type.quant is not None

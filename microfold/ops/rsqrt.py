@@ -33,7 +33,9 @@ class Rsqrt(Op):
     def multiplier(self, x: Quant) -> Multiplier:
         """``1 / (sqrt(scale_in) * scale_out)``, computed in double."""
         assert self.out.quant is not None
-        return numerics.quantize_multiplier(1.0 / (math.sqrt(x.scale) * self.out.quant.scale))
+        return numerics.effective_multiplier(
+            [1.0], numerics.effective_scale([math.sqrt(x.scale), self.out.quant.scale])
+        )
 
     def reference(self, x: Tensor) -> Array:
         if x.type.dtype.is_float:

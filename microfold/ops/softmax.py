@@ -43,7 +43,7 @@ class SoftmaxParameters(NamedTuple):
 
 def softmax_parameters(beta: float, quant: Quant) -> SoftmaxParameters:
     """How a difference of int8 inputs becomes Q5; smaller differences than the minimum give exp = 0."""
-    real = min(beta * quant.scale * (1 << (31 - INPUT_INTEGER_BITS)), INT32_MAX)
+    real = min(numerics.effective_scale([beta, quant.scale, 1 << (31 - INPUT_INTEGER_BITS)]), INT32_MAX)
     mantissa, shift = numerics.quantize_multiplier(real)
     radius = ((1 << INPUT_INTEGER_BITS) - 1) * (1 << (31 - INPUT_INTEGER_BITS)) / (1 << shift)
     return SoftmaxParameters(mantissa, shift, -math.floor(radius))
@@ -93,7 +93,7 @@ def _symmetric_output() -> lookup.FloatRange:
 
 def int16_multiplier(beta: float, quant: Quant) -> Multiplier:
     """How a difference of int16 inputs becomes an index over [-10, 0]."""
-    return numerics.quantize_multiplier(quant.scale * float(np.float32(beta)) / (10.0 / 65535.0))
+    return numerics.effective_multiplier([quant.scale, beta], 10.0 / 65535.0)
 
 
 def _softmax_int16(x: Array, multiplier: Multiplier) -> Array:

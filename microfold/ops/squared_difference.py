@@ -18,13 +18,13 @@ def squared_difference_parameters(first: Quant, second: Quant, out: ElementType)
     """Both inputs on a common scale, twice the larger one; the square from there to the output's scale."""
     assert out.quant is not None
     left_shift = 0 if out.dtype is DType.INT16 else 7
-    common = 2.0 * max(first.scale, second.scale)
-    divisor = float(np.float32(1 << (2 * left_shift)) * np.float32(out.quant.scale))
+    common = numerics.effective_scale([2, max(first.scale, second.scale)])
+    divisor = numerics.effective_scale([1 << (2 * left_shift), out.quant.scale])
     return AddParameters(
         left_shift,
-        numerics.quantize_multiplier(first.scale / common),
-        numerics.quantize_multiplier(second.scale / common),
-        numerics.quantize_multiplier(common * common / divisor),
+        numerics.effective_multiplier([first.scale], common),
+        numerics.effective_multiplier([second.scale], common),
+        numerics.effective_multiplier([common, common], divisor),
     )
 
 

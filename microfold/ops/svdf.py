@@ -80,12 +80,12 @@ class Svdf(Op):
     def multipliers(
         self, x: Quant, feature: Quant, time: Quant, state: Quant
     ) -> tuple[Multiplier, Multiplier]:
-        """Into the state, and out of it: float32 products and quotients."""
+        """Into the state, and out of it."""
         assert self.out.quant is not None
-        single = np.float32
-        into = single(x.scale) * single(feature.scale) / single(state.scale)
-        out_of = single(state.scale) * single(time.scale) / single(self.out.quant.scale)
-        return numerics.quantize_multiplier(float(into)), numerics.quantize_multiplier(float(out_of))
+        return (
+            numerics.effective_multiplier([x.scale, feature.scale], state.scale),
+            numerics.effective_multiplier([state.scale, time.scale], self.out.quant.scale),
+        )
 
     def reference(
         self, x: Tensor, feature: Tensor, time: Tensor, bias: Tensor | None, state: Tensor

@@ -15,16 +15,14 @@ together gain by it, others pay for the slices alone. Measured on a Cortex-M4, i
 
 On a Cortex-M55 the first pair gains 18 %, the last group loses 7 %; on a Cortex-M0+ 24 % and 9 %. The rule:
 blocks of 8 take 8.5 instructions for each input, pairs of units 3, a layer 60 more for each row; a slice
-takes 75 and 50 for each row. Integers keep their bits; where a scale for each channel would round a
-multiplier otherwise than the scale of a whole layer does, nothing is combined.
+takes 75 and 50 for each row. Integers keep their bits: a layer's scale gives each channel the multiplier
+that a scale of its own gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from microfold.ir.graph import Graph, Node
 from microfold.ops.fully_connected import FullyConnected
@@ -84,19 +82,4 @@ def _key(node: Node, graph: Graph) -> Hashable | None:
 
 
 def _weights(group: Sequence[Branch], graph: Graph) -> Weights | str:
-    joint, first = joint_weights(group, graph, axis=0), group[0].node
-    if isinstance(joint, str) or joint.type.quant is None:
-        return joint
-    x = first.operands[0].type.quant
-    assert isinstance(first.op, FullyConnected)
-    assert x is not None
-    parts: list[np.ndarray[tuple[int, ...], np.dtype[np.int32]]] = []
-    for branch in group:
-        type = branch.node.operands[1].type
-        assert type.quant is not None
-        parts.append(np.stack(first.op.multipliers(x, type.quant, type.shape[0])))
-    # A scale of a whole layer is multiplied in float32, one for each channel in double.
-    whole = np.stack(first.op.multipliers(x, joint.type.quant, joint.array.shape[0]))
-    if not np.array_equal(np.concatenate(parts, axis=1), whole):
-        return "with a scale for each channel, a multiplier would be rounded otherwise"
-    return joint
+    return joint_weights(group, graph, axis=0)

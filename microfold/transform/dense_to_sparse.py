@@ -25,13 +25,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from microfold.ir.graph import Graph, Node
 from microfold.ir.layout import NHWC
 from microfold.ir.rewrite import Replacement, Site, forward_rewrite
 from microfold.ir.types import Array, DType, TensorType
-from microfold.ops import accumulate
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.fully_connected import FullyConnected
 from microfold.ops.reshape import Reshape
@@ -95,8 +92,6 @@ class DenseToSparse:
             if type(node.op) is SparseFullyConnected or not _is_matrix_product(node):
                 return None
             reason, gain = why_not(node, weights.type, site.array(node.inputs[1]))
-            if reason is None and isinstance(node.op, Conv2D):
-                reason = _other_multipliers(node)
             if reason is not None:
                 context.declined(node, reason)
                 return None
@@ -118,19 +113,6 @@ def _is_matrix_product(node: Node) -> bool:
         and op.strides == (1, 1)
         and op.padding == ((0, 0), (0, 0))
     )
-
-
-def _other_multipliers(node: Node) -> str | None:
-    """The reason if a fully connected layer would scale the convolution's sums otherwise."""
-    op, x, weights = node.op, node.operands[0].type.quant, node.operands[1].type.quant
-    assert isinstance(op, Conv2D)
-    if x is None or weights is None or op.out.quant is None:
-        return None
-    channels = node.output.type.shape[3]
-    own = accumulate.output_multipliers(x, weights, op.out.quant, channels)
-    if np.array_equal(own, FullyConnected(op.out).multipliers(x, weights, channels)):
-        return None
-    return "a fully connected layer rounds the product of the scales otherwise"
 
 
 def _layer(site: Site[None]) -> Replacement:

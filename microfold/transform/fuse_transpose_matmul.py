@@ -8,7 +8,7 @@
 A transpose of the last two axes is a flag of the product. Behind the product, it is the product of the
 operands in the other order, each turned. A fully connected layer whose weights are computed has no flags:
 with transposed weights it is a `batch_matmul`. Every sum has the same products in the same order, and
-quantised factors are multiplied in float32 in either order: the bits stay.
+scales are multiplied in double in either order: the bits stay.
 
 A transposed value that anything else reads is computed anyway and stays as it is.
 """

@@ -100,16 +100,13 @@ def test_strided_convolutions_stay() -> None:
     check_declined(sparse, to_text(pointwise(pruned(8, 256, 0.05), strides=2)))
 
 
-def test_convolutions_whose_scales_are_rounded_otherwise() -> None:
-    """Scales of whole layers are multiplied in float32, those of convolutions in double."""
-    kinds = set()
+def test_pixels_are_rows_at_all_scales() -> None:
+    """Scales of layers and of convolutions give the same multipliers."""
     for step in range(30):
         before = pointwise(pruned(2, 256, 0.05), scale=0.01 + step / 1000)
-        decisions: list[Decision] = []
-        after = sparse(before, PassContext(sink=decisions.append))
+        after = sparse(before)
+        assert after is not before
         assert_same_meaning(before, after, calls=1)
-        kinds.add((decisions[0].fired, "rounds the product" in decisions[0].reason))
-    assert (False, True) in kinds
 
 
 def test_weights_with_a_zero_point() -> None:

@@ -6,11 +6,11 @@ import numpy as np
 
 from microfold.external.cmsis_nn import library
 from microfold.external.cmsis_nn.library import CMSIS_NN
-from microfold.ir.types import Array
 from microfold.kernels import accumulate, epilogue
 from microfold.kernels.fully_connected import (
     centred_weights,
     fully_connected_types,
+    unit_multipliers,
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
@@ -30,14 +30,9 @@ class FullyConnectedS8(Kernel):
             return f"weights must have zero point 0; it is {weights_zero_point(site)}"
         if reason is not None:
             return reason
-        mantissas, shifts = self._multipliers(site)
+        mantissas, shifts = unit_multipliers(site)
         _, bounds = accumulate.bias_and_bounds(site, centred_weights(site))
         return library.unsupported_shifts(shifts, mantissas, bounds)
-
-    def _multipliers(self, site: Site) -> tuple[Array, Array]:
-        x, weights, _ = fully_connected_types(site)
-        assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
-        return site.node.op.multipliers(x.quant, weights.quant, weights.shape[0])
 
     def lower(self, site: Site) -> Call:
         x, weights, out = fully_connected_types(site)
@@ -45,7 +40,7 @@ class FullyConnectedS8(Kernel):
         assert matrix is not None
         assert x.quant is not None and weights.quant is not None and out.quant is not None
         per_channel = weights.quant.axis is not None
-        mantissas, shifts = self._multipliers(site)
+        mantissas, shifts = unit_multipliers(site)
         constants = library.requantization(site.array(2), mantissas, shifts)
         if not per_channel:
             constants |= {

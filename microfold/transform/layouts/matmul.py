@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from microfold.ir.graph import Value
-from microfold.ir.types import ElementType, Quant, TensorType
-from microfold.ops.accumulate import output_multipliers
 from microfold.ops.conv2d import Conv2D
 from microfold.ops.fully_connected import FullyConnected
 from microfold.ops.reshape import Reshape
@@ -59,35 +55,13 @@ def _source(place: Place, shape: tuple[int, ...]) -> Value:
 def _as_convolution(place: Place, frame: Frame) -> Answer:
     op, x, weights = place.op, place.type(0), place.type(1)
     assert isinstance(op, FullyConnected)
-    quant = _filter_quant(op, x, weights)
-    if isinstance(quant, str):
-        return quant
+    if weights.quant is not None and any(weights.quant.zero_points):
+        return "as a convolution it would need weights with zero point 0"
     builder = place.site.builder
     turned = place.permuted(1, _columns(frame), DEPTH)
     filters = builder.constants[turned].reshape(*weights.shape, 1, 1)
-    kernel = builder.constant(filters, TensorType(weights.dtype, filters.shape, quant), turned.name)
+    kernel = builder.constant(filters, weights.with_shape(filters.shape), turned.name)
     image = _source(place, (1, x.shape[DEPTH], x.shape[ROWS], 1))
     conv = Conv2D((1, 1), (1, 1), ((0, 0), (0, 0)), op.out)
     sums = place.emit(conv, image, kernel, *place.inputs[2:])
     return builder.emit(Reshape(place.out.shape), [sums], [place.node.outputs[0].name])[0]
-
-
-def _filter_quant(op: FullyConnected, x: TensorType, weights: TensorType) -> Quant | str | None:
-    """The scales with which a convolution has the very multipliers of the layer; why there are none."""
-    quant = weights.quant
-    if quant is None or x.quant is None:
-        return None
-    if any(quant.zero_points):
-        return "as a convolution it would need weights with zero point 0"
-    out: ElementType = op.out
-    assert out.quant is not None
-    units = weights.shape[0]
-    if quant.axis is None:
-        # The layer rounds the product of both scales to float32, a convolution does not.
-        product = float(np.float32(x.quant.scale) * np.float32(quant.scale))
-        quant = replace(quant, scales=(product / x.quant.scale,))
-    wanted = op.multipliers(x.quant, weights.quant, units) if weights.quant is not None else None
-    given = output_multipliers(x.quant, quant, out.quant, units)
-    if wanted is None or not all(np.array_equal(a, b) for a, b in zip(wanted, given, strict=True)):
-        return "as a convolution it would round its multipliers otherwise"
-    return quant
