@@ -34,6 +34,16 @@ def _shift_left_16(x: Array, bits: int) -> Array:
     return np.clip(x << bits, -32768, 32767)
 
 
+def _divide_by_pot_16(x: Array, exponent: int) -> Array:
+    """`numerics.rounding_divide_by_pot` as the reference computes it in 16 bits.
+
+    From 2^16 on its mask of the lost bits is cut to -1: non-negative values become 1, negative ones -1.
+    """
+    if exponent < 16:
+        return numerics.rounding_divide_by_pot(x, exponent).astype(np.int64)
+    return np.where(x >= 0, 1, -1)
+
+
 @register
 @dataclass(frozen=True)
 class HardSwish(Op):
@@ -81,11 +91,11 @@ class HardSwish(Op):
         if reluish_shift > 0:
             gate = _shift_left_16(gate, 1)
         if reluish_shift < 0:
-            gate = numerics.rounding_divide_by_pot(gate, -reluish_shift).astype(np.int64)
+            gate = _divide_by_pot_16(gate, -reluish_shift)
         gate = (gate + (1 << 15)) >> 1
         product = gate * scaled
         before_shift = np.sign(product) * (np.abs(product) >> 15)
-        result = numerics.rounding_divide_by_pot(before_shift, -output_shift).astype(np.int64)
+        result = _divide_by_pot_16(before_shift, -output_shift)
         return numerics.clamp(result + self.out.quant.zero_point, *self.out.dtype.range, self.out.dtype)
 
 
