@@ -14,9 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from microfold.errors import TypeRuleError
 from microfold.ir.types import Array, DType, ElementType
 
 Int32Array = NDArray[np.int32]
+
+# What quantised values may be multiplied by: from here on, 8-bit differences leave 32 bits when shifted left.
+MAX_MULTIPLIER = 1 << 24
 
 
 class Multiplier(NamedTuple):
@@ -26,11 +30,19 @@ class Multiplier(NamedTuple):
     shift: int
 
 
-def quantize_multiplier(real: float) -> Multiplier:
+def quantize_multiplier(real: float, limit: float = MAX_MULTIPLIER) -> Multiplier:
     """The multiplier nearest to a non-negative real (computed in double, rounded half away from zero).
 
-    Exponents below -31 give zero. Exponents above 30 saturate.
+    Exponents below -31 give zero.
+
+    Args:
+        limit: what the real must be less than.
+
+    Raises:
+        TypeRuleError: it is not.
     """
+    if not 0 <= real < limit:
+        raise TypeRuleError(f"a multiplier made of scales must be in [0, {limit:g}); it is {real:g}")
     if real == 0.0:
         return Multiplier(0, 0)
     fraction, shift = math.frexp(real)
@@ -40,8 +52,6 @@ def quantize_multiplier(real: float) -> Multiplier:
         shift += 1
     if shift < -31:
         return Multiplier(0, 0)
-    if shift > 30:
-        return Multiplier((1 << 31) - 1, 30)
     return Multiplier(mantissa, shift)
 
 
@@ -124,8 +134,11 @@ def quantize(real: float, element: ElementType) -> int:
     """The integer that stands for a real, clamped to the type's range (float32 arithmetic as in C)."""
     assert element.quant is not None
     low, high = element.dtype.range
-    scaled = np.float32(real) / np.float32(element.quant.scale)
-    return min(max(element.quant.zero_point + round_half_away(float(scaled)), low), high)
+    with np.errstate(over="ignore"):
+        scaled = float(np.float32(real) / np.float32(element.quant.scale))
+    # Beyond int32, it is clamped in any case.
+    limited = min(max(scaled, -(2.0**31)), 2.0**31)
+    return min(max(element.quant.zero_point + round_half_away(limited), low), high)
 
 
 def clamp(x: Array, low: int, high: int, dtype: DType) -> Array:

@@ -16,7 +16,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from microfold.errors import InputError
-from microfold.frontend.reader import MAX_ELEMENTS, RawSubgraph, RawTensor
+from microfold.frontend.reader import RawSubgraph, RawTensor
+from microfold.ir.limits import MAX_ELEMENTS
 from microfold.ir.types import Shape
 
 Shapes = Mapping[str, Shape]

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 import tflite
 
 from microfold.frontend.bodies import Body
-from microfold.frontend.reader import MAX_RANK, Options, RawOperator, RawTensor
+from microfold.frontend.reader import Options, RawOperator, RawTensor, type_name
+from microfold.frontend.schema import NO_OPTIONS, option_faults, options_code, options_name
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.graph import Graph, Node, Value, make_node
 from microfold.ir.op import Op
-from microfold.ir.types import MAX_ELEMENTS, Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.ir.limits import shape_fault
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.clip import Clip
 
 ImportFunction = Callable[["OperatorContext"], None]
@@ -96,6 +98,8 @@ class Scope:
         """
         tensor = self.tensors[index]
         element = self.declared_element(index)
+        if tensor.shape_fault:
+            raise Unsupported(f"{tensor.name!r}: {tensor.shape_fault}")
         shape = tuple(1 if extent == -1 else extent for extent in tensor.shape)
         if math.prod(shape) == 0:
             raise Unsupported(f"{tensor.name!r} has no elements: its shape is {list(shape)}")
@@ -139,8 +143,22 @@ class OperatorContext:
         self._read: set[int] = set()
 
     def options(self, kind: str) -> Options | None:
-        """The builtin options as the file has them; None if it has none."""
-        return self.raw.options(kind)
+        """The builtin options as the file has them; None if it has none.
+
+        Raises:
+            Unsupported: they are others, or a field holds what the format does not know.
+        """
+        code = self.raw.options_code()
+        options = self.raw.options(kind)
+        if options is None and code == NO_OPTIONS:
+            return None
+        if options is None or code != options_code(kind):
+            found = "missing" if options is None else options_name(code)
+            raise Unsupported(f"its options must be {kind}; they are {found}", "export the model again")
+        faults = option_faults(kind, options)
+        if faults:
+            raise Unsupported("; ".join(faults), "export the model again")
+        return options
 
     def required_options(self, kind: str) -> Options:
         """The builtin options of that class.
@@ -148,10 +166,37 @@ class OperatorContext:
         Raises:
             Unsupported: the file has none.
         """
-        options = self.raw.options(kind)
+        options = self.options(kind)
         if options is None:
             raise Unsupported(f"its {kind} are missing", "export the model again")
         return options
+
+    def require_count(self, field: str, stated: int, found: int, what: str) -> None:
+        """Refuse options that count otherwise than the operands do.
+
+        Args:
+            field: of the options, as the format spells it.
+            what: is counted.
+
+        Raises:
+            Unsupported: the numbers differ.
+        """
+        if stated != found:
+            raise Unsupported(f"{field} must be the number of its {what}, {found}; it is {stated}")
+
+    def require_type(self, field: str, stated: int) -> None:
+        """Refuse options that name another element type than output 0 has.
+
+        Args:
+            field: of the options, as the format spells it.
+            stated: a member of `TensorType`.
+
+        Raises:
+            Unsupported: the types differ.
+        """
+        declared, named = self.scope.tensors[self.raw.outputs[0]].type_name, type_name(stated)
+        if named != declared:
+            raise Unsupported(f"{field} must be the type of its output, {declared}; it is {named}")
 
     @property
     def input_count(self) -> int:
@@ -232,10 +277,9 @@ class OperatorContext:
     def shape(self, index: int, what: str) -> tuple[int, ...]:
         """The elements of constant input `index`, a shape of sensible size."""
         shape = self.integers(index, what)
-        if len(shape) > MAX_RANK or min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
-            raise Unsupported(
-                f"its {what} may have {MAX_RANK} axes and {MAX_ELEMENTS} elements; it is {list(shape)}"
-            )
+        fault = shape_fault(shape)
+        if fault:
+            raise Unsupported(f"its {what}: {fault}")
         return shape
 
     def axis(self, axis: int, rank: int) -> int:
@@ -293,10 +337,9 @@ class OperatorContext:
             inputs = inputs[:-1]
         node = make_node(op, inputs, names if names is not None else [self.name()])
         for value in node.outputs:
-            if not 0 < value.type.size <= MAX_ELEMENTS and value.type.rank:
-                raise Unsupported(f"its result {value.type} must have 1 to {MAX_ELEMENTS} elements")
-            if value.type.rank > MAX_RANK:
-                raise Unsupported(f"its result {value.type} has more than {MAX_RANK} axes")
+            fault = "it has no elements" if value.type.size == 0 else shape_fault(value.type.shape)
+            if fault:
+                raise Unsupported(f"its result {value.type}: {fault}")
         if self._is_shape_arithmetic(node):
             tensors = {v: Tensor(v.type, self.scope.constants[v]) for v in node.operands}
             for value, result in zip(node.outputs, node.evaluate(tensors), strict=True):

@@ -20,9 +20,10 @@ import tflite
 
 from microfold.errors import ModelFormatError
 from microfold.frontend.sparsity import densify
-from microfold.ir.types import MAX_ELEMENTS, Array, DType, Quant, quantization_fault
+from microfold.ir import limits
+from microfold.ir.types import Array, DType, Quant, quantization_fault
 
-MAX_RANK = 8
+MAX_FILE_RANK = 64  # that is read at all
 MAX_NAME = 512
 MAX_CUSTOM = 4096
 READ_FACTOR = 8  # bytes that may be read for each byte of the file
@@ -58,7 +59,8 @@ class RawTensor:
         signature: the shape with -1 for each dimension that the file leaves open.
         quant: how it is quantised; None if it is not, or if that has no meaning for the type.
         quant_fault: why the quantisation cannot be used; empty if it can.
-        data: the constant's array; None for a variable value.
+        shape_fault: why no value can have the shape; empty if one can.
+        data: the constant's array; None for a variable value, and where there is a fault of its shape.
         is_variable: operators update it in place, from one call to the next.
         arena_offset: where a memory plan in the file puts it; None if there is none, or it does not say.
     """
@@ -70,6 +72,7 @@ class RawTensor:
     shape: tuple[int, ...]
     quant: Quant | None
     quant_fault: str
+    shape_fault: str
     data: Array | None
     is_variable: bool
     arena_offset: int | None = None
@@ -86,6 +89,11 @@ class RawOperator:
     outputs: tuple[int, ...]
     table: Any
     source: str
+
+    def options_code(self) -> int:
+        """The kind of its builtin options: a number of the format."""
+        with malformed_as_error(self.source):
+            return int(self.table.BuiltinOptionsType())
 
     def options(self, kind: str) -> Options | None:
         """The builtin options as the `tflite` class of that name; None if the file has none."""
@@ -246,6 +254,10 @@ class _Reader:
         self.tensor_count += len(tensors)
         inputs = self.many(table.InputsLength(), lambda i: int(table.Inputs(i)), what)
         outputs = self.many(table.OutputsLength(), lambda i: int(table.Outputs(i)), what)
+        if table.OperatorsLength() > limits.MAX_NODES:
+            raise ValueError(
+                f"{what}: it may have {limits.MAX_NODES} operators; it has {table.OperatorsLength()}"
+            )
         operators = self.many(
             table.OperatorsLength(), lambda i: self.operator(table.Operators(i), i, len(tensors)), what
         )
@@ -265,20 +277,17 @@ class _Reader:
     def tensor(self, table: Any, index: int) -> RawTensor:
         what = f"tensor {index}"
         rank = self.length(table.ShapeLength(), what)
-        if not 0 <= rank <= MAX_RANK:
-            raise ValueError(f"{what}: rank {rank} is over {MAX_RANK}")
+        if rank > MAX_FILE_RANK:
+            raise ValueError(f"{what}: rank {rank} is over {MAX_FILE_RANK}")
         shape = tuple(int(table.Shape(i)) for i in range(rank))
-        elements = 1
-        for extent in shape:
-            elements *= max(extent, 1)
-            if extent < -1 or elements > MAX_ELEMENTS:
-                raise ValueError(f"{what}: shape {shape} is out of range")
+        # -1 stands for an extent that the file leaves open.
+        shape_fault = limits.shape_fault(tuple(1 if extent == -1 else extent for extent in shape))
         signature = tuple(
             int(table.ShapeSignature(i)) for i in range(self.length(table.ShapeSignatureLength(), what))
         )
         code = table.Type()
         dtype = _DTYPES.get(code)
-        data = self.buffer(table.Buffer(), dtype, shape, what, table.Sparsity())
+        data = self.buffer(table.Buffer(), dtype, shape, what, table.Sparsity()) if not shape_fault else None
         if dtype is DType.INT4 and data is not None:
             dtype = DType.INT8  # the same numbers; how constants are packed is the kernels' choice
         quant, fault = self.quantization(table.Quantization(), dtype, shape, what)
@@ -286,10 +295,11 @@ class _Reader:
             index=index,
             name=self.text(table.Name()) or f"tensor_{index}",
             dtype=dtype,
-            type_name=_TYPE_NAMES.get(code, _NEWER_TYPES.get(code, f"number {code}")),
+            type_name=type_name(code),
             shape=shape,
             quant=quant,
             quant_fault=fault,
+            shape_fault=shape_fault,
             data=data,
             is_variable=bool(table.IsVariable()),
             arena_offset=self.memory_plan.get(self.tensor_count + index),
@@ -355,19 +365,23 @@ class _Reader:
         scales = tuple(float(table.Scale(i)) for i in range(count))
         points = self.length(table.ZeroPointLength(), what, element_size=8)
         zero_points = tuple(int(table.ZeroPoint(i)) for i in range(points))
-        zero_points = zero_points * count if points == 1 else zero_points or (0,) * count
         fault = quantization_fault(dtype, scales, zero_points)
         axis = None
         if count > 1 and not fault:
-            axis = _scale_axis(int(table.QuantizedDimension()), shape, count)
-            if axis is None:
-                fault = (
-                    f"{count} scales along axis {int(table.QuantizedDimension())} do not fit {list(shape)}"
-                )
+            axis = int(table.QuantizedDimension())
+            if dtype not in _QUANTIZED:
+                axis = _scale_axis(axis, shape, count)
+            if axis is None or not 0 <= axis < len(shape) or shape[axis] != count:
+                fault = f"{count} scales along axis {table.QuantizedDimension()} do not fit {list(shape)}"
         if dtype not in _QUANTIZED:
             # Biases and indices: their integers are taken as they are, except int32 values with one scale.
             return (Quant(scales, zero_points, axis) if dtype is DType.INT32 and not fault else None), ""
         return (None, fault) if fault else (Quant(scales, zero_points, axis), "")
+
+
+def type_name(code: int) -> str:
+    """What the format calls an element type of a number."""
+    return _TYPE_NAMES.get(code, _NEWER_TYPES.get(code, f"number {code}"))
 
 
 def _elements(raw: Array, dtype: DType) -> Array:

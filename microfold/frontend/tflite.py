@@ -311,11 +311,12 @@ class _Importer:
                 )
             else:
                 raise Unsupported(f"it reads {tensor.name!r}, which nothing has computed yet")
-        for index in raw.inputs:
-            if index >= 0 and tensors[index].quant_fault:
-                raise Unsupported(
-                    f"input {tensors[index].name!r}: {tensors[index].quant_fault}", "quantise again"
-                )
+        for kind, indices in (("input", raw.inputs), ("output", raw.outputs)):
+            for tensor in (tensors[index] for index in indices if index >= 0):
+                if tensor.shape_fault:
+                    raise Unsupported(f"{kind} {tensor.name!r}: {tensor.shape_fault}")
+                if tensor.quant_fault and kind == "input":
+                    raise Unsupported(f"{kind} {tensor.name!r}: {tensor.quant_fault}", "quantise again")
         if not raw.outputs and raw.name not in _WITHOUT_OUTPUT:
             raise Unsupported("it has no outputs")
         for position, index in enumerate(raw.outputs):

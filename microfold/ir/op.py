@@ -10,13 +10,15 @@ from __future__ import annotations
 import dataclasses
 import enum
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from microfold.errors import TypeRuleError
-from microfold.ir.types import Array, Tensor, TensorType
+from microfold.ir.limits import MAX_INTEGER
+from microfold.ir.types import FLOAT32_MAX, Array, DType, Tensor, TensorType
 
 
 class Pattern(enum.IntEnum):
@@ -56,12 +58,30 @@ class Op:
         pattern: see `Pattern`.
         is_view: the output is the input's bytes, or a part of them, under another shape: no code, no copy.
         is_joint: a view the other way round: the inputs are the output's bytes, one after the other.
+        any_zero_point: its meaning is one thing also where int16 values have a zero point other than 0. The
+            arithmetic of the references' kernels differs there: some subtract it, some ignore it.
+        takes_infinities: an infinite constant has a meaning: it is moved, compared, or wins or loses a sum.
+            Elsewhere passes that reorder arithmetic would give others, as ``0 * inf`` does.
+        open_ended: attributes that may be infinite.
     """
 
     name: ClassVar[str]
     pattern: ClassVar[Pattern] = Pattern.OPAQUE
     is_view: ClassVar[bool] = False
     is_joint: ClassVar[bool] = False
+    any_zero_point: ClassVar[bool] = False
+    takes_infinities: ClassVar[bool] = False
+    open_ended: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse attributes that are no numbers for C, whatever the operands.
+
+        Raises:
+            TypeRuleError: one is not finite, or beyond float32 or int32.
+        """
+        for field in dataclasses.fields(self):
+            fault = _number_fault(getattr(self, field.name), field.name in self.open_ended)
+            require(not fault, f"{self.name}: {field.name} {fault}")
 
     @property
     def has_effect(self) -> bool:
@@ -113,7 +133,10 @@ class Op:
         absent = [name for name, operand in zip(names, operands, strict=False) if name and operand is None]
         require(not absent, f"{self.name} needs its operand {', '.join(absent)}; it is absent")
         result = self.infer(*operands)
-        return result if isinstance(result, tuple) else (result,)
+        results = result if isinstance(result, tuple) else (result,)
+        if not self.any_zero_point:
+            self._check_zero_points([*operands, *results])
+        return results
 
     def evaluate(
         self, operands: Sequence[Tensor | None], functions: Mapping[str, Function] = NO_FUNCTIONS
@@ -132,6 +155,12 @@ class Op:
                     f"{self.name}: reference gave {array.dtype}{array.shape}, infer says {expected}"
                 )
         return tuple(Tensor(t, a) for t, a in zip(types, arrays, strict=True))
+
+    def _check_zero_points(self, types: Sequence[TensorType | None]) -> None:
+        for type in types:
+            if type is not None and type.dtype is DType.INT16 and type.quant is not None:
+                points = type.quant.zero_points
+                require(not any(points), f"{self.name}: int16 zero points must be 0; it has {points[0]}")
 
     def _check_count(self, given: int) -> None:
         minimum, maximum = operand_count(type(self))
@@ -175,6 +204,18 @@ def register(op_type: type[OpType]) -> type[OpType]:
         raise ValueError(f"operator name {op_type.name!r} is taken by {REGISTRY[op_type.name].__name__}")
     REGISTRY[op_type.name] = op_type
     return op_type
+
+
+def _number_fault(value: Any, infinite: bool) -> str:
+    """What is wrong with an attribute's value, or with one inside of it; empty if nothing is."""
+    if isinstance(value, tuple):
+        faults = (_number_fault(item, infinite) for item in cast("tuple[Any, ...]", value))
+        return next(filter(None, faults), "")
+    if isinstance(value, int) and not -MAX_INTEGER <= value <= MAX_INTEGER:
+        return f"must be in [{-MAX_INTEGER}, {MAX_INTEGER}]; it is {value}"
+    if isinstance(value, float) and not (abs(value) <= FLOAT32_MAX or (infinite and math.isinf(value))):
+        return f"must be a finite float32; it is {value}"
+    return ""
 
 
 def require(condition: bool, rule: str) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from microfold.ir.limits import shape_fault
+
 Array = NDArray[Any]
 Shape = tuple[int, ...]
 
-MAX_ELEMENTS = 1 << 31
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 # Beyond these, products and quotients of scales leave float32.
 MIN_SCALE, MAX_SCALE = 1e-18, 1e18
 
@@ -91,13 +93,19 @@ class Quant:
         return self.zero_points[0]
 
 
-def quantization_fault(dtype: DType, scales: tuple[float, ...], zero_points: tuple[int, ...]) -> str:
-    """What is wrong with a quantisation of elements of this type; empty if nothing is."""
+def quantization_fault(
+    dtype: DType, scales: tuple[float, ...], zero_points: tuple[int, ...], smallest: float = MIN_SCALE
+) -> str:
+    """What is wrong with a quantisation of elements of this type; empty if nothing is.
+
+    Args:
+        smallest: scale that there may be.
+    """
     if len(zero_points) != len(scales):
         return f"{len(scales)} scales with {len(zero_points)} zero points"
     for scale in scales:
-        if not MIN_SCALE <= scale <= MAX_SCALE:
-            return f"a scale must be in [{MIN_SCALE:g}, {MAX_SCALE:g}]; it is {scale:g}"
+        if not smallest <= scale <= MAX_SCALE:
+            return f"a scale must be in [{smallest:g}, {MAX_SCALE:g}]; it is {scale:g}"
     low, high = dtype.range if dtype.is_integer else (0, 0)
     for point in zero_points:
         if not low <= point <= high:
@@ -151,8 +159,9 @@ class TensorType:
 
 def type_fault(type: TensorType) -> str:
     """What is wrong with a type of a value; empty if nothing is."""
-    if type.size > MAX_ELEMENTS:
-        return f"a tensor has at most {MAX_ELEMENTS} elements; it has {type.size}"
+    fault = shape_fault(type.shape)
+    if fault:
+        return fault
     quant = type.quant
     if quant is None:
         return ""
@@ -164,11 +173,8 @@ def type_fault(type: TensorType) -> str:
     if len(quant.scales) != channels:
         return f"it must have {channels} scales; it has {len(quant.scales)}"
     # The scales of int32 biases are products of others.
-    return (
-        quantization_fault(type.dtype, quant.scales, quant.zero_points)
-        if type.dtype is not DType.INT32
-        else ""
-    )
+    smallest = math.ulp(0.0) if type.dtype is DType.INT32 else MIN_SCALE
+    return quantization_fault(type.dtype, quant.scales, quant.zero_points, smallest)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,10 @@ class Abs(Op):
     out: ElementType
 
     def infer(self, x: TensorType) -> TensorType:
-        return check_unary("abs", x, self.out)
+        result = check_unary("abs", x, self.out)
+        if x.quant is not None and not x.dtype.is_float:
+            self.multiplier(x.quant)  # raises where the scales have no multiplier
+        return result
 
     def multiplier(self, x: Quant) -> Multiplier:
         """``scale_in / scale_out``, computed in double."""

@@ -45,9 +45,10 @@ def check_accumulation(
         require(quant is not None and quant.axis is None, f"{op}: the {what} must have one scale per tensor")
     require(weights.quant is not None, f"{op}: the weights must be quantised")
     assert x.quant is not None
-    require(x.dtype is not DType.INT16 or x.quant.zero_point == 0, f"{op}: int16 zero points must be 0")
-    if x.dtype is DType.INT16 and weights.quant is not None and out.quant is not None:
-        largest = numerics.effective_multiplier([x.quant.scale, max(weights.quant.scales)], out.quant.scale)
+    assert weights.quant is not None
+    assert out.quant is not None
+    largest = numerics.effective_multiplier([x.quant.scale, max(weights.quant.scales)], out.quant.scale)
+    if x.dtype is DType.INT16:
         require(
             largest.shift <= MAX_INT16_SHIFT,
             f"{op}: the product of input and weight scale must be below {1 << MAX_INT16_SHIFT} output scales",

@@ -46,11 +46,15 @@ class Add(Op):
 
     name: ClassVar[str] = "add"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
+    takes_infinities: ClassVar[bool] = True
 
     out: ElementType
 
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
-        return check_binary("add", first, second, self.out)
+        result = check_binary("add", first, second, self.out)
+        if first.quant is not None and second.quant is not None and self.out.quant is not None:
+            add_parameters(first.quant, second.quant, self.out)  # raises where the scales have no multiplier
+        return result
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
         if first.type.dtype.is_float or first.type.quant is None:

@@ -14,6 +14,8 @@ from microfold.ir.types import Array, DType, Tensor, TensorType
 @dataclass(frozen=True)
 class _ArgExtremum(Op):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     axis: int
     dtype: DType

@@ -45,6 +45,9 @@ class BatchMatmul(Op):
         )
         if first.dtype in QUANTIZED:
             require_per_tensor("batch_matmul", first=first, second=second, output=self.out)
+            assert first.quant is not None
+            assert second.quant is not None
+            self.multiplier(first.quant, second.quant)  # raises where the scales have no multiplier
         *first_batch, rows, depth = _swapped(first.shape, self.transpose_first)
         *second_batch, second_depth, columns = _swapped(second.shape, self.transpose_second)
         require(

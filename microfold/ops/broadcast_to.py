@@ -18,6 +18,8 @@ class BroadcastTo(Op):
 
     name: ClassVar[str] = "broadcast_to"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     shape: Shape
 

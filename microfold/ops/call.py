@@ -26,6 +26,8 @@ class Call(Op):
     """
 
     name: ClassVar[str] = "call"
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     body: str
     results: tuple[TensorType, ...]

@@ -22,6 +22,8 @@ class Cast(Op):
 
     name: ClassVar[str] = "cast"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     dtype: DType
 

@@ -23,6 +23,8 @@ class Clip(Op):
 
     name: ClassVar[str] = "clip"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+    takes_infinities: ClassVar[bool] = True
+    open_ended: ClassVar[tuple[str, ...]] = ("minimum", "maximum")
 
     minimum: float
     maximum: float

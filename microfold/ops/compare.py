@@ -35,6 +35,7 @@ class Compare(Op):
 
     name: ClassVar[str] = "compare"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
+    takes_infinities: ClassVar[bool] = True
 
     relation: str
 
@@ -50,6 +51,9 @@ class Compare(Op):
         )
         if first.dtype is DType.INT8:
             require_per_tensor("compare", first=first, second=second)
+            for quant in (first.quant, second.quant):
+                assert quant is not None
+                self.multiplier(quant)  # raises where the scale has no multiplier
         return TensorType(DType.BOOL, shape)
 
     def multiplier(self, quant: Quant) -> Multiplier:

@@ -15,6 +15,8 @@ from microfold.ir.types import Array, Tensor, TensorType
 @dataclass(frozen=True)
 class _Boundary(Op):
     pattern: ClassVar[Pattern] = Pattern.OPAQUE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     compiler: str
 

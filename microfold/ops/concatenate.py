@@ -18,6 +18,8 @@ class Concatenate(Op):
 
     name: ClassVar[str] = "concatenate"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     axis: int
 

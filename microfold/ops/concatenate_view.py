@@ -23,6 +23,8 @@ class ConcatenateView(Op):
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
     is_view: ClassVar[bool] = True
     is_joint: ClassVar[bool] = True
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     axis: int
 

@@ -32,6 +32,8 @@ class If(Op):
     """
 
     name: ClassVar[str] = "if"
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     then: str
     otherwise: str
@@ -72,6 +74,8 @@ class While(Op):
     """
 
     name: ClassVar[str] = "while"
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     condition: str
     body: str

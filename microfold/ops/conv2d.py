@@ -48,6 +48,7 @@ class Conv2D(Op):
         )
         accumulate.check_accumulation("conv2d", x, weights, bias, filters, self.out)
         accumulate.check_symmetric("conv2d", weights, axis=0)
+        self.window(weights).check(x)
         rows, columns = self.window(weights).output_size(height, width)
         result = TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
         return from_nhwc_type("conv2d", result, self.layout)

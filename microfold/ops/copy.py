@@ -16,6 +16,8 @@ class Copy(Op):
 
     name: ClassVar[str] = "copy"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     def infer(self, x: TensorType) -> TensorType:
         return x

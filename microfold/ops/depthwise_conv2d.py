@@ -50,6 +50,7 @@ class DepthwiseConv2D(Op):
         )
         accumulate.check_accumulation("depthwise_conv2d", x, weights, bias, filters, self.out)
         accumulate.check_symmetric("depthwise_conv2d", weights, axis=3)
+        self.window(weights).check(x)
         rows, columns = self.window(weights).output_size(height, width)
         result = TensorType(self.out.dtype, (batch, rows, columns, filters), self.out.quant)
         return from_nhwc_type("depthwise_conv2d", result, self.layout)

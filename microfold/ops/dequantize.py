@@ -21,6 +21,7 @@ class Dequantize(Op):
 
     name: ClassVar[str] = "dequantize"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+    any_zero_point: ClassVar[bool] = True
 
     def infer(self, x: TensorType) -> TensorType:
         require(

@@ -16,6 +16,8 @@ class Dropout(Op):
 
     name: ClassVar[str] = "dropout"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     rate: float
 

@@ -24,6 +24,8 @@ class EthosU(Op):
 
     name: ClassVar[str] = "ethos_u"
     pattern: ClassVar[Pattern] = Pattern.OPAQUE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     results: tuple[TensorType, ...]
     arena: int

@@ -18,6 +18,8 @@ class Gather(Op):
 
     name: ClassVar[str] = "gather"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     axis: int
 

@@ -22,6 +22,8 @@ class LayoutTransform(Op):
 
     name: ClassVar[str] = "layout_transform"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     source: str
     target: str

@@ -35,8 +35,10 @@ class LeakyRelu(Op):
     out: ElementType
 
     def infer(self, x: TensorType) -> TensorType:
-        require(math.isfinite(self.alpha), f"leaky_relu: alpha must be finite; it is {self.alpha}")
-        return check_unary("leaky_relu", x, self.out)
+        result = check_unary("leaky_relu", x, self.out)
+        if x.quant is not None and not x.dtype.is_float:
+            self.parameters(x.quant)  # raises where the scales have no multiplier
+        return result
 
     def parameters(self, x: Quant) -> LeakyReluParameters:
         """Multipliers, see `microfold.numerics.effective_scale`."""

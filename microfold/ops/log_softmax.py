@@ -32,6 +32,8 @@ class LogSoftmax(Op):
         if x.dtype is DType.INT8:
             quant = self.out.quant
             assert quant is not None
+            assert x.quant is not None
+            softmax_parameters(1.0, x.quant)  # raises where the scale has none
             require(
                 quant.scale == 1 / 16 and quant.zero_point == 127,
                 f"log_softmax: the int8 result must have scale {1 / 16} and zero point 127; "

@@ -51,6 +51,14 @@ def check_int16_scale(op: str, x: TensorType) -> None:
     )
 
 
+def check_int8_scale(op: str, x: TensorType) -> None:
+    """Scales that the reference's Q4 takes: it shifts inputs to the left, by less than 32 bits."""
+    require(
+        x.dtype is not DType.INT8 or (x.quant is not None and 2.0**-27 <= x.quant.scale < 16),
+        f"{op}: the scale of an int8 input must be in [2^-27, 16); it is {x.quant.scale if x.quant else 0:g}",
+    )
+
+
 @cache
 def sigmoid_table() -> Array:
     """The logistic function at multiples of 1/24 in Q0.16, uint16 [256].
@@ -85,6 +93,7 @@ class Logistic(Op):
     def infer(self, x: TensorType) -> TensorType:
         result = check_unary("logistic", x, self.out)
         check_int16_scale("logistic", x)
+        check_int8_scale("logistic", x)
         if x.dtype is not DType.FLOAT32:
             scale, zero_point = (1 / 256, -128) if x.dtype is DType.INT8 else (1 / 32768, 0)
             quant = self.out.quant

@@ -27,6 +27,7 @@ class Lookup(Op):
 
     name: ClassVar[str] = "lookup"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+    any_zero_point: ClassVar[bool] = True
 
     table: tuple[int, ...]
     out: ElementType

@@ -19,6 +19,8 @@ class Maximum(Op):
 
     name: ClassVar[str] = "maximum"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
         return check_alike("maximum", first, second)

@@ -28,6 +28,8 @@ class _SumOrMean(Op):
         shape = check_reduction(self.name, x, self.axes, self.keep_dims, self.out.dtype)
         if x.dtype in QUANTIZED:
             require_per_tensor(self.name, input=x, output=self.out)
+            assert x.quant is not None
+            self.rescale(x.quant)  # raises where the scales have no multiplier
         return TensorType(self.out.dtype, shape, self.out.quant)
 
     def count(self, x: TensorType) -> int:

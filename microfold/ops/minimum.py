@@ -19,6 +19,8 @@ class Minimum(Op):
 
     name: ClassVar[str] = "minimum"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
         return check_alike("minimum", first, second)

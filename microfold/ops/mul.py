@@ -25,7 +25,10 @@ class Mul(Op):
     out: ElementType
 
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
-        return check_binary("mul", first, second, self.out)
+        result = check_binary("mul", first, second, self.out)
+        if first.quant is not None and second.quant is not None and self.out.quant is not None:
+            self.multiplier(first.quant, second.quant)  # raises where the scales have no multiplier
+        return result
 
     def multiplier(self, first: Quant, second: Quant) -> Multiplier:
         """``scale_1 * scale_2 / scale_out``, computed in double."""

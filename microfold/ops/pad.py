@@ -24,6 +24,9 @@ class Pad(Op):
 
     name: ClassVar[str] = "pad"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
+    open_ended: ClassVar[tuple[str, ...]] = ("fill",)
 
     padding: tuple[Pair, ...]
     fill: float

@@ -38,6 +38,7 @@ class _Pool2D(Op):
                 before < size and after < size,
                 f"{self.name}: padding must be smaller than the window {self.size}; it is {self.padding}",
             )
+        self.window.check(x)
         rows, columns = self.window.output_size(x.shape[1], x.shape[2])
         result = x.with_shape((x.shape[0], rows, columns, x.shape[3]))
         return from_nhwc_type(self.name, result, self.layout)
@@ -78,6 +79,8 @@ class MaxPool2D(_Pool2D):
     """Largest element of each window; padding never wins."""
 
     name: ClassVar[str] = "max_pool2d"
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     def pooled(self, x: Tensor) -> Array:
         lowest = -np.inf if x.type.dtype.is_float else x.type.dtype.range[0]

@@ -25,7 +25,10 @@ class Prelu(Op):
     out: ElementType
 
     def infer(self, x: TensorType, alpha: TensorType) -> TensorType:
-        return check_binary("prelu", x, alpha, self.out)
+        result = check_binary("prelu", x, alpha, self.out)
+        if x.quant is not None and alpha.quant is not None and self.out.quant is not None:
+            self.multipliers(x.quant, alpha.quant)  # raises where the scales have no multiplier
+        return result
 
     def multipliers(self, x: Quant, alpha: Quant) -> tuple[Multiplier, Multiplier]:
         """For inputs that are not negative, and for products with alpha; computed in double."""

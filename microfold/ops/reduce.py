@@ -50,6 +50,8 @@ class ReduceMax(_Reduce):
     """Largest element over axes."""
 
     name: ClassVar[str] = "reduce_max"
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     def reference(self, x: Tensor) -> Array:
         return np.asarray(x.data.max(axis=self.axes, keepdims=self.keep_dims))
@@ -61,6 +63,8 @@ class ReduceMin(_Reduce):
     """Smallest element over axes."""
 
     name: ClassVar[str] = "reduce_min"
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     def reference(self, x: Tensor) -> Array:
         return np.asarray(x.data.min(axis=self.axes, keepdims=self.keep_dims))

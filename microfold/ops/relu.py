@@ -23,6 +23,7 @@ class Relu(Op):
 
     name: ClassVar[str] = "relu"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+    open_ended: ClassVar[tuple[str, ...]] = ("minimum", "maximum")
 
     minimum: float
     maximum: float
@@ -30,7 +31,10 @@ class Relu(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         require(self.minimum <= self.maximum, f"relu: {self.minimum} must not exceed {self.maximum}")
-        return check_unary("relu", x, self.out, QUANTIZED)
+        result = check_unary("relu", x, self.out, QUANTIZED)
+        assert x.quant is not None
+        self.multiplier(x.quant)  # raises where the scales have no multiplier
+        return result
 
     def multiplier(self, x: Quant) -> Multiplier:
         """``scale_in / scale_out``, computed in double."""

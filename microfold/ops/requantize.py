@@ -25,6 +25,7 @@ class Requantize(Op):
 
     name: ClassVar[str] = "requantize"
     pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+    any_zero_point: ClassVar[bool] = True
 
     out: ElementType
 
@@ -38,6 +39,8 @@ class Requantize(Op):
                 quant is not None and quant.axis is None,
                 f"requantize: the {what} must have one scale; it has {quant}",
             )
+        assert x.quant is not None
+        self.multiplier(x.quant)  # raises where the scales have no multiplier
         return x.with_element(self.out)
 
     def multiplier(self, x: Quant) -> Multiplier:

@@ -18,6 +18,8 @@ class Reshape(Op):
     name: ClassVar[str] = "reshape"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
     is_view: ClassVar[bool] = True
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     shape: Shape
 

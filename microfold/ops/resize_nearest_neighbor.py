@@ -35,6 +35,8 @@ class ResizeNearestNeighbor(Op):
 
     name: ClassVar[str] = "resize_nearest_neighbor"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     size: Pair
     align_corners: bool

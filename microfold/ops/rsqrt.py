@@ -28,7 +28,10 @@ class Rsqrt(Op):
     out: ElementType
 
     def infer(self, x: TensorType) -> TensorType:
-        return check_unary("rsqrt", x, self.out)
+        result = check_unary("rsqrt", x, self.out)
+        if x.quant is not None and not x.dtype.is_float:
+            self.multiplier(x.quant)  # raises where the scales have no multiplier
+        return result
 
     def multiplier(self, x: Quant) -> Multiplier:
         """``1 / (sqrt(scale_in) * scale_out)``, computed in double."""

@@ -19,6 +19,8 @@ class Select(Op):
 
     name: ClassVar[str] = "select"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     def infer(self, condition: TensorType, first: TensorType, second: TensorType) -> TensorType:
         require(condition.dtype is DType.BOOL, f"select: the condition must be bool; it is {condition}")

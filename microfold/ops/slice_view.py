@@ -20,6 +20,8 @@ class SliceView(Op):
     name: ClassVar[str] = "slice_view"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
     is_view: ClassVar[bool] = True
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     begin: tuple[int, ...]
     size: Shape

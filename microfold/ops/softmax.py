@@ -42,9 +42,14 @@ class SoftmaxParameters(NamedTuple):
 
 
 def softmax_parameters(beta: float, quant: Quant) -> SoftmaxParameters:
-    """How a difference of int8 inputs becomes Q5; smaller differences than the minimum give exp = 0."""
+    """How a difference of int8 inputs becomes Q5; smaller differences than the minimum give exp = 0.
+
+    Raises:
+        TypeRuleError: the reference has no such parameters: it shifts differences to the left only.
+    """
     real = min(numerics.effective_scale([beta, quant.scale, 1 << (31 - INPUT_INTEGER_BITS)]), INT32_MAX)
-    mantissa, shift = numerics.quantize_multiplier(real)
+    require(real > 1, f"softmax: beta times the input's scale must exceed 2^-26; it is {beta * quant.scale:g}")
+    mantissa, shift = numerics.quantize_multiplier(real, limit=1 << 31)
     radius = ((1 << INPUT_INTEGER_BITS) - 1) * (1 << (31 - INPUT_INTEGER_BITS)) / (1 << shift)
     return SoftmaxParameters(mantissa, shift, -math.floor(radius))
 
@@ -121,6 +126,7 @@ class Softmax(Op):
     """
 
     name: ClassVar[str] = "softmax"
+    any_zero_point: ClassVar[bool] = True
 
     beta: float
     out: ElementType
@@ -136,6 +142,9 @@ class Softmax(Op):
         if x.dtype is not DType.FLOAT32:
             require_per_tensor("softmax", input=x)
             require(x.size > 0, f"softmax: {x} has no elements")
+            assert x.quant is not None
+            parameters = int16_multiplier if x.dtype is DType.INT16 else softmax_parameters
+            parameters(self.beta, x.quant)  # raises where the scale has none
             scale, zero_point = _OUTPUTS[pair]
             quant = self.out.quant
             require(

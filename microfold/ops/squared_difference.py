@@ -39,7 +39,10 @@ class SquaredDifference(Op):
     out: ElementType
 
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
-        return check_binary("squared_difference", first, second, self.out)
+        result = check_binary("squared_difference", first, second, self.out)
+        if first.quant is not None and second.quant is not None and self.out.quant is not None:
+            squared_difference_parameters(first.quant, second.quant, self.out)  # raises where the scales have no multiplier
+        return result
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
         if first.type.quant is None or second.type.quant is None:

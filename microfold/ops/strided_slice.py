@@ -18,6 +18,8 @@ class StridedSlice(Op):
 
     name: ClassVar[str] = "strided_slice"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     begin: tuple[int, ...]
     size: Shape

@@ -21,11 +21,15 @@ class Sub(Op):
 
     name: ClassVar[str] = "sub"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
+    takes_infinities: ClassVar[bool] = True
 
     out: ElementType
 
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
-        return check_binary("sub", first, second, self.out)
+        result = check_binary("sub", first, second, self.out)
+        if first.quant is not None and second.quant is not None and self.out.quant is not None:
+            add_parameters(first.quant, second.quant, self.out)  # raises where the scales have no multiplier
+        return result
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
         if first.type.quant is None or second.type.quant is None:

@@ -69,6 +69,12 @@ class Svdf(Op):
                 state.quant is not None and state.quant.axis is None,
                 f"svdf: the state must have one scale; its quantisation is {state.quant}",
             )
+            assert x.quant is not None
+            assert feature.quant is not None
+            assert time.quant is not None
+            assert state.quant is not None
+            # Raises where the scales have no multiplier.
+            self.multipliers(x.quant, feature.quant, time.quant, state.quant)
         if bias is not None:
             wanted = DType.INT32 if x.dtype is DType.INT8 else DType.FLOAT32
             require(

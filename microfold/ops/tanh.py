@@ -15,6 +15,7 @@ from microfold.numerics import rounding_divide_by_pot
 from microfold.ops.elementwise import check_unary
 from microfold.ops.logistic import (
     Int16Scaling,
+    check_int8_scale,
     check_int16_scale,
     int16_scaling,
     interpolate_sigmoid,
@@ -35,6 +36,7 @@ class Tanh(Op):
     def infer(self, x: TensorType) -> TensorType:
         result = check_unary("tanh", x, self.out)
         check_int16_scale("tanh", x)
+        check_int8_scale("tanh", x)
         if x.dtype is not DType.FLOAT32:
             scale = 1 / 128 if x.dtype is DType.INT8 else 1 / 32768
             quant = self.out.quant

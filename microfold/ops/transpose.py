@@ -18,6 +18,8 @@ class Transpose(Op):
 
     name: ClassVar[str] = "transpose"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
+    any_zero_point: ClassVar[bool] = True
+    takes_infinities: ClassVar[bool] = True
 
     permutation: tuple[int, ...]
 

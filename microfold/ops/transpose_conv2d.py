@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.layout import NHWC
+from microfold.ir.limits import MAX_ELEMENTS
 from microfold.ir.op import Op, Pattern, register, require
-from microfold.ir.types import Array, ElementType, Tensor, TensorType
+from microfold.ir.types import Array, ElementType, Shape, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
 from microfold.ops.window import Pair
@@ -50,26 +52,37 @@ class TransposeConv2D(Op):
             f"transpose_conv2d: strides {self.strides}, size {self.size} and filter {weights} must be "
             f"positive, the offset {self.offset} not negative",
         )
+        canvas = self.canvas(x, weights)
+        require(
+            math.prod(canvas) <= MAX_ELEMENTS,
+            f"transpose_conv2d: the untrimmed result may have {MAX_ELEMENTS} elements; strides {self.strides}, "
+            f"filter {weights}, size {self.size} and offset {self.offset} make it {list(canvas)}",
+        )
         accumulate.check_accumulation("transpose_conv2d", x, weights, bias, weights.shape[0], self.out)
         accumulate.check_symmetric("transpose_conv2d", weights, axis=0)
         result = TensorType(self.out.dtype, (x.shape[0], *self.size, weights.shape[0]), self.out.quant)
         return from_nhwc_type("transpose_conv2d", result, self.layout)
 
+    def canvas(self, x: TensorType, weights: TensorType) -> Shape:
+        """NHWC extents that hold the untrimmed result for an NHWC image, and the wanted part of it."""
+        batch, rows, columns, _ = x.shape
+        filters, *window, _ = weights.shape
+        height, width = (
+            max((n - 1) * stride + k, offset + size)
+            for n, stride, k, offset, size in zip(
+                (rows, columns), self.strides, window, self.offset, self.size, strict=True
+            )
+        )
+        return batch, height, width, filters
+
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
         x = to_nhwc(x, self.layout)
         image = accumulate.widened(x)
         kernel = weights.data.astype(image.dtype)
-        filters, kernel_height, kernel_width, _ = weights.type.shape
-        batch, rows, columns, _ = x.type.shape
-        height, width = (
-            (n - 1) * s + k
-            for n, s, k in zip((rows, columns), self.strides, (kernel_height, kernel_width), strict=True)
-        )
-        # Large enough for the untrimmed result and for the wanted part of it.
+        _, kernel_height, kernel_width, _ = weights.type.shape
+        _, rows, columns, _ = x.type.shape
         top, left = self.offset
-        canvas = np.zeros(
-            (batch, max(height, top + self.size[0]), max(width, left + self.size[1]), filters), image.dtype
-        )
+        canvas = np.zeros(self.canvas(x.type, weights.type), image.dtype)
         for ky in range(kernel_height):
             for kx in range(kernel_width):
                 contribution = np.einsum("nyxc,oc->nyxo", image, kernel[:, ky, kx], optimize=True)

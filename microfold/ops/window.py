@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from microfold.ir.limits import MAX_ELEMENTS
 from microfold.ir.op import require
-from microfold.ir.types import Array
+from microfold.ir.types import Array, TensorType
 
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
@@ -46,6 +47,30 @@ class Window:
         require(min(spans) >= 0, f"window {self.extent} must fit in the padded image {padded}")
         rows, columns = (span // stride + 1 for span, stride in zip(spans, self.strides, strict=True))
         return rows, columns
+
+    def check(self, image: TensorType) -> None:
+        """The type rule of all that slides a window over an NHWC image: no index leaves `MAX_ELEMENTS`.
+
+        The last step of the window may lead out of the padded image, so that the area it walks counts as well.
+
+        Raises:
+            TypeRuleError: the window does not fit in the padded image, or the walk is too large.
+        """
+        batch, height, width, channels = image.shape
+        counts = self.output_size(height, width)
+        padded = (height + sum(self.padding[0]), width + sum(self.padding[1]))
+        walked = [
+            max(n, count * stride, size * dilation)
+            for n, count, stride, size, dilation in zip(
+                padded, counts, self.strides, self.size, self.dilations, strict=True
+            )
+        ]
+        elements = batch * channels * max(walked[0] * padded[1], padded[0] * walked[1])
+        require(
+            elements <= MAX_ELEMENTS,
+            f"a window may cover {MAX_ELEMENTS} elements of its padded image; {self.size} with strides "
+            f"{self.strides}, dilations {self.dilations} and padding {self.padding} covers {elements}",
+        )
 
     def positions_inside(self, height: int, width: int) -> int:
         """How many positions over an image have the whole window in it."""

@@ -49,11 +49,14 @@ def _image(context: OperatorContext) -> Value:
     return x
 
 
+def _positive(what: str, height: int, width: int) -> Pair:
+    if min(height, width) < 1:
+        raise Unsupported(f"{what} must be positive; they are {height} and {width}")
+    return height, width
+
+
 def _strides(options: Any) -> Pair:
-    strides = (int(options.StrideH()), int(options.StrideW()))
-    if min(strides) < 1:
-        raise Unsupported(f"strides must be positive; they are {strides}")
-    return strides
+    return _positive("strides", int(options.StrideH()), int(options.StrideW()))
 
 
 @imports("CONV_2D")
@@ -64,8 +67,17 @@ def conv_2d(context: OperatorContext) -> None:
 
 @imports("DEPTHWISE_CONV_2D")
 def depthwise_conv_2d(context: OperatorContext) -> None:
-    # The depth multiplier follows from the shapes; the file's own field is 0 at times.
+    """The shapes decide on the depth multiplier, as in LiteRT. TFLM takes the file's field, which must agree
+    where it says anything: it is 0 at times."""
     options = context.required_options("DepthwiseConv2DOptions")
+    multiplier = int(options.DepthMultiplier())
+    shapes = (context.input(0).type, context.input(1).type)
+    channels, filters = (type.shape[-1] if type.rank else 0 for type in shapes)
+    if multiplier not in (0, filters / channels if channels else 0):
+        raise Unsupported(
+            f"depth_multiplier must be 0 or the filters per input channel; it is {multiplier}, for an input "
+            f"{shapes[0]} and a filter {shapes[1]}"
+        )
     _convolution(context, options, DepthwiseConv2D)
 
 
@@ -75,7 +87,7 @@ def _convolution(context: OperatorContext, options: Any, op: type[Conv2D] | type
     if weights.type.rank != 4:
         raise Unsupported(f"its filter must have rank 4; it is {weights.type}")
     strides = _strides(options)
-    dilations = (max(1, int(options.DilationHFactor())), max(1, int(options.DilationWFactor())))
+    dilations = _positive("dilations", int(options.DilationHFactor()), int(options.DilationWFactor()))
     size = (weights.type.shape[1], weights.type.shape[2])
     padding = _padding(options, x, size, strides, dilations)
     (result,) = context.emit(
@@ -150,9 +162,7 @@ def max_pool_2d(context: OperatorContext) -> None:
 def _pool(context: OperatorContext, op: type[AveragePool2D] | type[MaxPool2D]) -> None:
     options = context.required_options("Pool2DOptions")
     x = _image(context)
-    size = (int(options.FilterHeight()), int(options.FilterWidth()))
-    if min(size) < 1:
-        raise Unsupported(f"the window must be positive; it is {size}")
+    size = _positive("filter sizes", int(options.FilterHeight()), int(options.FilterWidth()))
     strides = _strides(options)
     padding = _padding(options, x, size, strides, (1, 1))
     context.require_same_quantization(x)

@@ -7,8 +7,10 @@ import math
 import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.reader import Options
 from microfold.ir.graph import Value
-from microfold.ir.types import Shape
+from microfold.ir.limits import MAX_RANK
+from microfold.ir.types import DType, Shape
 from microfold.ops.concatenate import Concatenate
 from microfold.ops.gather import Gather
 from microfold.ops.pad import Pad
@@ -24,13 +26,22 @@ def reshape(context: OperatorContext) -> None:
     """The target shape is the second input; without one, the options; without those, the declared shape."""
     x = context.input(0)
     options = context.options("ReshapeOptions")
+    listed = vector(options, "NewShape") if options is not None else ()
     if context.optional(1) is not None:
         target = context.integers(1, "target shape")
-    elif options is not None and options.NewShapeLength() in range(1, 9):
-        target = tuple(int(options.NewShape(i)) for i in range(options.NewShapeLength()))
+    elif listed:
+        target = listed
     else:
         target = context.declared_shape()
     finish_reshaped(context, x, resolve_shape(target, x.type.size))
+
+
+def vector(options: Options, field: str) -> tuple[int, ...]:
+    """A vector of the options: something for each axis."""
+    length = int(getattr(options, f"{field}Length")())
+    if not 0 <= length <= MAX_RANK:
+        raise Unsupported(f"its options may name {MAX_RANK} axes; they name {length}")
+    return tuple(int(getattr(options, field)(i)) for i in range(length))
 
 
 def finish_reshaped(context: OperatorContext, x: Value, shape: Shape) -> None:
@@ -55,10 +66,9 @@ def resolve_shape(target: Shape, elements: int) -> Shape:
 def squeeze(context: OperatorContext) -> None:
     x = context.input(0)
     options = context.options("SqueezeOptions")
-    count = options.SqueezeDimsLength() if options is not None else 0
-    if options is not None and count in range(1, 9):
-        axes = {context.axis(int(options.SqueezeDims(i)), x.type.rank) for i in range(count)}
-    else:
+    named = vector(options, "SqueezeDims") if options is not None else ()
+    axes = {context.axis(axis, x.type.rank) for axis in named}
+    if not named:
         axes = {axis for axis, extent in enumerate(x.type.shape) if extent == 1}
     if any(x.type.shape[axis] != 1 for axis in axes):
         raise Unsupported(f"squeezed axes must have extent 1; axes {sorted(axes)} of {x.type} are squeezed")
@@ -128,6 +138,7 @@ def concatenation(context: OperatorContext) -> None:
 def pack(context: OperatorContext) -> None:
     options = context.required_options("PackOptions")
     values = context.inputs()
+    context.require_count("values_count", int(options.ValuesCount()), len(values), "inputs")
     context.require_same_quantization(*values)
     shape = values[0].type.shape
     axis = context.axis(int(options.Axis()), len(shape) + 1)
@@ -194,6 +205,10 @@ def image_size(context: OperatorContext) -> Pair:
 @imports("SHAPE")
 def shape(context: OperatorContext) -> None:
     """Shapes are static, so that this is a constant."""
-    dtype = context.element().dtype
+    options, dtype = context.options("ShapeOptions"), context.element().dtype
+    if options is not None:
+        context.require_type("out_type", int(options.OutType()))
+    if dtype not in (DType.INT32, DType.INT64):
+        raise Unsupported(f"its result must be int32 or int64; it is {dtype.value}")
     array = np.array(context.input(0).type.shape, dtype.numpy)
     context.finish(context.add_constant(array, context.name()))

@@ -70,6 +70,8 @@ def arg_min(context: OperatorContext) -> None:
 
 
 def _arg_extremum(context: OperatorContext, op: type[ArgMax] | type[ArgMin]) -> None:
+    options = context.required_options(f"{op.__name__}Options")
+    context.require_type("output_type", int(options.OutputType()))
     x = context.input(0)
     (axis,) = one(context.integers(1, "axis"), "axis")
     context.finish(*context.emit(op(context.axis(axis, x.type.rank), context.element().dtype), x))

@@ -51,6 +51,9 @@ def strided_slice(context: OperatorContext) -> None:
     steps: list[int] = []
     shape: list[int] = []  # of the result: axes shrink and appear
     entries = len(begin)
+    masks = [begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_mask]
+    if any(not 0 <= mask < 1 << entries for mask in masks):
+        raise Unsupported(f"masks must have a bit for each of {entries} slices at most; they are {masks}")
     named = sum(not (ellipsis_mask | new_axis_mask) >> i & 1 for i in range(entries))
     if named > x.type.rank or bin(ellipsis_mask).count("1") > 1:
         raise Unsupported(f"{named} slices and {bin(ellipsis_mask).count('1')} ellipses do not fit {x.type}")
@@ -134,6 +137,8 @@ def split(context: OperatorContext) -> None:
     x = context.input(1)
     (axis,) = one(context.integers(0, "axis"), "axis")
     axis, count = context.axis(axis, x.type.rank), len(context.raw.outputs)
+    stated = int(context.required_options("SplitOptions").NumSplits())
+    context.require_count("num_splits", stated, count, "outputs")
     if count == 0 or x.type.shape[axis] % count:
         raise Unsupported(f"axis {axis} of {x.type} does not divide into {count} equal parts")
     _split(context, x, axis, [x.type.shape[axis] // count] * count)
@@ -143,6 +148,8 @@ def split(context: OperatorContext) -> None:
 def split_v(context: OperatorContext) -> None:
     x = context.input(0)
     parts = context.integers(1, "sizes")
+    stated = int(context.required_options("SplitVOptions").NumSplits())
+    context.require_count("num_splits", stated, len(context.raw.outputs), "outputs")
     (axis,) = one(context.integers(2, "axis"), "axis")
     axis = context.axis(axis, x.type.rank)
     if parts.count(-1) == 1:
@@ -156,6 +163,7 @@ def unpack(context: OperatorContext) -> None:
     options = context.required_options("UnpackOptions")
     x = context.input(0)
     axis = context.axis(int(options.Axis()), x.type.rank)
+    context.require_count("num", int(options.Num()), len(context.raw.outputs), "outputs")
     if x.type.shape[axis] != len(context.raw.outputs):
         raise Unsupported(
             f"axis {axis} of {x.type} must be as long as its {len(context.raw.outputs)} outputs"
