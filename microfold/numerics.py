@@ -64,6 +64,11 @@ def effective_scale(factors: Sequence[float], divisor: float = 1.0) -> float:
     return math.prod(map(float, factors)) / float(divisor)
 
 
+def litert_multiplier(scale: float, divisor: float) -> Multiplier:
+    """The multiplier where LiteRT's kernels decide that divide one scale by another in float32."""
+    return quantize_multiplier(float(np.float32(scale) / np.float32(divisor)))
+
+
 def effective_multiplier(factors: Sequence[float], divisor: float = 1.0) -> Multiplier:
     """`quantize_multiplier` of the `effective_scale`."""
     return quantize_multiplier(effective_scale(factors, divisor))

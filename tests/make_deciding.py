@@ -38,7 +38,8 @@ def all_float(factors: Sequence[float], divisor: float = 1.0) -> float:
     return float(np.float32(float_product(factors)) / np.float32(divisor))
 
 
-WAYS: dict[str, Callable[..., float]] = {
+Way = Callable[[Sequence[float], float], float]
+WAYS: dict[str, Way] = {
     "double": numerics.effective_scale,
     "float32 product": float_product,
     "float32": all_float,
@@ -58,7 +59,14 @@ def evaluate(case: Case) -> dict[str, Array]:
     results: dict[str, Array] = {}
     for way, function in WAYS.items():
         interpreter.reset()
-        with mock.patch.object(numerics, "effective_scale", function), np.errstate(all="ignore"):
+
+        def divided(scale: float, divisor: float, function: Way = function) -> numerics.Multiplier:
+            return numerics.quantize_multiplier(function([scale], divisor))
+
+        with (
+            mock.patch.multiple(numerics, effective_scale=function, litert_multiplier=divided),
+            np.errstate(all="ignore"),
+        ):
             results[way] = interpreter.run(*inputs)[0].reshape(-1)
     return results
 
@@ -158,14 +166,15 @@ def main() -> None:
                 votes[wheel]["of"] += int(differ.sum())
                 for way, result in results.items():
                     votes[wheel][way] += int((result == given_flat)[differ].sum())
-                if wheel == "tflm":
+                if wheel == deciding.decides(name):
                     cases.append(replace(case, expected=tuple(int(v) for v in given_flat)))
             if len(cases) >= arguments.cases:
                 break
         print(f"{name}: {len(cases)} cases; { ({k: dict(v) for k, v in votes.items()}) }", flush=True)
         recorded += cases
     if not arguments.dry:
-        deciding.save(recorded)
+        kept = [case for case in deciding.load() if case.kind not in arguments.kinds]
+        deciding.save(sorted(kept + recorded, key=lambda case: list(KINDS).index(case.kind)))
 
 
 if __name__ == "__main__":

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import tflite
 
 from microfold.frontend.bodies import Body
+from microfold.frontend.float_limits import FLT_MAX, divides_ordinarily, is_ordinary
 from microfold.frontend.reader import Options, RawOperator, RawTensor, type_name
 from microfold.frontend.schema import NO_OPTIONS, option_faults, options_code, options_name
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.graph import Graph, Node, Value, make_node
-from microfold.ir.op import Op
 from microfold.ir.limits import shape_fault
+from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.clip import Clip
 
@@ -76,6 +77,7 @@ class Scope:
         values: tensor index to the value that stands for it.
         constants: arrays of constant values.
         nodes: emitted so far.
+        large: float values that may be larger than `float_limits.ORDINARY` though the inputs are not.
         unknown: tensors that cannot have a value because of a problem reported before.
     """
 
@@ -88,6 +90,7 @@ class Scope:
     constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
     nodes: list[Node] = field(default_factory=list[Node])
     unknown: set[int] = field(default_factory=set[int])
+    large: set[Value] = field(default_factory=set[Value])
     subgraphs: dict[str, Graph] = field(default_factory=dict[str, Graph])
 
     def declared_type(self, index: int) -> TensorType:
@@ -336,6 +339,8 @@ class OperatorContext:
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         node = make_node(op, inputs, names if names is not None else [self.name()])
+        if any(operand in self.scope.large for operand in node.operands):
+            self.scope.large.update(node.outputs)
         for value in node.outputs:
             fault = "it has no elements" if value.type.size == 0 else shape_fault(value.type.shape)
             if fault:
@@ -386,9 +391,25 @@ class OperatorContext:
         Clamping after saturation to the type's range is the same as clamping once, so that the activation
         can be an operator of its own.
         """
-        if activation == tflite.ActivationFunctionType.NONE:
-            self.finish(value)
-            return
-        if activation not in CLIPS:
+        if activation != tflite.ActivationFunctionType.NONE and activation not in CLIPS:
             raise Unsupported(f"fused activation {activation} is not supported")
-        self.finish(*self.emit(Clip(*CLIPS[activation]), value))
+        low, high = CLIPS.get(activation, (-math.inf, math.inf))
+        if value.type.dtype is DType.FLOAT32 and self._may_overflow():
+            self.scope.large.add(value)
+            low, high = max(low, -FLT_MAX), min(high, FLT_MAX)
+        if (low, high) == (-math.inf, math.inf):
+            self.finish(value)
+        else:
+            self.finish(*self.emit(Clip(low, high), value))
+
+    def _may_overflow(self) -> bool:
+        """Whether a float result may leave its range: constants, or values that the operator reads, do not
+        keep it in.
+        """
+        operands = [self.scope.values.get(tensor) for tensor in self.raw.inputs]
+        arrays = [self.scope.constants.get(value) for value in operands if value is not None]
+        if self.raw.name == "DIV" and len(arrays) == 2 and not divides_ordinarily(arrays.pop()):
+            return True
+        return not all(array is None or is_ordinary(array) for array in arrays) or any(
+            value in self.scope.large for value in operands
+        )

@@ -41,7 +41,8 @@ class FullyConnected(Op):
             # In the reference's order: where terms cancel, another order gives other digits.
             acc = np.zeros((x.type.shape[0], weights.type.shape[0]), np.float32)
             for inputs, factors in zip(accumulate.widened(x).T, accumulate.widened(weights).T, strict=True):
-                acc += inputs[:, None] * factors
+                with np.errstate(over="ignore", invalid="ignore"):
+                    acc += inputs[:, None] * factors
             return (acc + (bias.data if bias is not None else np.float32(0))).astype(self.out.dtype.numpy)
         acc = accumulate.exact_int(accumulate.centred(x) @ accumulate.centred(weights).T)
         acc = acc + (bias.data if bias is not None else 0)

@@ -37,8 +37,10 @@ class Relu(Op):
         return result
 
     def multiplier(self, x: Quant) -> Multiplier:
-        """``scale_in / scale_out``, computed in double."""
+        """``scale_in / scale_out``: of RELU in double; of the others, which LiteRT decides, in float32."""
         assert self.out.quant is not None
+        if math.isfinite(self.maximum):
+            return numerics.litert_multiplier(x.scale, self.out.quant.scale)
         return numerics.effective_multiplier([x.scale], self.out.quant.scale)
 
     def bounds(self) -> tuple[int, int]:

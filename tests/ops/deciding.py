@@ -298,6 +298,11 @@ KINDS = _table(
 FIXED_ZERO_POINTS = {"SOFTMAX": -128, "RSQRT": -128}
 
 
+def decides(kind: str) -> str:
+    """The oracle whose way is the reference's."""
+    return "litert" if kind.startswith("RELU6") else "tflm"
+
+
 def model(cases: Sequence[Case]) -> tuple[bytes, list[Array]]:
     """One model with an operator for each case, and its inputs."""
     writer, inputs = Writer(), []
