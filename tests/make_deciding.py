@@ -71,14 +71,24 @@ def evaluate(case: Case) -> dict[str, Array]:
     return results
 
 
+RATIOS = [f"{name} int8" for name in ("ABS", "RELU", "RELU6", "QUANTIZE", "MEAN", "SUM", "LEAKY_RELU")]
+
+
 def differing(results: dict[str, Array]) -> Array:
     """Where the ways do not agree."""
     return np.any([result != results["double"] for result in results.values()], axis=0)
 
 
 def hopeless(case: Case) -> bool:
-    """Whether all ways give the same multiplier, where that is likely: it is reduced to 16 bits."""
+    """Whether all ways give the same, where that is likely and soon found.
+
+    Either the multiplier is reduced to 16 bits; or it meets so few numbers that no product is near a half.
+    """
     scale = case.scales
+    if case.kind in RATIOS:
+        exact, rounded = (way([scale[0]], scale[1]) for way in (numerics.effective_scale, all_float))
+        products = np.arange(1, 512) * exact
+        return not bool((np.abs(products % 1 - 0.5) < 2 * np.abs(products * (rounded / exact - 1))).any())
     if case.kind.startswith("HARD_SWISH"):
         steps = [([scale[0], 1 / 128], scale[1]), ([scale[0], 1 / 128], 3 / 32768)]
     elif case.kind in REDUCED:
@@ -105,6 +115,8 @@ def drawn(rng: np.random.Generator, name: str) -> Case:
     wide = kind.dtype == "i2"
     first = operand(rng, kind.dtype, 4096 if wide and not kind.second else 64 if wide else 256)
     second = operand(rng, kind.second, 64 if wide else 256) if kind.second else (0,)
+    if name in ("MEAN int8", "SUM int8"):
+        second = (-128, 0, 127)  # sums are few
     zero_points = [0 if wide else int(v) for v in rng.integers(-100, 101, 3)]
     fixed = deciding.FIXED_ZERO_POINTS.get(name.split()[0])
     if fixed is not None:

@@ -285,12 +285,10 @@ KINDS = _table(
         "",
         lambda rng, dtype: single(*(np.array(_alike(rng, dtype)) * (1, 1 / 200))),
     ),
-    RSQRT__int8=(unary("RSQRT"), "i1", "", _rsqrt_scales),
     RSQRT__int16=(unary("RSQRT"), "i2", "", _rsqrt_scales),
     MEAN__int8=(pairs("MEAN", "ReducerOptions", axis=True), "i1", "i1", _alike),
     MEAN__int16=(pairs("MEAN", "ReducerOptions", axis=True), "i2", "i2", _alike),
     SUM__int8=(pairs("SUM", "ReducerOptions", axis=True), "i1", "i1", _alike),
-    SOFTMAX__int8=(pairs("SOFTMAX", "SoftmaxOptions", field="Beta"), "i1", "i1", _fixed(_UNIT8)),
     SOFTMAX__int16=(pairs("SOFTMAX", "SoftmaxOptions", field="Beta"), "i2", "i2", _fixed(_UNIT16)),
 )
 
