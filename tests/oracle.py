@@ -210,15 +210,30 @@ def judge(data: bytes, traced: Traced, calls: Sequence[Sequence[Array]]) -> tupl
 def litert_decides(data: bytes, traced: Traced) -> bool:
     """Whether the model has what TensorFlow Lite for Microcontrollers is known to get wrong.
 
-    Constants dequantised per channel, stand-alone RELU6 that also requantises, and stale shapes beside a -1
-    in a shape signature.
+    Constants dequantised per channel, stand-alone RELU6 that also requantises, and stale shapes: beside a -1
+    in a shape signature, or of a result that has another one.
     """
     per_channel = any(
         node.op.name == "dequantize"
         and node.operands[0].type.quant not in (None, per_tensor(node.operands[0]))
         for node in traced.graph.nodes
     )
-    return per_channel or "relu" in {n.op.name for n in traced.graph.nodes} or -1 in declared_signatures(data)
+    return (
+        per_channel
+        or "relu" in {n.op.name for n in traced.graph.nodes}
+        or -1 in declared_signatures(data)
+        or has_stale_shapes(data, traced)
+    )
+
+
+def has_stale_shapes(data: bytes, traced: Traced) -> bool:
+    """Whether the file declares another shape of a result than follows from the operands'."""
+    graph = tflite.Model.GetRootAsModel(data, 0).Subgraphs(0)
+    return any(
+        tuple(graph.Tensors(index).Shape(i) for i in range(graph.Tensors(index).ShapeLength()))
+        != value.type.shape
+        for index, value in traced.values.items()
+    )
 
 
 def per_tensor(value: Value) -> Quant | None:
