@@ -27,7 +27,11 @@ class AddParameters(NamedTuple):
 
 
 def add_parameters(first: Quant, second: Quant, out: ElementType) -> AddParameters:
-    """The reference's choice (double arithmetic): the common scale is twice the larger input scale."""
+    """The reference's choice (double arithmetic): the common scale is twice the larger input scale.
+
+    Raises:
+        TypeRuleError: the reference has none: it asserts that multipliers are less than 1.
+    """
     assert out.quant is not None
     left_shift = 15 if out.dtype is DType.INT16 else 20
     common = 2 * max(first.scale, second.scale)
@@ -35,7 +39,7 @@ def add_parameters(first: Quant, second: Quant, out: ElementType) -> AddParamete
         left_shift,
         numerics.quantize_multiplier(first.scale / common),
         numerics.quantize_multiplier(second.scale / common),
-        numerics.quantize_multiplier(common / ((1 << left_shift) * out.quant.scale)),
+        numerics.quantize_multiplier(common / ((1 << left_shift) * out.quant.scale), limit=1),
     )
 
 

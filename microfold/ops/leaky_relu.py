@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from microfold import numerics
-from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.numerics import Multiplier
 from microfold.ops.elementwise import check_unary

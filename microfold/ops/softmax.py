@@ -48,7 +48,9 @@ def softmax_parameters(beta: float, quant: Quant) -> SoftmaxParameters:
         TypeRuleError: the reference has no such parameters: it shifts differences to the left only.
     """
     real = min(beta * quant.scale * (1 << (31 - INPUT_INTEGER_BITS)), INT32_MAX)
-    require(real > 1, f"softmax: beta times the input's scale must exceed 2^-26; it is {beta * quant.scale:g}")
+    require(
+        real > 1, f"softmax: beta times the input's scale must exceed 2^-26; it is {beta * quant.scale:g}"
+    )
     mantissa, shift = numerics.quantize_multiplier(real, limit=1 << 31)
     radius = ((1 << INPUT_INTEGER_BITS) - 1) * (1 << (31 - INPUT_INTEGER_BITS)) / (1 << shift)
     return SoftmaxParameters(mantissa, shift, -math.floor(radius))

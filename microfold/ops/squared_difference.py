@@ -41,7 +41,9 @@ class SquaredDifference(Op):
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
         result = check_binary("squared_difference", first, second, self.out)
         if first.quant is not None and second.quant is not None and self.out.quant is not None:
-            squared_difference_parameters(first.quant, second.quant, self.out)  # raises where the scales have no multiplier
+            squared_difference_parameters(
+                first.quant, second.quant, self.out
+            )  # raises where the scales have no multiplier
         return result
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
