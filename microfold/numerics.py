@@ -41,7 +41,9 @@ def quantize_multiplier(real: float, limit: float = MAX_MULTIPLIER) -> Multiplie
         TypeRuleError: it is not.
     """
     if not 0 <= real < limit:
-        raise TypeRuleError(f"a multiplier made of scales must be in [0, {limit:g}); it is {real:g}")
+        raise TypeRuleError(
+            f"a multiplier made of scales must be in [0, {limit:g}); it is {real:g}; quantise the model again"
+        )
     if real == 0.0:
         return Multiplier(0, 0)
     fraction, shift = math.frexp(real)
