@@ -14,6 +14,7 @@ from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.external.kernel import ExternalKernel, external_kernel
 from microfold.external.registry import resolve
 from microfold.frontend import tflite
+from microfold.ir.domain import admit
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.views import Views
 from microfold.kernels.budget import select_within
@@ -63,6 +64,7 @@ def compile_graph(
         externals=resolve(options.external),
     )
     decisions: list[Decision] = []
+    admit(graph)
     # The reference is the model as the caller sees it.
     graph = with_io_layout(graph, options.io_layout, context)
     optimized = optimize(graph, context.reporting_to(decisions.append))

@@ -42,7 +42,9 @@ def quantize_multiplier(real: float, limit: float = MAX_MULTIPLIER) -> Multiplie
         TypeRuleError: it is not.
     """
     if not 0 <= real < limit:
-        raise TypeRuleError(f"a multiplier made of scales must be in [0, {limit:g}); it is {real:g}")
+        raise TypeRuleError(
+            f"a multiplier made of scales must be in [0, {limit:g}); it is {real:g}; quantise the model again"
+        )
     if real == 0.0:
         return Multiplier(0, 0)
     fraction, shift = math.frexp(real)
@@ -69,9 +71,11 @@ def litert_multiplier(scale: float, divisor: float) -> Multiplier:
     return quantize_multiplier(float(np.float32(scale) / np.float32(divisor)))
 
 
-def effective_multiplier(factors: Sequence[float], divisor: float = 1.0) -> Multiplier:
+def effective_multiplier(
+    factors: Sequence[float], divisor: float = 1.0, limit: float = MAX_MULTIPLIER
+) -> Multiplier:
     """`quantize_multiplier` of the `effective_scale`."""
-    return quantize_multiplier(effective_scale(factors, divisor))
+    return quantize_multiplier(effective_scale(factors, divisor), limit)
 
 
 def round_half_away(real: float) -> int:

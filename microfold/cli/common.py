@@ -60,7 +60,7 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
         return tflite.load(model, parse_shapes(input_shapes))
     if input_shapes:
         raise InputError("the text form leaves no dimension open; give --input-shape with a .tflite file")
-    from microfold.ir.graph import verify
+    from microfold.ir.domain import admit
     from microfold.ir.text import parse
 
     try:
@@ -73,7 +73,7 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
         ) from None
     import_module("microfold.ops")  # makes the operators' names known
     graph = parse(text, source=str(model))
-    verify(graph)
+    admit(graph)
     return graph
 
 

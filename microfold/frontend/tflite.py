@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from microfold.frontend.hints import unsupported_operator
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
 from microfold.frontend.variables import Variable, Variables
+from microfold.ir.domain import constant_faults
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.types import TensorType
 
@@ -182,6 +184,10 @@ class _Importer:
                 value = Value(tensor.name, TensorType(tensor.dtype, tensor.shape, tensor.quant))
                 scope.values[tensor.index] = value
                 scope.constants[value] = tensor.data
+        for index, count in Counter(self.subgraph.inputs).items():
+            if count > 1:
+                where = f"{self.prefix}input {self.subgraph.tensors[index].name!r}"
+                self.problems.append(Problem(where, f"a tensor may be one input; it is {count}"))
         # A graph input that is backed by a constant cannot be set: it is a constant.
         self.inputs = [i for i in dict.fromkeys(self.subgraph.inputs) if i not in scope.values]
         if arguments is not None:
@@ -233,7 +239,11 @@ class _Importer:
             state=scope.variables.states(),
             subgraphs=scope.subgraphs,
         )
-        return graph.with_nodes(graph.nodes)
+        graph = graph.with_nodes(graph.nodes)
+        faults = [Problem(f"constant {value.name!r}", fault) for value, fault in constant_faults(graph)]
+        if faults:
+            raise UnsupportedModelError(source, list(dict.fromkeys(faults)))
+        return graph
 
     def declare(self, tensor: RawTensor, where: str) -> None:
         """A value typed as the file says; if the type is no good, a problem."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from microfold.errors import GraphError, TypeRuleError
+from microfold.ir.limits import MAX_NODES, MAX_OPERATIONS
 from microfold.ir.op import NO_FUNCTIONS, Function, Op, Signature
 from microfold.ir.types import Array, Tensor, TensorType, type_fault
 
@@ -78,6 +79,11 @@ class Node:
             first = step.op.evaluate([results[0], *(tensors[v] for v in step.operands)])
             results = (*first, *results[1:])
         return results
+
+    def operations(self) -> int:
+        """Elementary operations of one evaluation, without those of the bodies that the operator names."""
+        sizes = sum(value.type.size for value in (*self.operands, *self.outputs))
+        return sizes + self.op.operations(*(v.type if v is not None else None for v in self.inputs))
 
     def macs(self) -> int:
         return self.op.macs(*(v.type if v is not None else None for v in self.inputs))
@@ -232,6 +238,8 @@ def verify(graph: Graph) -> None:
     """
     faults: list[str] = []
     defined: set[Value] = set(graph.inputs) | set(graph.constants) | {s.value for s in graph.state}
+    if len(graph.nodes) > MAX_NODES:
+        faults.append(f"it may have {MAX_NODES} nodes; it has {len(graph.nodes)}")
     if len(set(graph.inputs)) != len(graph.inputs):
         faults.append("a value is an input twice")
     for value, array in graph.constants.items():
@@ -252,6 +260,8 @@ def verify(graph: Graph) -> None:
             faults.append(f"{where}: {error}")
             inferred = None
         faults += [f"{where}: {fault}" for fault in _body_faults(graph, node)]
+        if inferred is not None and (operations := node.operations()) > MAX_OPERATIONS:
+            faults.append(f"{where} may take {MAX_OPERATIONS} operations; it takes {operations}")
         if inferred is not None and inferred != tuple(v.type for v in node.outputs):
             faults.append(f"{where} yields {node.outputs}, its type rule says {inferred}")
         faults += [f"{where} defines {v!r} again" for v in node.outputs if v in defined]

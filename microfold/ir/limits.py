@@ -1,9 +1,9 @@
 """How large anything in a model may be.
 
 The bounds lie far above what microcontrollers hold, and far below where an integer overflows: generated C
-counts elements and bytes in `int32_t`, and no index, offset or pointer difference leaves `MAX_ELEMENTS` elements
-of at most 8 bytes, 2^27. Type rules and `microfold.ir.graph.verify` hold every graph to them, wherever it
-comes from; the importer of files checks what it reads before it makes a graph of it.
+counts elements and bytes in `int32_t`, and no index, offset or pointer difference leaves `MAX_ELEMENTS`
+elements of at most 8 bytes, 2^27. Type rules and `microfold.ir.graph.verify` hold every graph to them,
+wherever it comes from; the importer of files checks what it reads first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import math
 MAX_RANK = 8
 # Of a tensor, of an image with its padding, and of the area that a window's steps cover.
 MAX_ELEMENTS = 1 << 24
-# Of all constants, and of all values in RAM.
+# Of all constants, and of the arena.
 MAX_BYTES = 1 << 30
-# Of one operator: minutes on the fastest core.
-MAX_MACS = 1 << 34
+# Elementary operations of one operator, multiply-accumulates for most: minutes on the fastest core.
+MAX_OPERATIONS = 1 << 34
 # Of a graph, those of its subgraphs not counted.
 MAX_NODES = 1 << 16
+# What one evaluation at compile time may take, and all those of one pass together.
+FOLD_OPERATIONS, FOLD_BYTES = 1 << 25, 1 << 26
+FOLD_OPERATIONS_TOTAL, FOLD_BYTES_TOTAL = 1 << 28, 1 << 28
 # Of an operator's attributes: what C's `int32_t` holds.
 MAX_INTEGER = (1 << 31) - 1
 

@@ -126,6 +126,10 @@ class Op:
         """Multiply-accumulates of one evaluation (0 for everything that is not a product sum)."""
         return 0
 
+    def operations(self, *operands: Any, **_: Any) -> int:
+        """Elementary operations of one evaluation, beside those of reading operands and writing results."""
+        return self.macs(*operands)
+
     def infer_all(self, operands: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """`infer` with the presence of operands checked and the result always a tuple."""
         self._check_count(len(operands))

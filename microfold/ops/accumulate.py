@@ -48,11 +48,19 @@ def check_accumulation(
     assert weights.quant is not None
     assert out.quant is not None
     largest = numerics.effective_multiplier([x.quant.scale, max(weights.quant.scales)], out.quant.scale)
-    if x.dtype is DType.INT16:
-        require(
-            largest.shift <= MAX_INT16_SHIFT,
-            f"{op}: the product of input and weight scale must be below {1 << MAX_INT16_SHIFT} output scales",
-        )
+    check_int16_multiplier(op, x, largest)
+
+
+def check_int16_multiplier(op: str, x: TensorType, largest: numerics.Multiplier) -> None:
+    """The type rule of sums of int16 products: what the reference's 64-bit multiplication takes.
+
+    Raises:
+        TypeRuleError: the multiplier is larger.
+    """
+    require(
+        x.dtype is not DType.INT16 or largest.shift <= MAX_INT16_SHIFT,
+        f"{op}: the product of the operands' scales must be below {1 << MAX_INT16_SHIFT} output scales",
+    )
 
 
 def check_symmetric(op: str, filters: TensorType, axis: int) -> None:

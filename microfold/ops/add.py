@@ -27,15 +27,20 @@ class AddParameters(NamedTuple):
 
 
 def add_parameters(first: Quant, second: Quant, out: ElementType) -> AddParameters:
-    """The reference's choice (double arithmetic): the common scale is twice the larger input scale."""
+    """The reference's choice (double arithmetic): the common scale is twice the larger input scale.
+
+    Raises:
+        TypeRuleError: the reference has none: it asserts that multipliers are less than 1.
+    """
     assert out.quant is not None
     left_shift = 15 if out.dtype is DType.INT16 else 20
     common = numerics.effective_scale([2, max(first.scale, second.scale)])
+    divisor = numerics.effective_scale([1 << left_shift, out.quant.scale])
     return AddParameters(
         left_shift,
         numerics.effective_multiplier([first.scale], common),
         numerics.effective_multiplier([second.scale], common),
-        numerics.effective_multiplier([common], numerics.effective_scale([1 << left_shift, out.quant.scale])),
+        numerics.effective_multiplier([common], divisor, limit=1),
     )
 
 

@@ -47,7 +47,9 @@ class BatchMatmul(Op):
             require_per_tensor("batch_matmul", first=first, second=second, output=self.out)
             assert first.quant is not None
             assert second.quant is not None
-            self.multiplier(first.quant, second.quant)  # raises where the scales have no multiplier
+            # Raises where the scales have no multiplier.
+            multiplier = self.multiplier(first.quant, second.quant)
+            accumulate.check_int16_multiplier("batch_matmul", first, multiplier)
         *first_batch, rows, depth = _swapped(first.shape, self.transpose_first)
         *second_batch, second_depth, columns = _swapped(second.shape, self.transpose_second)
         require(

@@ -57,8 +57,8 @@ class Compare(Op):
         return TensorType(DType.BOOL, shape)
 
     def multiplier(self, quant: Quant) -> Multiplier:
-        """The scale itself."""
-        return numerics.effective_multiplier([quant.scale])
+        """The scale itself, of which the reference asserts that it is less than 1."""
+        return numerics.effective_multiplier([quant.scale], limit=1)
 
     def reference(self, first: Tensor, second: Tensor) -> Array:
         relation = RELATIONS[self.relation]

@@ -62,16 +62,18 @@ class Conv2D(Op):
         patches = window.patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
         batch, rows, columns = patches.shape[:3]
         size = depth * kernel_height * kernel_width
-        matrix = patches.reshape(batch * rows * columns, groups, size)
         kernel = (
             weights.data.transpose(0, 3, 1, 2).reshape(groups, filters // groups, size).astype(image.dtype)
         )
-        acc = (
-            np.einsum("pgk,gok->pgo", matrix, kernel, optimize=True)
-            if groups > 1
-            else matrix[:, 0] @ kernel[0].T
-        )
-        acc = acc.reshape(batch, rows, columns, filters)
+        acc = np.empty((batch, rows, columns, filters), image.dtype)
+        for block in window.blocks(patches):
+            matrix = patches[block].reshape(-1, groups, size)
+            sums = (
+                np.einsum("pgk,gok->pgo", matrix, kernel, optimize=True)
+                if groups > 1
+                else matrix[:, 0] @ kernel[0].T
+            )
+            acc[block] = sums.reshape(acc[block].shape)
         return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
 
     def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:

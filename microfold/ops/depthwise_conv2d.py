@@ -58,12 +58,16 @@ class DepthwiseConv2D(Op):
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
         x = to_nhwc(x, self.layout)
         image = accumulate.widened(x)
-        patches = self.window(weights.type).patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
+        window = self.window(weights.type)
+        patches = window.patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
         batch, rows, columns, channels = patches.shape[:4]
         filters = weights.type.shape[3]
         kernel = weights.data[0].reshape(*weights.type.shape[1:3], channels, filters // channels)
-        acc = np.einsum("nyxchw,hwcm->nyxcm", patches, kernel.astype(image.dtype), optimize=True)
-        acc = acc.reshape(batch, rows, columns, filters)
+        kernel = kernel.astype(image.dtype)
+        acc = np.empty((batch, rows, columns, filters), image.dtype)
+        for block in window.blocks(patches):
+            sums = np.einsum("nyxchw,hwcm->nyxcm", patches[block], kernel, optimize=True)
+            acc[block] = sums.reshape(acc[block].shape)
         return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
 
     def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:

@@ -43,20 +43,22 @@ def int16_scaling(scale: float, power_of_two_shifts: tuple[int, ...]) -> Int16Sc
 
 
 def check_int16_scale(op: str, x: TensorType) -> None:
-    """Beyond this scale the multiplier of an int16 input has no 16 bits."""
+    """Beyond these scales the reference's multiplier of an int16 input has not 16 bits."""
     limit = 32767 / (4096 * 3)
     require(
-        x.dtype is not DType.INT16 or (x.quant is not None and x.quant.scale <= limit),
-        f"{op}: the scale of an int16 input must be at most {limit:.4g}",
+        x.dtype is not DType.INT16 or (x.quant is not None and 2.0**-30 <= x.quant.scale <= limit),
+        f"{op}: the scale of an int16 input must be in [2^-30, {limit:.4g}]",
     )
 
 
 def check_int8_scale(op: str, x: TensorType) -> None:
     """Scales that the reference's Q4 takes: it shifts inputs to the left, by less than 32 bits."""
-    require(
-        x.dtype is not DType.INT8 or (x.quant is not None and 2.0**-27 <= x.quant.scale < 16),
-        f"{op}: the scale of an int8 input must be in [2^-27, 16); it is {x.quant.scale if x.quant else 0:g}",
-    )
+    if x.dtype is DType.INT8 and x.quant is not None:
+        scale = x.quant.scale
+        require(
+            2.0**-27 <= scale < 16,
+            f"{op}: the scale of an int8 input must be in [2^-27, 16); it is {scale:g}",
+        )
 
 
 @cache

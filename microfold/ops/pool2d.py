@@ -43,6 +43,9 @@ class _Pool2D(Op):
         result = x.with_shape((x.shape[0], rows, columns, x.shape[3]))
         return from_nhwc_type(self.name, result, self.layout)
 
+    def operations(self, x: TensorType) -> int:
+        return self.infer(x).size * self.size[0] * self.size[1]
+
     def reference(self, x: Tensor) -> Array:
         return from_nhwc(self.pooled(to_nhwc(x, self.layout)), self.layout)
 

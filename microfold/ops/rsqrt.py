@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from microfold import fixed_point, numerics
-from microfold.ir.op import Op, Pattern, register
+from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.numerics import Multiplier
 from microfold.ops.elementwise import check_unary
@@ -30,7 +30,11 @@ class Rsqrt(Op):
     def infer(self, x: TensorType) -> TensorType:
         result = check_unary("rsqrt", x, self.out)
         if x.quant is not None and not x.dtype.is_float:
-            self.multiplier(x.quant)  # raises where the scales have no multiplier
+            multiplier = self.multiplier(x.quant)  # raises where the scales have none
+            require(
+                multiplier.shift - EXTRA_BITS >= -31 and multiplier.mantissa > 0,
+                f"rsqrt: the result's scale is too large for inputs of scale {x.quant.scale:g}",
+            )
         return result
 
     def multiplier(self, x: Quant) -> Multiplier:

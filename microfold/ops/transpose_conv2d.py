@@ -52,11 +52,14 @@ class TransposeConv2D(Op):
             f"transpose_conv2d: strides {self.strides}, size {self.size} and filter {weights} must be "
             f"positive, the offset {self.offset} not negative",
         )
-        canvas = self.canvas(x, weights)
+        # The last step of the filters may lead out of the canvas.
+        batch, height, width, filters = self.canvas(x, weights)
+        steps = [n * stride for n, stride in zip(x.shape[1:3], self.strides, strict=True)]
+        elements = batch * filters * max(height, steps[0]) * max(width, steps[1])
         require(
-            math.prod(canvas) <= MAX_ELEMENTS,
-            f"transpose_conv2d: the untrimmed result may have {MAX_ELEMENTS} elements; strides {self.strides}, "
-            f"filter {weights}, size {self.size} and offset {self.offset} make it {list(canvas)}",
+            elements <= MAX_ELEMENTS,
+            f"transpose_conv2d: the untrimmed result may have {MAX_ELEMENTS} elements; strides "
+            f"{self.strides}, filter {weights}, size {self.size} and offset {self.offset} make it {elements}",
         )
         accumulate.check_accumulation("transpose_conv2d", x, weights, bias, weights.shape[0], self.out)
         accumulate.check_symmetric("transpose_conv2d", weights, axis=0)
@@ -93,6 +96,11 @@ class TransposeConv2D(Op):
                 ][:, :rows, :columns] += contribution
         acc = canvas[:, top : top + self.size[0], left : left + self.size[1]]
         return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
+
+    def operations(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
+        return self.macs(x, weights, bias) + math.prod(
+            self.canvas(nhwc_type(self.name, x, self.layout), weights)
+        )
 
     def macs(self, x: TensorType, weights: TensorType, _bias: TensorType | None = None) -> int:
         return x.size // max(weights.shape[3], 1) * weights.size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -79,7 +80,15 @@ class Unary(Op):
             f"unary: function must be one of {', '.join(FUNCTIONS)}; it is {self.function!r}",
         )
         quantized = QUANTIZED if self.function in _QUANTIZED_FUNCTIONS else ()
-        return check_unary(self.function, x, self.out, (*quantized, DType.FLOAT32))
+        result = check_unary(self.function, x, self.out, (*quantized, DType.FLOAT32))
+        if not x.dtype.is_float:
+            largest = _largest_result(self, x.element)
+            require(
+                largest < 1 << 31,
+                f"{self.function}: results must be less than 2^31 steps of their scale; "
+                f"they are up to {largest:g}",
+            )
+        return result
 
     def reference(self, x: Tensor) -> Array:
         with np.errstate(all="ignore"):
@@ -88,11 +97,11 @@ class Unary(Op):
             if self.function == "sqrt":
                 return self._truncated_sqrt(x)
             if x.type.dtype is DType.INT8:
-                table = lookup.int8_table(self._total_function(), x.type.element, self.out)
+                table = lookup.int8_table(self.total_function(), x.type.element, self.out)
                 return table[x.data.astype(np.int32) + 128]
             return lookup.int16_lookup(x.data, self.int16_table(x.type.element))
 
-    def _total_function(self) -> Function:
+    def total_function(self) -> Function:
         """The function, defined everywhere."""
         function = FUNCTIONS[self.function]
         if self.function != "log":
@@ -116,7 +125,20 @@ class Unary(Op):
         assert self.out.quant is not None
         source, target = np.float32(x.quant.scale), np.float32(self.out.quant.scale)
         return lookup.int16_table(
-            self._total_function(),
+            self.total_function(),
             (source * np.float32(-32768), source * np.float32(32767)),
             (target * np.float32(-32768), target * np.float32(32767)),
         )
+
+
+@cache
+def _largest_result(op: Unary, x: ElementType) -> float:
+    """The largest magnitude of a quantised result in steps of its scale, before it is clamped."""
+    assert x.quant is not None
+    assert op.out.quant is not None
+    low, high = x.dtype.range
+    inputs = np.linspace(low, high, 513 if x.dtype is DType.INT16 else high - low + 1)
+    real = (np.float32(x.quant.scale) * (inputs - x.quant.zero_point)).astype(np.float32)
+    with np.errstate(all="ignore"):
+        results = op.total_function()(np.maximum(real, 0) if op.function == "sqrt" else real)
+        return float(np.abs(results / np.float32(op.out.quant.scale)).max())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +12,8 @@ import numpy as np
 from microfold.ir.limits import MAX_ELEMENTS
 from microfold.ir.op import require
 from microfold.ir.types import Array, TensorType
+
+BLOCK_ELEMENTS = 1 << 23  # of windows that a reference copies at a time
 
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
@@ -51,7 +55,7 @@ class Window:
     def check(self, image: TensorType) -> None:
         """The type rule of all that slides a window over an NHWC image: no index leaves `MAX_ELEMENTS`.
 
-        The last step of the window may lead out of the padded image, so that the area it walks counts as well.
+        The window's last step may lead out of the padded image, so that the area it walks counts as well.
 
         Raises:
             TypeRuleError: the window does not fit in the padded image, or the walk is too large.
@@ -81,6 +85,16 @@ class Window:
             last = min((size - self.extent[i] + before) // stride, outputs[i] - 1)
             count *= max(last + 1 - -(-before // stride), 0)
         return count
+
+    def blocks(self, patches: Array) -> Iterator[tuple[slice, slice, slice]]:
+        """Images, rows and columns to take together, so that a copy of their windows stays small."""
+        batch, rows, columns, *window = patches.shape
+        size = batch * math.prod(window)
+        across = min(columns, max(1, BLOCK_ELEMENTS // max(size, 1)))
+        down = min(rows, max(1, BLOCK_ELEMENTS // max(size * columns, 1)))
+        for row in range(0, rows, down):
+            for column in range(0, columns, across):
+                yield slice(None), slice(row, row + down), slice(column, column + across)
 
     def patches(self, image: Array, fill: Any) -> Array:
         """View of all windows: [N, OH, OW, C, KH, KW] over an NHWC image padded with `fill`."""

@@ -6,13 +6,17 @@
     %y: int32[2] = add(%x, %c)
 
 A result much larger than what it is computed from stays computed: flash is scarcer than the time to pad, tile
-or broadcast. Loops are not run: `partial_evaluate` unrolls those that end.
+or broadcast. Nor is what would take long: folding has a budget of operations and bytes
+(`microfold.ir.limits`). Loops are not run: `partial_evaluate` unrolls those that end.
 """
 
 from __future__ import annotations
 
-from microfold.ir.graph import Graph, Value
+from dataclasses import dataclass
+
+from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.interpret import functions
+from microfold.ir.limits import FOLD_BYTES, FOLD_BYTES_TOTAL, FOLD_OPERATIONS, FOLD_OPERATIONS_TOTAL
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Site, forward_rewrite
 from microfold.ir.types import Tensor
@@ -24,9 +28,32 @@ TINY = 1024  # bytes that a result may always have
 GROWTH = 4  # times the operands' bytes that a larger result may have
 
 
+@dataclass
+class _Budget:
+    """What evaluation at compile time may still take; `microfold.ir.limits` says how much."""
+
+    operations: int = FOLD_OPERATIONS_TOTAL
+    bytes: int = FOLD_BYTES_TOTAL
+
+    def refusal(self, operations: int, size: int) -> str:
+        """Why an evaluation is too much; empty, and its cost taken off, if it is not."""
+        if operations > FOLD_OPERATIONS or size > FOLD_BYTES:
+            limits = f"{FOLD_OPERATIONS} operations and {FOLD_BYTES} bytes"
+            return f"it would take {operations} operations on {size} bytes; folding may take {limits}"
+        if operations > self.operations or size > self.bytes:
+            return (
+                f"it would take {operations} operations on {size} bytes; other folds have used the budget up"
+            )
+        self.operations -= operations
+        self.bytes -= size
+        return ""
+
+
 @function_pass(opt_level=2)
 def fold_constant(graph: Graph, context: PassContext) -> Graph:
     """Replace nodes over constants by their results."""
+
+    budget = _Budget()
 
     def fold(site: Site[None]) -> list[Value] | None:
         node = site.node
@@ -49,11 +76,21 @@ def fold_constant(graph: Graph, context: PassContext) -> Graph:
                 node, f"its result would take {size} bytes of flash; it is computed from {given} bytes"
             )
             return None
+        refusal = budget.refusal(_operations(node, graph), given + size)
+        if refusal:
+            context.declined(node, refusal)
+            return None
         context.fired(node, f"all operands are constant; {size} bytes")
         results = zip(node.outputs, node.evaluate(tensors, functions(graph)), strict=True)
         return [site.builder.constant(result.data, value.type, value.name) for value, result in results]
 
     return forward_rewrite(graph, fold)
+
+
+def _operations(node: Node, graph: Graph) -> int:
+    """Elementary operations of one evaluation, those of what it runs included."""
+    bodies = [graph.subgraphs[name] for name in node.op.bodies]
+    return node.operations() + sum(_operations(inner, body) for body in bodies for inner in body.nodes)
 
 
 def _runs_loop(op: Op, graph: Graph) -> bool:
