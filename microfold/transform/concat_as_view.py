@@ -38,7 +38,9 @@ def concat_as_view(graph: Graph, context: PassContext) -> Graph:
             if isinstance(parts, str):
                 context.declined(node, parts)
             else:
-                context.fired(node, f"{len(node.inputs) - len(parts)} of {len(node.inputs)} parts need no copy")
+                context.fired(
+                    node, f"{len(node.inputs) - len(parts)} of {len(node.inputs)} parts need no copy"
+                )
                 made = _join(node, parts)
                 # The parts of a joint cannot be parts of another one.
                 for each in made:

@@ -60,7 +60,9 @@ class Builder:
     def constant(self, shape: tuple[int, ...], element: ElementType = FLOAT) -> Value:
         value = Value(f"c{len(self.constants)}", TensorType(element.dtype, shape, element.quant))
         dtype = np.dtype(element.dtype.numpy)
-        wide = self.rng.uniform(0.5, 1.5, shape) if element.dtype.is_float else self.rng.integers(-90, 90, shape)
+        wide = (
+            self.rng.uniform(0.5, 1.5, shape) if element.dtype.is_float else self.rng.integers(-90, 90, shape)
+        )
         self.constants[value] = np.asarray(wide).astype(dtype)
         return value
 
@@ -76,20 +78,30 @@ class Builder:
 
     def graph(self, *outputs: Value) -> Graph:
         return Graph(
-            "g", tuple(self.inputs), outputs, tuple(self.nodes), self.constants, tuple(self.state), self.subgraphs
+            "g",
+            tuple(self.inputs),
+            outputs,
+            tuple(self.nodes),
+            self.constants,
+            tuple(self.state),
+            self.subgraphs,
         )
 
     def conv(self, x: Value, size: int = 1, layout: str = "NHWC") -> Value:
         channels = x.type.shape[layout.index("C")]
         element = ElementType(x.type.dtype, x.type.quant)
         shape = (channels, size, size, channels)
-        weights = self.constant(shape, FLOAT if element == FLOAT else ElementType(DType.INT8, Quant.per_tensor(0.01, 0)))
+        weights = self.constant(
+            shape, FLOAT if element == FLOAT else ElementType(DType.INT8, Quant.per_tensor(0.01, 0))
+        )
         half = size // 2
         return self.emit(Conv2D((1, 1), (1, 1), ((half, half), (half, half)), element, layout), x, weights)
 
     def depthwise(self, x: Value) -> Value:
         element = ElementType(x.type.dtype, x.type.quant)
-        weights = self.constant((1, 1, 1, x.type.shape[3]), ElementType(DType.INT8, Quant.per_tensor(0.01, 0)))
+        weights = self.constant(
+            (1, 1, 1, x.type.shape[3]), ElementType(DType.INT8, Quant.per_tensor(0.01, 0))
+        )
         return self.emit(DepthwiseConv2D((1, 1), (1, 1), NO_PADDING, element), x, weights)
 
     def tanh(self, x: Value) -> Value:
@@ -142,16 +154,19 @@ _chain("reshapes", Reshape((1, 24)), Reshape((1, 2, 12)), Reshape(IMAGE), elemen
 _chain("reshaped_transposes", Reshape((1, 6, 4)), Transpose((0, 2, 1)), Reshape((1, 4, 2, 3)), Tanh(FLOAT))
 _chain("casts", Cast(DType.INT32), Cast(DType.FLOAT32))
 _chain("quantizes", Quantize(INT8), Dequantize())
-_chain("requantizes", Requantize(ElementType(DType.INT8, Quant.per_tensor(0.06, 1))), Requantize(INT8), element=INT8)
+_chain(
+    "requantizes",
+    Requantize(ElementType(DType.INT8, Quant.per_tensor(0.06, 1))),
+    Requantize(INT8),
+    element=INT8,
+)
 _chain(
     "pads",
     Pad(((0, 0), (1, 1), (0, 0), (0, 0)), 3.0),
     AveragePool2D((3, 1), (1, 1), NO_PADDING),
     element=INT8,
 )
-_chain(
-    "slices", Pad(((0, 0), (1, 0), (1, 0), (0, 0)), 0.0), StridedSlice((0, 1, 1, 0), IMAGE, (1, 1, 1, 1))
-)
+_chain("slices", Pad(((0, 0), (1, 0), (1, 0), (0, 0)), 0.0), StridedSlice((0, 1, 1, 0), IMAGE, (1, 1, 1, 1)))
 _chain("means", Mean((1, 2), True, FLOAT), LeakyRelu(0.2, FLOAT))
 
 
@@ -262,7 +277,9 @@ def transposed_ladder(b: Builder) -> Graph:
 def transposed_fan(b: Builder) -> Graph:
     """One transpose read by many, each of which turns it back."""
     y = b.emit(Transpose((0, 3, 1, 2)), b.input())
-    ends = [b.emit(Transpose((0, 2, 3, 1)), b.emit(LeakyRelu(0.01 * i, FLOAT), y)) for i in range(b.size // 3)]
+    ends = [
+        b.emit(Transpose((0, 2, 3, 1)), b.emit(LeakyRelu(0.01 * i, FLOAT), y)) for i in range(b.size // 3)
+    ]
     return b.graph(b.sum(ends))
 
 

@@ -15,7 +15,6 @@ from microfold.analysis.ranges import analyze
 from microfold.codegen.emit import emit
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, verify
-from microfold.ir.outline import outline
 from microfold.ir.parse import parse
 from microfold.ir.text import to_text
 from microfold.ir.tree import to_tree

@@ -62,7 +62,9 @@ class _Backward(Planner):
             for operand, message in zip(node.inputs, answer):  # noqa: B905 (absent ones come last)
                 if operand is value:
                     wishes.append((node, message))
-            wishes += [(node, None) for step in node.epilogue for operand in step.operands if operand is value]
+            wishes += [
+                (node, None) for step in node.epilogue for operand in step.operands if operand is value
+            ]
         return wishes
 
     def _agreed(self, value: Value) -> Message | None:
