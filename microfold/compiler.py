@@ -23,10 +23,10 @@ from microfold.kernels.select import Candidate, candidates, select
 from microfold.options import Options
 from microfold.passes import Decision, PassContext
 from microfold.pipeline import optimize
-from microfold.plan.arena import align
 from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage, computing_nodes
 from microfold.plan.memory import plan_memory
+from microfold.plan.overlap import align
 from microfold.plan.smallest import smallest_kernels
 from microfold.program import Buffer, Layer, Program, StateSlot
 from microfold.target import Target

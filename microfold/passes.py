@@ -246,6 +246,42 @@ class Sequential(Pass):
         return graph
 
 
+# Rounds of passes that should end by themselves; more only cost time.
+MAX_ROUNDS = 16
+
+
+class UntilStable(Sequential):
+    """A `Sequential` of passes that help each other, repeated until it returns its graph.
+
+    Its passes must each get closer to something, so that it ends. Repeated decisions are recorded once.
+    """
+
+    def _run(self, graph: Graph, context: PassContext) -> Graph:
+        context = recording_once(context)
+        for _ in range(MAX_ROUNDS):
+            result = super()._run(graph, context)
+            if result is graph:
+                break
+            graph = result
+        return graph
+
+
+def recording_once(context: PassContext) -> PassContext:
+    """The context, with repeated decisions dropped."""
+    sink = context.sink
+    if sink is None:
+        return context
+    seen: set[tuple[str, str, bool, str]] = set()
+
+    def once(decision: Decision) -> None:
+        key = (decision.pass_name, decision.where, decision.fired, decision.reason)
+        if key not in seen:
+            seen.add(key)
+            sink(decision)
+
+    return replace(context, sink=once)
+
+
 def _names(step: Pass) -> set[str]:
     inner = step.names() if isinstance(step, Sequential) else set[str]()
     return {step.name} | inner | {name for other in step.required for name in _names(other)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
-from microfold.passes import PassContext, Sequential
+from microfold.passes import PassContext, UntilStable
 from microfold.transform import available
 from microfold.transform.adjust_matmul_order import adjust_matmul_order
 from microfold.transform.annotate_target import annotate_target
@@ -50,9 +50,9 @@ from microfold.transform.slice_as_view import slice_as_view
 from microfold.transform.to_mixed_precision import to_mixed_precision
 
 
-def default_pipeline() -> Sequential:
-    """What every build runs, in order."""
-    return Sequential(
+def default_pipeline() -> UntilStable:
+    """What every build runs, in order; again, as long as one run makes room for another."""
+    return UntilStable(
         [
             # --- One graph of the operators that the passes know.
             # Bodies in place of calls: nothing below enters a subgraph.

@@ -111,7 +111,7 @@ class Demand:
                 self.contributions[node] = contribution(sums, ranges.values[node.inputs[0]])
             else:
                 self.links[node] = None if extra else channel_links(node, sums)
-        self._ends = {*graph.outputs, *(state.next for state in graph.state)}
+        self._ends = dict.fromkeys((*graph.outputs, *(state.next for state in graph.state)))
         for value in (*graph.inputs, *(state.value for state in graph.state), *self._ends):
             self._need(value)
         self._settle()

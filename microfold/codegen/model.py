@@ -14,7 +14,7 @@ from microfold.ir.graph import Value
 from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
 from microfold.kernels.kernel import Constant
-from microfold.plan.arena import align
+from microfold.plan.overlap import align
 from microfold.program import Buffer, Layer, Program, constant_key
 
 # The linker sees these of every model, besides its constants. The last ones are those of host runs.

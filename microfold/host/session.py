@@ -20,7 +20,7 @@ from microfold.ir.graph import Graph, Value
 from microfold.ir.interpret import check_inputs
 from microfold.ir.types import Array
 from microfold.options import Options
-from microfold.plan.arena import align
+from microfold.plan.overlap import align
 from microfold.program import Buffer, Program
 
 

@@ -188,8 +188,9 @@ def forward_rewrite(
                 if isinstance(new, Value):
                     # Its readers are now also those of the old value; this node, if it was one, is none.
                     uses[new] += uses[old] - site.inputs.count(new)
-    ends = {*graph.outputs, *(state.next for state in graph.state)} & replaced.keys()
-    final = {old: builder.value(replaced[old]) for old in ends}
+    # In their order: realising emits nodes, and the order of a set differs from run to run.
+    ends = (*graph.outputs, *(state.next for state in graph.state))
+    final = {old: builder.value(replaced[old]) for old in ends if old in replaced}
     if not replaced and builder.nodes == list(graph.nodes):
         return source
     return remove_dead_nodes(graph.with_nodes(builder.nodes, constants=builder.constants, replaced=final))

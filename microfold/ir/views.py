@@ -44,22 +44,39 @@ class Views:
         self._parents: dict[Value, tuple[Value, int]] = {}
         self._producers = graph.producers()
         for node in graph.nodes:
-            if not needs_no_code(node):
-                continue
-            if node.op.is_joint:
-                self._join(node)
-            else:
-                source = node.inputs[0]
-                assert source is not None
-                start = node.op.view_start(source.type) * source.type.dtype.itemsize
-                self._parents[node.output] = (source, start)
+            self._look(node)
+
+    def add(self, node: Node) -> None:
+        """Take a node in that reads values of the graph, and of nodes added before.
+
+        Raises:
+            GraphError: see above.
+        """
+        self._producers.update(dict.fromkeys(node.outputs, node))
+        self._look(node)
+
+    def _look(self, node: Node) -> None:
+        if not needs_no_code(node):
+            return
+        if node.op.is_joint:
+            self._join(node)
+        else:
+            source = node.inputs[0]
+            assert source is not None
+            start = node.op.view_start(source.type) * source.type.dtype.itemsize
+            self._parents[node.output] = (source, start)
 
     def __getitem__(self, value: Value) -> Place:
         """A value that is no view is its own root."""
-        offset = 0
+        row: list[Value] = []
         while value in self._parents:
-            value, start = self._parents[value]
-            offset += start
+            row.append(value)
+            value = self._parents[value][0]
+        offset = 0
+        for part in reversed(row):
+            offset += self._parents[part][1]
+            # Next time it takes one step. The root may yet get a parent.
+            self._parents[part] = (value, offset)
         return Place(value, offset)
 
     def refusal(self, value: Value) -> str | None:

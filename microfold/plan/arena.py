@@ -1,28 +1,23 @@
-"""Offsets of storage in the arena: greedy placement in several orders, the best one wins."""
+"""Offsets of storage in the arena: greedy placement in several orders, the best one wins.
+
+Where very many storages live at once, they are placed in one order only (`microfold.plan.in_time`).
+"""
 
 from __future__ import annotations
 
+import bisect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from microfold.ir.views import ALIGNMENT
-from microfold.plan.liveness import Storage, lower_bound
+from microfold.plan.in_time import place_in_time
+from microfold.plan.liveness import Storage, bytes_alive, lower_bound
+from microfold.plan.overlap import Overlap, align
 
-
-@dataclass(frozen=True)
-class Overlap:
-    """Leave for an output to lie over an input that dies in the call that computes the output.
-
-    Attributes:
-        distance: smallest allowed ``source offset - target offset``, in bytes.
-        exact: only this very distance is allowed.
-    """
-
-    source: Storage
-    target: Storage
-    distance: int
-    exact: bool = False
+# More neighbours than that, on average, and blocks are placed in the order of time only: comparing all with all
+# would take too long.
+MAX_NEIGHBOURS = 64
 
 
 @dataclass(frozen=True)
@@ -41,32 +36,46 @@ class ArenaPlan:
     overlaps: tuple[Overlap, ...] = field(default=())
 
 
-def align(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT
+class _Conflicts:
+    """What lives with what, and which overlaps are allowed all the same."""
+
+    def __init__(self, blocks: Sequence[Storage], overlaps: Sequence[Overlap]):
+        self.overlaps = {(o.source, o.target): o for o in overlaps}
+        self.neighbours: dict[Storage, list[Storage]] = {block: [] for block in blocks}
+        alive: list[Storage] = []
+        for block in sorted(blocks, key=lambda b: b.first):
+            alive = [other for other in alive if other.last >= block.first]
+            for other in alive:
+                self.neighbours[block].append(other)
+                self.neighbours[other].append(block)
+            alive.append(block)
 
 
 class _Placement:
     """Greedy placement: storages one by one, each to the best place that is left."""
 
-    def __init__(self, overlaps: Mapping[tuple[Storage, Storage], Overlap], *, grow_down: bool):
-        self.overlaps = overlaps
+    def __init__(self, conflicts: _Conflicts, *, grow_down: bool):
+        self.conflicts = conflicts
         self.grow_down = grow_down
         self.offsets: dict[Storage, int] = {}
+        self.bottom = self.top = 0
 
     def forbidden(self, block: Storage) -> list[tuple[int, int]]:
-        """Ranges of offsets, [low, high), that `block` may not take."""
+        """Ranges of offsets, [low, high), that `block` may not take, in order; they do not touch."""
         ranges: list[tuple[int, int]] = []
-        for other, offset in self.offsets.items():
-            if not block.lives_with(other):
+        overlaps = self.conflicts.overlaps
+        for other in self.conflicts.neighbours[block]:
+            if other not in self.offsets:
                 continue
+            offset = self.offsets[other]
             low, high = offset - block.size + 1, offset + other.size
             allowed_from, allowed_to = low, low  # [from, to) is allowed although it overlaps
-            if (other, block) in self.overlaps:  # block is computed from other
-                overlap = self.overlaps[other, block]
+            if (other, block) in overlaps:  # block is computed from other
+                overlap = overlaps[other, block]
                 allowed_to = offset - overlap.distance + 1
                 allowed_from = allowed_to - 1 if overlap.exact else low
-            elif (block, other) in self.overlaps:  # other is computed from block
-                overlap = self.overlaps[block, other]
+            elif (block, other) in overlaps:  # other is computed from block
+                overlap = overlaps[block, other]
                 allowed_from = offset + overlap.distance
                 allowed_to = allowed_from + 1 if overlap.exact else high
             ranges += [
@@ -74,7 +83,13 @@ class _Placement:
                 for begin, end in ((low, min(allowed_from, high)), (max(allowed_to, low), high))
                 if begin < end
             ]
-        return sorted(ranges)
+        merged: list[tuple[int, int]] = []
+        for low, high in sorted(ranges):
+            if merged and low <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(merged[-1][1], high)
+            else:
+                merged.append((low, high))
+        return merged
 
     def place(self, block: Storage) -> None:
         """Put a block at the lowest free place or, growing down, where the whole grows least.
@@ -83,32 +98,29 @@ class _Placement:
         the bottom. `result` moves everything up.
         """
         ranges = self.forbidden(block)
-        bottom = min(self.offsets.values(), default=0)
-        top = self.top()
+        bottom, top = self.bottom, self.top
         edges = [edge for low, high in ranges for edge in (align(high), align(low) - ALIGNMENT)]
-        free = [
-            offset for offset in (bottom, *edges) if not any(low <= offset < high for low, high in ranges)
-        ]
+        lows = [low for low, _ in ranges]
+
+        def is_free(offset: int) -> bool:
+            index = bisect.bisect_right(lows, offset) - 1
+            return index < 0 or offset >= ranges[index][1]
 
         def growth(offset: int) -> tuple[int, int]:
             return max(top, align(offset + block.size)) - min(bottom, offset), offset
 
-        if self.grow_down:
-            self.offsets[block] = min(free, key=growth)
-        else:
-            self.offsets[block] = min(offset for offset in free if offset >= 0)
-
-    def top(self) -> int:
-        return max((align(offset + block.size) for block, offset in self.offsets.items()), default=0)
+        free = [offset for offset in (bottom, *edges) if is_free(offset)]
+        chosen = min(free, key=growth) if self.grow_down else min(offset for offset in free if offset >= 0)
+        self.offsets[block] = chosen
+        self.bottom, self.top = min(self.bottom, chosen), max(self.top, align(chosen + block.size))
 
     @property
     def size(self) -> int:
-        return self.top() - min(self.offsets.values(), default=0)
+        return self.top - self.bottom
 
     def result(self) -> dict[Storage, int]:
         """Offsets from the start of the arena."""
-        bottom = min(self.offsets.values(), default=0)
-        return {block: offset - bottom for block, offset in self.offsets.items()}
+        return {block: offset - self.bottom for block, offset in self.offsets.items()}
 
 
 def _orders(blocks: Sequence[Storage]) -> list[list[Storage]]:
@@ -132,11 +144,14 @@ def plan_arena(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaP
         blocks: storages with their lifetimes, in a deterministic order.
         overlaps: pairs that may share bytes though both live during one call.
     """
-    table = {(o.source, o.target): o for o in overlaps}
+    if _pairs(blocks) > MAX_NEIGHBOURS * len(blocks) / 2:
+        offsets, size = place_in_time(blocks, overlaps)
+        return ArenaPlan(offsets, size, lower_bound(blocks), tuple(overlaps))
+    conflicts = _Conflicts(blocks, overlaps)
     best: _Placement | None = None
     tried = [*_orders(blocks), *_promote_peak(blocks)]
     for order, grow_down in itertools.product(tried, (False, True)):
-        placement = _Placement(table, grow_down=grow_down)
+        placement = _Placement(conflicts, grow_down=grow_down)
         for block in order:
             placement.place(block)
         if best is None or placement.size < best.size:
@@ -145,12 +160,19 @@ def plan_arena(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaP
     return ArenaPlan(best.result(), best.size, lower_bound(blocks), tuple(overlaps))
 
 
+def _pairs(blocks: Sequence[Storage]) -> int:
+    """How many pairs of blocks live together: of each block with those that are there when it comes."""
+    ends = sorted(block.last for block in blocks)
+    starts = sorted(block.first for block in blocks)
+    return sum(index - bisect.bisect_left(ends, first) for index, first in enumerate(starts))
+
+
 def _promote_peak(blocks: Sequence[Storage]) -> list[list[Storage]]:
     """Orders that place what lives at the fullest moment first, forwards and backwards in time."""
     if not blocks:
         return [[]]
-    moments = sorted({block.first for block in blocks})
-    peak = max(moments, key=lambda m: sum(b.size for b in blocks if b.first <= m <= b.last))
+    held = bytes_alive(blocks)
+    peak = max(held, key=held.__getitem__)
 
     def distance(block: Storage) -> int:
         return max(block.first - peak, peak - block.last, 0)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import bisect
+import heapq
+import itertools
 from collections.abc import Sequence
 
 from microfold.errors import GraphError
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.arena import ArenaPlan
 from microfold.plan.liveness import Storage
+from microfold.plan.overlap import Overlap
 
 
 def check_plan(blocks: Sequence[Storage], plan: ArenaPlan) -> None:
     """Verify that no two live storages share bytes, but for the overlaps that kernels allow.
 
-    Shares no code with the planner: compares all pairs byte range by byte range.
+    Shares no code with the planner.
 
     Raises:
-        GraphError: lists every conflict.
+        GraphError: lists every storage that is misplaced, or shares bytes with others.
     """
     faults: list[str] = []
-    allowed = {(o.source, o.target): o for o in plan.overlaps}
     for block in blocks:
         if block not in plan.offsets:
             faults.append(f"{block.label!r} has no place")
@@ -27,28 +30,88 @@ def check_plan(blocks: Sequence[Storage], plan: ArenaPlan) -> None:
             faults.append(
                 f"{block.label!r} lies at {plan.offsets[block]}, outside of {plan.size} or unaligned"
             )
-    placed = [block for block in blocks if block in plan.offsets]
-    for i, one in enumerate(placed):
-        for other in placed[i + 1 :]:
-            begin, end = plan.offsets[one], plan.offsets[one] + one.size
-            other_begin, other_end = plan.offsets[other], plan.offsets[other] + other.size
-            share_time = max(one.first, other.first) <= min(one.last, other.last)
-            share_bytes = max(begin, other_begin) < min(end, other_end)
-            if not (share_time and share_bytes):
-                continue
-            # An input may be overwritten only in the one call that reads it last and writes the output.
-            for source, target in ((one, other), (other, one)):
-                if (source, target) in allowed and source.last == target.first:
-                    distance = plan.offsets[source] - plan.offsets[target]
-                    leave = allowed[source, target]
-                    fits = distance == leave.distance if leave.exact else distance >= leave.distance
-                    break
-            else:
-                fits = False
-            if not fits:
-                faults.append(
-                    f"{one.label!r} [{begin}, {end}) calls {one.first}..{one.last} and {other.label!r} "
-                    f"[{other_begin}, {other_end}) calls {other.first}..{other.last} share bytes"
-                )
+    faults += _Replay(plan).conflicts([block for block in blocks if block in plan.offsets])
     if faults:
         raise GraphError("the memory plan is wrong:\n" + "\n".join(f"  - {fault}" for fault in faults))
+
+
+class _Replay:
+    """The arena from call to call."""
+
+    def __init__(self, plan: ArenaPlan):
+        self.plan = plan
+        self.allowed = {(o.source, o.target): o for o in plan.overlaps}
+        self.targets = {o.target for o in plan.overlaps}
+        # Where living storages start, in order, and which they are. They share no bytes: what does is a fault.
+        self.starts: list[int] = []
+        self.alive: list[Storage] = []
+        self.dying: list[tuple[int, int, Storage]] = []
+        self._count = 0
+
+    def conflicts(self, blocks: Sequence[Storage]) -> list[str]:
+        """Each storage, as it comes to life, against those that live then."""
+        faults: dict[str, None] = {}
+        for now, group in itertools.groupby(sorted(blocks, key=lambda b: b.first), lambda b: b.first):
+            while self.dying and self.dying[0][0] < now:
+                self._remove(heapq.heappop(self.dying)[2])
+            # An input may be overwritten only in the one call that reads it last and writes the output; for all
+            # else of that call, it is still there.
+            plain: list[Storage] = []
+            targets: list[Storage] = []
+            for block in group:
+                (targets if block in self.targets else plain).append(block)
+            for block in plain:
+                faults |= dict.fromkeys(self._add(block))
+            for block in targets:
+                faults |= dict.fromkeys(self._faults(block, self._sharing(block)))
+            for source in [source for block in targets for source in self._sharing(block)]:
+                self._remove(source)
+            for block in targets:
+                faults |= dict.fromkeys(self._add(block))
+        return list(faults)
+
+    def _add(self, block: Storage) -> list[str]:
+        """Put a storage in its place, if that is free."""
+        faults = self._faults(block, self._sharing(block))
+        if not faults:
+            place = bisect.bisect_left(self.starts, self.plan.offsets[block])
+            self.starts.insert(place, self.plan.offsets[block])
+            self.alive.insert(place, block)
+            self._count += 1
+            heapq.heappush(self.dying, (block.last, self._count, block))
+        return faults
+
+    def _remove(self, block: Storage) -> None:
+        place = bisect.bisect_left(self.starts, self.plan.offsets[block])
+        if place < len(self.alive) and self.alive[place] is block:
+            del self.starts[place], self.alive[place]
+
+    def _sharing(self, block: Storage) -> list[Storage]:
+        """Living storages with bytes of this one."""
+        begin, end = self._extent(block)
+        first = place = bisect.bisect_right(self.starts, begin)
+        while first > 0 and self._extent(self.alive[first - 1])[1] > begin:
+            first -= 1
+        while place < len(self.alive) and self.starts[place] < end:
+            place += 1
+        return self.alive[first:place]
+
+    def _faults(self, block: Storage, others: Sequence[Storage]) -> list[str]:
+        begin, end = self._extent(block)
+        return [
+            f"{other.label!r} [{self._extent(other)[0]}, {self._extent(other)[1]}) calls "
+            f"{other.first}..{other.last} and {block.label!r} [{begin}, {end}) calls "
+            f"{block.first}..{block.last} share bytes"
+            for other in others
+            if not self._may_share(other, block)
+        ]
+
+    def _may_share(self, source: Storage, target: Storage) -> bool:
+        leave: Overlap | None = self.allowed.get((source, target))
+        if leave is None or source.last != target.first:
+            return False
+        distance = self.plan.offsets[source] - self.plan.offsets[target]
+        return distance == leave.distance if leave.exact else distance >= leave.distance
+
+    def _extent(self, block: Storage) -> tuple[int, int]:
+        return self.plan.offsets[block], self.plan.offsets[block] + block.size

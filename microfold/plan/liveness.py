@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Node, Value
@@ -66,7 +66,18 @@ def storages(graph: Graph, calls: Sequence[Node], *, include_io: bool) -> dict[V
     return owners | {value: owners[views[value].root] for value in values if views[value].root in owners}
 
 
-def lower_bound(blocks: Mapping[Storage, object] | Sequence[Storage]) -> int:
+def bytes_alive(blocks: Sequence[Storage]) -> dict[int, int]:
+    """Bytes that live at each moment at which a block comes, in order of time."""
+    changes = sorted([(b.first, 0, b.size) for b in blocks] + [(b.last, 1, -b.size) for b in blocks])
+    held: dict[int, int] = {}
+    total = 0
+    for moment, leaves, change in changes:
+        total += change
+        if not leaves:
+            held[moment] = total
+    return held
+
+
+def lower_bound(blocks: Sequence[Storage]) -> int:
     """Largest sum of sizes alive at one moment: no plan without overlap can be smaller."""
-    moments = {block.first for block in blocks}
-    return max((sum(b.size for b in blocks if b.first <= m <= b.last) for m in moments), default=0)
+    return max(bytes_alive(blocks).values(), default=0)

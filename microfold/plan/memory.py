@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from microfold.ir.graph import Graph, Value
 from microfold.ir.views import Views
 from microfold.kernels.kernel import Call, Kernel, Site
-from microfold.plan.arena import ArenaPlan, Overlap, plan_arena
+from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.liveness import Storage, storages
+from microfold.plan.overlap import Overlap
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Collection
 from dataclasses import replace
 
 from microfold.ir.graph import Graph, Node, Value, make_node
@@ -26,26 +27,29 @@ from microfold.passes import PassContext, function_pass
 @function_pass(opt_level=1)
 def concat_as_view(graph: Graph, context: PassContext) -> Graph:
     """Turn concatenations into joints of their parts where that saves a copy."""
-    nodes = list(graph.nodes)
+    views = Views(graph)
+    # No part is one of them: it stays as it is while joints are made.
+    ends = {views[value].root for value in (*graph.outputs, *(state.next for state in graph.state))}
+    nodes: list[Node] = []
     for node in graph.nodes:
+        made = [node]
         if isinstance(node.op, Concatenate):
-            # With the joints made so far: their parts cannot be parts of another one.
-            current = replace(graph, nodes=tuple(nodes))
-            parts = _parts(current, node)
+            parts = _parts(node, views, ends)
             if isinstance(parts, str):
                 context.declined(node, parts)
-                continue
-            context.fired(node, f"{len(node.inputs) - len(parts)} of {len(node.inputs)} parts need no copy")
-            position = nodes.index(node)
-            nodes[position : position + 1] = _join(node, parts)
-    return (
-        replace(graph, nodes=tuple(nodes))
-        if len(nodes) != len(graph.nodes) or nodes != list(graph.nodes)
-        else graph
-    )
+            else:
+                context.fired(
+                    node, f"{len(node.inputs) - len(parts)} of {len(node.inputs)} parts need no copy"
+                )
+                made = _join(node, parts)
+                # The parts of a joint cannot be parts of another one.
+                for each in made:
+                    views.add(each)
+        nodes += made
+    return replace(graph, nodes=tuple(nodes)) if nodes != list(graph.nodes) else graph
 
 
-def _parts(graph: Graph, node: Node) -> dict[int, str] | str:
+def _parts(node: Node, views: Views, ends: Collection[Value]) -> dict[int, str] | str:
     """The operands that must be copied, with the reason; or why the node stays as it is."""
     assert isinstance(node.op, Concatenate)
     if node.epilogue:
@@ -56,8 +60,6 @@ def _parts(graph: Graph, node: Node) -> dict[int, str] | str:
     unaligned = [start for start in starts if start % ALIGNMENT]
     if unaligned:
         return f"parts must start at multiples of {ALIGNMENT} bytes; one starts at {unaligned[0]}"
-    views = Views(graph)
-    ends = {views[value].root for value in (*graph.outputs, *(state.next for state in graph.state))}
     if views[node.output].root in ends:
         return "its result leaves the graph"
     copied: dict[int, str] = {}

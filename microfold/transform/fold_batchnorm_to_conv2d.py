@@ -11,7 +11,7 @@ Scales first: a shift that meets a scale on its way stops.
 
 from __future__ import annotations
 
-from microfold.transform.axis_messages.stable import UntilStable
+from microfold.passes import UntilStable
 from microfold.transform.fold_scale_axis import fold_scale_axis
 from microfold.transform.fold_shift_axis import fold_shift_axis
 

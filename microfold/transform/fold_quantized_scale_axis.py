@@ -37,8 +37,7 @@ from microfold.ir.op import Op
 from microfold.ir.rewrite import Site, forward_rewrite
 from microfold.ir.types import TensorType
 from microfold.ops.clip import Clip
-from microfold.passes import PassContext, function_pass
-from microfold.transform.axis_messages.stable import recording_once
+from microfold.passes import PassContext, function_pass, recording_once
 from microfold.transform.quantized_scales.affine import CARRIERS, QUANTIZED, Affine, carried, read_affine
 from microfold.transform.quantized_scales.product_sums import (
     Result,

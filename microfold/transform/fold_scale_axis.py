@@ -6,7 +6,7 @@ goes along. What neither direction can take stays.
 
 from __future__ import annotations
 
-from microfold.transform.axis_messages.stable import UntilStable
+from microfold.passes import UntilStable
 from microfold.transform.backward_fold_scale_axis import backward_fold_scale_axis
 from microfold.transform.forward_fold_scale_axis import forward_fold_scale_axis
 

@@ -18,11 +18,10 @@ with a constant again, and a larger one.
 from __future__ import annotations
 
 from microfold.ir.graph import Graph
-from microfold.passes import PassContext, function_pass
+from microfold.passes import PassContext, function_pass, recording_once
 from microfold.transform.axis_messages.backward import fold_backward
 from microfold.transform.axis_messages.forward import fold_forward
 from microfold.transform.axis_messages.kinds import SHIFT
-from microfold.transform.axis_messages.stable import recording_once
 
 
 @function_pass(opt_level=3)

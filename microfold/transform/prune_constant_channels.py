@@ -141,7 +141,7 @@ class _Rewrite:
                 self._visit(node)
         if self.nodes == list(self.graph.nodes):
             return self.graph
-        ends = {*self.graph.outputs, *(state.next for state in self.graph.state)}
+        ends = dict.fromkeys((*self.graph.outputs, *(state.next for state in self.graph.state)))
         final = {value: self._value(value) for value in ends}
         final = {old: new for old, new in final.items() if old is not new}
         return self.graph.with_nodes(self.nodes, constants=self.constants, replaced=final)

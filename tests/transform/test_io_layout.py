@@ -9,7 +9,8 @@ from microfold.ir.text import parse
 from microfold.options import Options
 from microfold.passes import Decision, PassContext
 from microfold.transform.io_layout import IoLayout
-from microfold.transform.optimize_layout_transform import movement_cost, optimize_layout_transform
+from microfold.transform.layouts.cost import movement_cost
+from microfold.transform.optimize_layout_transform import optimize_layout_transform
 
 TO_NCHW, TO_NHWC = "{permutation=(0, 3, 1, 2)}", "{permutation=(0, 2, 3, 1)}"
 POOL = "size=(2, 2), strides=(2, 2), padding=((0, 0), (0, 0))"

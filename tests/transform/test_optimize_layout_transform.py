@@ -9,7 +9,8 @@ from microfold.ir.text import parse
 from microfold.ops.transpose import Transpose
 from microfold.passes import PassContext
 from microfold.transform.convert_layout import ConvertLayout
-from microfold.transform.optimize_layout_transform import movement_cost, optimize_layout_transform
+from microfold.transform.layouts.cost import movement_cost
+from microfold.transform.optimize_layout_transform import optimize_layout_transform
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
 

@@ -7,13 +7,11 @@ constants.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.types import DType
 from microfold.passes import PassContext
-from microfold.transform.axis_messages.message import Message, agree, describe
-from microfold.transform.axis_messages.plan import Plan, Planner, fold, named
+from microfold.transform.axis_messages.message import Message, agree, describe, equal
+from microfold.transform.axis_messages.plan import Planner, first_names, fold, listed, named
 from microfold.transform.axis_messages.rule import Kind, Messages
 
 # A reader and its wish; the reader of an end of the graph has no node, and no wish.
@@ -26,34 +24,56 @@ def fold_backward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
 
 
 class _Backward(Planner):
+    backward = True
+
     def __init__(self, graph: Graph, kind: Kind):
         super().__init__(graph, kind)
-        self.producers = graph.producers()
+        self.answers: dict[Node, Messages] = {}
+        # Values that no node computes, with new wishes.
+        self.given: dict[Value, None] = {}
 
-    def sweep(self) -> Plan:
-        plan = Plan()
-        wishes: dict[Value, list[Wish]] = {value: [(None, None)] for value in self.ends}
-        for node in reversed(self.graph.nodes):
-            wanted = None
-            for value in node.outputs:
-                agreed = self._agreed(value, wishes.get(value, []))
-                if agreed is not None:
-                    plan.messages[value] = wanted = agreed
-            for value, message in zip(node.inputs, self._answer(node, wanted, plan)):  # noqa: B905 (ditto)
-                if value is not None and value not in self.graph.constants:
-                    wishes.setdefault(value, []).append((node, message))
-            for step in node.epilogue:
-                for value in step.operands:
-                    wishes.setdefault(value, []).append((node, None))
-        for value in (*self.graph.inputs, *(state.value for state in self.graph.state)):
-            if any(message is not None for _, message in wishes.get(value, [])):
+    def visit(self, node: Node) -> None:
+        self.forget(node)
+        wanted = None
+        for value in node.outputs:
+            agreed = self._agreed(value)
+            self.set_message(value, agreed)
+            wanted = agreed if agreed is not None else wanted
+        answer = self._answer(node, wanted)
+        old = self.answers.get(node, (None,) * len(node.inputs))
+        self.answers[node] = answer
+        for value, before, after in zip(node.inputs, old, answer):  # noqa: B905 (absent ones come last)
+            if value is not None and not equal(before, after):
+                self.touch(self.producers.get(value))
+                if value not in self.producers and value not in self.graph.constants:
+                    self.given[value] = None
+
+    def after_sweep(self) -> None:
+        for value in self.given:
+            if any(message is not None for _, message in self._wishes(value)):
                 self.block(value, f"no node computes %{value.name}")
-        return plan
+        self.given.clear()
 
-    def _agreed(self, value: Value, wishes: Sequence[Wish]) -> Message | None:
+    def _wishes(self, value: Value) -> list[Wish]:
+        """What is wished for a value, by its last reader first."""
+        wishes: list[Wish] = [(None, None)] if value in self.ends else []
+        for node in dict.fromkeys(reversed(self.readers.get(value, ()))):
+            answer = self.answers.get(node, (None,) * len(node.inputs))
+            for operand, message in zip(node.inputs, answer):  # noqa: B905 (absent ones come last)
+                if operand is value:
+                    wishes.append((node, message))
+            wishes += [
+                (node, None) for step in node.epilogue for operand in step.operands if operand is value
+            ]
+        return wishes
+
+    def _agreed(self, value: Value) -> Message | None:
         """What all readers wish; None, and the value blocked, if they do not agree."""
+        if value in self.blocked:
+            return None
+        wishes = self._wishes(value)
         messages = [message for _, message in wishes if message is not None]
-        if not messages or value in self.blocked:
+        if not messages:
             return None
         if value.type.dtype is not DType.FLOAT32:
             self.block(value, f"%{value.name} is {value.type.dtype.value}")
@@ -67,7 +87,7 @@ class _Backward(Planner):
                 self.block(value, f"the readers of %{value.name} want different {self.kind.name}s: {given}")
         return messages[0] if value not in self.blocked else None
 
-    def _answer(self, node: Node, wanted: Message | None, plan: Plan) -> Messages:
+    def _answer(self, node: Node, wanted: Message | None) -> Messages:
         """What the node wishes its operands to have."""
         nothing: Messages = (None,) * len(node.inputs)
         source = self.source(node)
@@ -76,7 +96,7 @@ class _Backward(Planner):
             assert operand is not None
             if operand not in self.blocked:
                 message = source.message if wanted is None else self.kind.compose(source.message, wanted)
-                plan.sources[node] = source
+                self.plan.sources[node] = source
                 return [message if index == source.operand else None for index in range(len(node.inputs))]
         if wanted is None:
             return nothing
@@ -84,7 +104,7 @@ class _Backward(Planner):
         if isinstance(reply, str):
             self.block(node.outputs[0], reply)
             return nothing
-        plan.applied[node] = reply
+        self.plan.applied[node] = reply
         return reply
 
     def _reply(self, node: Node, wanted: Message) -> Messages | str:
@@ -102,7 +122,8 @@ class _Backward(Planner):
                 return self.blocked[value]
         return self.constant_refusal(node, reply) or reply
 
-    def explain(self, context: PassContext, plan: Plan) -> None:
+    def explain(self, context: PassContext) -> None:
+        plan, rests = self.plan, self._rests()
         for node in self.graph.nodes:
             source = self.source(node)
             if source is None:
@@ -110,20 +131,24 @@ class _Backward(Planner):
             operand = node.inputs[source.operand]
             assert operand is not None
             if node in plan.sources:
-                ends = ", ".join(self._ends(operand, plan))
+                ends = listed(rests[operand])
                 context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
             elif not plan.sources:  # the next round may still find a way
                 context.declined(node, self.blocked[operand])
 
-    def _ends(self, value: Value, plan: Plan) -> list[str]:
-        """The nodes in which a message to this value comes to rest."""
-        node = self.producers[value]
-        if node in plan.sources:
-            operand = node.inputs[plan.sources[node].operand]
-            assert operand is not None
-            return self._ends(operand, plan)
-        ends: list[str] = []
-        for operand, message in zip(node.inputs, plan.applied[node]):  # noqa: B905 (absent ones come last)
-            if operand is not None and message is not None and operand in plan.messages:
-                ends += self._ends(operand, plan)
-        return list(dict.fromkeys(ends)) or [named(node)]
+    def _rests(self) -> dict[Value, list[str]]:
+        """By value, the nodes in which a message to it comes to rest."""
+        plan = self.plan
+        rests: dict[Value, list[str]] = {}
+        for node in self.graph.nodes:
+            if node in plan.sources:
+                operand = node.inputs[plan.sources[node].operand]
+                assert operand is not None
+                rests[node.output] = rests[operand]
+            elif node in plan.applied:
+                pairs = zip(node.inputs, plan.applied[node])  # noqa: B905 (absent ones come last)
+                further = [
+                    rests[value] for value, message in pairs if message is not None and value in plan.messages
+                ]
+                rests[node.output] = first_names(further) or [named(node)]
+        return rests

@@ -11,7 +11,7 @@ import numpy as np
 from microfold.ir.graph import Graph, Node, Value
 from microfold.passes import PassContext
 from microfold.transform.axis_messages.message import Message, describe
-from microfold.transform.axis_messages.plan import Plan, Planner, fold, named
+from microfold.transform.axis_messages.plan import Planner, first_names, fold, listed, named
 from microfold.transform.axis_messages.rule import Kind, Messages
 
 
@@ -21,41 +21,46 @@ def fold_forward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
 
 
 class _Forward(Planner):
+    backward = False
+
     def __init__(self, graph: Graph, kind: Kind):
         super().__init__(graph, kind)
-        self.readers = graph.consumers()
         for value in self.ends:
             self.block(value, f"%{value.name} leaves the graph")
 
-    def sweep(self) -> Plan:
-        plan = Plan()
-        for node in self.graph.nodes:
-            offered = [plan.messages.get(value) if value is not None else None for value in node.inputs]
-            source = self.source(node)
-            if source is not None and node.output not in self.blocked:
-                before = offered[source.operand]
-                message = source.message if before is None else self.kind.compose(before, source.message)
-                plan.sources[node] = source
-                plan.messages[node.output] = message
-                continue
-            self._refuse_in_epilogue(node, plan)
-            if all(message is None for message in offered):
-                continue
-            reply = self._reply(node, offered)
-            if isinstance(reply, str):
-                for value, message in zip(node.inputs, offered, strict=True):
-                    if value is not None and message is not None:
-                        self.block(value, reply)
-                continue
-            lacking, plan.applied[node] = reply
-            if lacking is not None:
-                plan.messages[node.output] = lacking
-        return plan
+    def visit(self, node: Node) -> None:
+        self.forget(node)
+        lacking = self._lacking(node)
+        for value in node.outputs:
+            if self.set_message(value, lacking if value is node.outputs[0] else None):
+                for reader in self.readers.get(value, ()):
+                    self.touch(reader)
 
-    def _refuse_in_epilogue(self, node: Node, plan: Plan) -> None:
+    def _lacking(self, node: Node) -> Message | None:
+        """What the first result of a node will lack."""
+        plan = self.plan
+        offered = [plan.messages.get(value) if value is not None else None for value in node.inputs]
+        source = self.source(node)
+        if source is not None and node.output not in self.blocked:
+            before = offered[source.operand]
+            plan.sources[node] = source
+            return source.message if before is None else self.kind.compose(before, source.message)
+        self._refuse_in_epilogue(node)
+        if all(message is None for message in offered):
+            return None
+        reply = self._reply(node, offered)
+        if isinstance(reply, str):
+            for value, message in zip(node.inputs, offered, strict=True):
+                if value is not None and message is not None:
+                    self.block(value, reply)
+            return None
+        lacking, plan.applied[node] = reply
+        return lacking
+
+    def _refuse_in_epilogue(self, node: Node) -> None:
         for step in node.epilogue:
             for value in step.operands:
-                if value in plan.messages:
+                if value in self.plan.messages:
                     self.block(value, f"{step.op.name} in the epilogue of {named(node)} reads it")
 
     def _reply(self, node: Node, offered: Messages) -> tuple[Message | None, Messages] | str:
@@ -77,23 +82,23 @@ class _Forward(Planner):
             return None, applied
         return self.epilogue_refusal(node, lacking) or self.blocked.get(node.outputs[0]) or (lacking, applied)
 
-    def explain(self, context: PassContext, plan: Plan) -> None:
+    def explain(self, context: PassContext) -> None:
+        plan, rests = self.plan, self._rests()
         for node in self.graph.nodes:
             source = self.source(node)
             if source is None:
                 continue
             if node in plan.sources:
-                ends = ", ".join(self._ends(node.output, plan))
+                ends = listed(rests[node.output])
                 context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
             elif not plan.sources:  # the next round may still find a way
                 context.declined(node, self.blocked[node.output])
 
-    def _ends(self, value: Value, plan: Plan) -> list[str]:
-        """The nodes in which a message of this value comes to rest."""
-        ends: list[str] = []
-        for reader in self.readers[value]:
-            if any(output in plan.messages for output in reader.outputs):
-                ends += self._ends(reader.output, plan)
-            else:
-                ends.append(named(reader))
-        return list(dict.fromkeys(ends))
+    def _rests(self) -> dict[Value, list[str]]:
+        """By value, the nodes in which a message of it comes to rest."""
+        rests: dict[Value, list[str]] = {}
+        for node in reversed(self.graph.nodes):
+            if any(value in self.plan.messages for value in node.outputs):
+                readers = self.readers[node.output]
+                rests[node.output] = first_names(rests.get(r.outputs[0]) or [named(r)] for r in readers)
+        return rests

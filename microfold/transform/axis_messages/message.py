@@ -56,6 +56,13 @@ def agree(first: Message, second: Message) -> bool:
     return first.shape == second.shape and bool(np.allclose(first, second, rtol=AGREEMENT, atol=0.0))
 
 
+def equal(first: Message | None, second: Message | None) -> bool:
+    """They are the same numbers, or both absent."""
+    if first is None or second is None:
+        return first is second
+    return first.shape == second.shape and bool(np.array_equal(first, second))
+
+
 def describe(message: Message) -> str:
     """For reasons: the number, or the range of numbers and the axes."""
     low, high = float(message.min()), float(message.max())

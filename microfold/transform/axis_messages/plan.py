@@ -2,13 +2,16 @@
 
 Both directions find their plan in the same way. A sweep lets every message travel as far as it can; where one
 cannot go on, its value is blocked, with the reason, and the next sweep does without. Blocked values only grow
-in number, so that it ends; what is left then is a plan in which every message arrives.
+in number, so that it ends; what is left then is a plan in which every message arrives. Sweeps after the first
+visit only nodes around which something has changed, so that all of them together take little more than one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +22,7 @@ from microfold.ops.image import refuses_blocks
 from microfold.passes import PassContext
 from microfold.transform.axis_messages.constants import Constants, apply
 from microfold.transform.axis_messages.mapped import Alike
-from microfold.transform.axis_messages.message import Message, describe
+from microfold.transform.axis_messages.message import Message, describe, equal
 from microfold.transform.axis_messages.rule import Kind, Messages, Place, Rule, Source
 
 
@@ -38,30 +41,85 @@ class Plan:
     applied: dict[Node, Messages] = field(default_factory=dict[Node, Messages])
 
 
+# So many nodes does a reason name.
+MAX_NAMED = 8
+
+
 class Planner:
-    """What both directions need: places, rules with their conditions, and blocked values."""
+    """What both directions need: places, rules with their conditions, and blocked values.
+
+    Attributes:
+        backward: the direction in which sweeps go, and messages travel.
+    """
+
+    backward: ClassVar[bool]
 
     def __init__(self, graph: Graph, kind: Kind):
         self.graph = graph
         self.kind = kind
+        self.plan = Plan()
         self.blocked: dict[Value, str] = {}
-        self.ends = {*graph.outputs, *(state.next for state in graph.state)}
+        self.ends = dict.fromkeys((*graph.outputs, *(state.next for state in graph.state)))
+        self.producers = graph.producers()
+        self.readers = graph.consumers()
+        self._nodes = graph.nodes[::-1] if self.backward else graph.nodes
+        self._place = {node: place for place, node in enumerate(self._nodes)}
+        # Places to visit: in this sweep, in order, and in the next one.
+        self._ahead = list(range(len(self._nodes)))
+        self._queued = set(self._ahead)
+        self._next: set[int] = set()
+        self._current = -1
 
-    def sweep(self) -> Plan:
-        """Let messages travel around the values that are blocked, and block others."""
+    def visit(self, node: Node) -> None:
+        """Let messages travel through a node, around the values that are blocked; it may block others."""
         raise NotImplementedError
 
-    def plan(self) -> Plan:
+    def after_sweep(self) -> None:
+        """Called behind the last node of a sweep."""
+
+    def run(self) -> Plan:
         """The plan in which every message arrives."""
-        while True:
-            known = len(self.blocked)
-            plan = self.sweep()
-            if len(self.blocked) == known:
-                return plan
+        while self._ahead:
+            while self._ahead:
+                self._current = heapq.heappop(self._ahead)
+                self._queued.remove(self._current)
+                self.visit(self._nodes[self._current])
+            self._current = len(self._nodes)
+            self.after_sweep()
+            self._ahead, self._queued, self._next = sorted(self._next), self._next, set()
+            self._current = -1
+        return self.plan
+
+    def touch(self, node: Node | None) -> None:
+        """Something around a node has changed: it is to be visited in this sweep if that is still to come."""
+        place = self._place[node] if node is not None else -1
+        if place > self._current and place not in self._queued:
+            heapq.heappush(self._ahead, place)
+            self._queued.add(place)
+        elif 0 <= place <= self._current:
+            self._next.add(place)
 
     def block(self, value: Value, reason: str) -> None:
         """No message to this value from now on."""
-        self.blocked.setdefault(value, reason)
+        if value not in self.blocked:
+            self.blocked[value] = reason
+            self.touch(self.producers.get(value))
+            for reader in self.readers.get(value, ()):
+                self.touch(reader)
+
+    def set_message(self, value: Value, message: Message | None) -> bool:
+        """Plan a value's message; whether that is news."""
+        news = not equal(self.plan.messages.get(value), message)
+        if message is None:
+            self.plan.messages.pop(value, None)
+        else:
+            self.plan.messages[value] = message
+        return news
+
+    def forget(self, node: Node) -> None:
+        """A node that is visited again is planned anew."""
+        self.plan.sources.pop(node, None)
+        self.plan.applied.pop(node, None)
 
     def place(self, node: Node) -> Place:
         return Place(self.kind, node, self.graph.constants, self.blocked)
@@ -110,7 +168,7 @@ class Planner:
                     return f"{named(node)}: {result}"
         return None
 
-    def explain(self, context: PassContext, plan: Plan) -> None:
+    def explain(self, context: PassContext) -> None:
         """Record what happens to every source, and why."""
         raise NotImplementedError
 
@@ -135,14 +193,29 @@ def named(node: Node) -> str:
     return f"{node.op.name} %{node.outputs[0].name}"
 
 
+def first_names(parts: Iterable[Sequence[str]]) -> list[str]:
+    """The first distinct names of some lists, one more than reasons list."""
+    found: dict[str, None] = {}
+    for part in parts:
+        found.update(dict.fromkeys(part))
+        if len(found) > MAX_NAMED:
+            break
+    return list(found)[: MAX_NAMED + 1]
+
+
+def listed(names: Sequence[str]) -> str:
+    """For reasons: what `first_names` gave."""
+    return ", ".join(names) if len(names) <= MAX_NAMED else f"{', '.join(names[:MAX_NAMED])} and others"
+
+
 def fold(graph: Graph, kind: Kind, context: PassContext, direction: type[Planner]) -> Graph:
     """Plan and rebuild until a plan is empty; the graph itself if the first one is."""
     slim = remove_dead_nodes(graph)
     result = slim
     while True:
         planner = direction(result, kind)
-        plan = planner.plan()
-        planner.explain(context, plan)
+        plan = planner.run()
+        planner.explain(context)
         if not plan.sources:
             planner.quantized_sources(context)
             return graph if result is slim else result

@@ -75,21 +75,17 @@ def concatenate(place: Place) -> Answer:
     assert isinstance(op, Concatenate)
     indices = range(len(place.node.inputs))
     best: tuple[int, Frame] | None = None
-    reason = UNCLEAR
-    for index in indices:
-        if place.arranged(index) is None:
-            continue
-        frame = _isolated(place, op.axis, index=index)
+    frames = {index: _isolated(place, op.axis, index=index) for index in place.orders(indices)}
+    for frame in frames.values():
         if isinstance(frame, str):
-            reason = frame
             continue
         cost = sum(place.cost(other, _part(place, frame, other)) for other in indices)
         best = (cost, frame) if best is None or cost < best[0] else best
     if best is None:
-        return reason
+        return next((frame for frame in frames.values() if isinstance(frame, str)), UNCLEAR)
     cost, frame = best
     here = sum(place.type(index).size for index in indices if place.arranged(index) is not None)
-    if cost >= here and not place.manner.eager:
+    if place.gives_up(cost, here):
         return f"putting its other operands in order would move {cost} elements to save {here}"
     parts = [place.bring(index, _part(place, frame, index)) for index in indices]
     source = place.emit(Concatenate(_place(frame, op.axis)), *parts)

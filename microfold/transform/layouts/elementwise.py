@@ -22,7 +22,7 @@ def elementwise(place: Place) -> Answer:
     if any(place.node.inputs[index] is None for index in indices):
         return "an operand is absent"
     best: tuple[int, Frame] | None = None
-    for index in indices:
+    for index in place.orders(indices):
         frame = _frame(place, index)
         if frame is not None:
             cost = sum(place.cost(other, frame) for other in indices)
@@ -31,7 +31,7 @@ def elementwise(place: Place) -> Answer:
         return "it broadcasts the operand that exists in another order"
     cost, frame = best
     here = sum(place.type(index).size for index in indices if place.arranged(index) is not None)
-    if cost >= here and not place.manner.eager:
+    if place.gives_up(cost, here):
         return f"putting its other operands in order would move {cost} elements to save {here}"
     source = place.emit(place.op, *(place.bring(index, frame) for index in indices))
     return place.result(source, frame.arrangement)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from microfold.ir.graph import Node, Value
 from microfold.ir.op import Op
@@ -12,8 +12,27 @@ from microfold.ops.reshape import Reshape
 from microfold.ops.transpose import Transpose
 from microfold.transform.layouts.arrangement import Arrangement, group
 
-# What has been put in order already: (source, simplified arrangement, shape) to the value.
-Made = dict[tuple[Value, Arrangement, Shape], Value]
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a sweep has made so far.
+
+    Attributes:
+        values: what has been put in order: (source, simplified arrangement, shape) to the value.
+        owners: for each node that puts elements in order, the node of the old graph that it is there for.
+        choices: the fields of the manner that anything depended on.
+    """
+
+    values: dict[tuple[Value, Arrangement, Shape], Value] = field(
+        default_factory=dict[tuple[Value, Arrangement, Shape], Value]
+    )
+    owners: dict[Node, Node] = field(default_factory=dict[Node, Node])
+    choices: set[str] = field(default_factory=set[str])
+
+    def own(self, builder: GraphBuilder, start: int, owner: Node) -> None:
+        """The nodes behind the first `start` ones that have no owner get one."""
+        for node in builder.nodes[start:]:
+            self.owners.setdefault(node, owner)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +55,15 @@ class Arranged(Pending):
     spelling: Op | None = None
 
     def realize(self, builder: GraphBuilder) -> Value:
+        start = len(builder.nodes)
         if self.spelling is not None:
-            return builder.emit(self.spelling, [self.source], [self.name])[0]
-        return put_in_order(builder, self.source, self.arrangement, self.type.shape, self.name, self.made)
+            value = builder.emit(self.spelling, [self.source], [self.name])[0]
+        else:
+            value = put_in_order(
+                builder, self.source, self.arrangement, self.type.shape, self.name, self.made
+            )
+        self.made.own(builder, start, self.origin)
+        return value
 
 
 def put_in_order(
@@ -47,9 +72,9 @@ def put_in_order(
     """Emit what moves the source's elements: at most one transpose, between reshapes where it needs them."""
     simple = arrangement.simplified()
     key = (source, simple, shape)
-    if key not in made:
-        made[key] = _emit(builder, source, simple, shape, name)
-    return made[key]
+    if key not in made.values:
+        made.values[key] = _emit(builder, source, simple, shape, name)
+    return made.values[key]
 
 
 def _emit(builder: GraphBuilder, source: Value, arrangement: Arrangement, shape: Shape, name: str) -> Value:

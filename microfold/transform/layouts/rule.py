@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,15 @@ import numpy as np
 from microfold.ir.graph import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, Site
-from microfold.ir.types import Array, TensorType
+from microfold.ir.types import Array, Shape, TensorType
 from microfold.passes import Numerics
 from microfold.transform.layouts.arrangement import Arrangement
 from microfold.transform.layouts.constants import permuted
 from microfold.transform.layouts.frame import Frame
 from microfold.transform.layouts.message import Arranged, Made, put_in_order
+
+# So many orders of an operator's operands are tried for its result.
+MAX_ORDERS = 8
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,25 @@ class Place:
         value = frame.value
         shape = (1,) * (len(value) - self.type(index).rank) + self.type(index).shape
         return lambda factor: shape[frame.axes[factor]] == value[frame.axes[factor]]
+
+    def gives_up(self, cost: int, here: int) -> bool:
+        """Whether a message ends for the elements that the other operands' way into its order would move."""
+        if cost < here:
+            return False
+        self.made.choices.add("eager")
+        return not self.manner.eager
+
+    def orders(self, indices: Sequence[int]) -> Iterator[int]:
+        """Those of some operands that exist under another order; one of each order."""
+        seen: set[tuple[Arrangement, Shape, Shape]] = set()
+        for index in indices:
+            message = self.arranged(index)
+            if message is None or len(seen) == MAX_ORDERS:
+                continue
+            key = message.arrangement, message.type.shape, message.source.type.shape
+            if key not in seen:
+                seen.add(key)
+                yield index
 
     def emit(self, op: Op, *inputs: Operand | None) -> Value:
         """Append the node's replacement, of one result; its epilogue, which has no operands, stays."""

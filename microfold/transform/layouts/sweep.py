@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from microfold.errors import TypeRuleError
 from microfold.ir import layout as layouts
-from microfold.ir.graph import Graph, Node, describe
+from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, Site, forward_rewrite
 from microfold.ir.types import Shape, TensorType
@@ -57,6 +57,10 @@ class Sweep:
         refused: found: why a node does not get the layout that is wished for.
         converted: found: which nodes do, and from which to which layout.
         made: found: the values that have been put in order.
+        reached: found: pairs of nodes that have to do with each other: where a message comes from, and where it
+            has been.
+        messages: found: the values that had another order behind their node.
+        taken: found: the transposes and changes of layout that became messages, or parts of some.
     """
 
     graph: Graph
@@ -68,12 +72,32 @@ class Sweep:
     refused: dict[Node, str] = field(default_factory=dict[Node, str])
     converted: dict[Node, str] = field(default_factory=dict[Node, str])
     made: Made = field(default_factory=Made)
+    reached: list[tuple[Node, Node]] = field(default_factory=list[tuple[Node, Node]])
+    messages: set[Value] = field(default_factory=set[Value])
+    taken: set[Node] = field(default_factory=set[Node])
+
+    def __post_init__(self) -> None:
+        self.seeds = dict.fromkeys(self.seeds)
 
     def run(self) -> Graph:
         """The graph with all messages travelled; the graph itself if there were none."""
-        return forward_rewrite(self.graph, self._rule)
+        return forward_rewrite(self.graph, self.visit)
 
-    def _rule(self, site: Site[None]) -> Operand | None:
+    def visit(self, site: Site[None]) -> Operand | None:
+        """The rule of the rewrite."""
+        start = len(site.builder.nodes)
+        operands = (site.replaced.get(value) for value in site.node.operands)
+        self.reached += [(operand.origin, site.node) for operand in operands if isinstance(operand, Arranged)]
+        answer = self._answered(site)
+        self.made.own(site.builder, start, site.node)
+        if isinstance(answer, Arranged):
+            self.reached.append((answer.origin, site.node))
+            self.messages.add(site.node.output)
+        if answer is not None and moves(site.node.op):
+            self.taken.add(site.node)
+        return answer
+
+    def _answered(self, site: Site[None]) -> Operand | None:
         node = site.node
         wanted = self.wish(node) if self.wish is not None and layout_of(node.op) is not None else None
         if wanted not in (None, layout_of(node.op)):
@@ -127,8 +151,10 @@ class Sweep:
             return "its epilogue has operands"
         if not _can_travel(place.out):
             return "its result has no elements, or a scale for each channel"
-        if not self.manner.grow and place.out.size > max(message.type.size for message in messages):
-            return "its result is larger than its operand"
+        if place.out.size > max(message.type.size for message in messages):
+            self.made.choices.add("grow")
+            if not self.manner.grow:
+                return "its result is larger than its operand"
         rule = rule_of(node.op)
         return rule(place) if rule is not None else "the order of its operands is part of what it computes"
 
@@ -194,12 +220,26 @@ class Sweep:
         if order.is_view or not blocked:
             return put_in_order(site.builder, source, order, shape, name, self.made)
         key = (source, order.simplified(), shape)
-        if key not in self.made:
-            self.made[key] = site.builder.emit(step, [source], [name])[0]
-        return self.made[key]
+        if key not in self.made.values:
+            self.made.values[key] = site.builder.emit(step, [source], [name])[0]
+        return self.made.values[key]
 
     def _stop(self, message: Arranged, node: Node, reason: str) -> None:
         self.stopped.setdefault(message.origin, f"{describe(node)}: {reason}")
+
+
+def run_side_by_side(graph: Graph, sweeps: Mapping[Node, Sweep]) -> Graph:
+    """Several sweeps at once, each over nodes of its own; messages end where another one's nodes begin.
+
+    Args:
+        sweeps: by node. No node of one reads what a node of another one gives.
+    """
+
+    def visit(site: Site[None]) -> Operand | None:
+        sweep = sweeps.get(site.node)
+        return sweep.visit(site) if sweep is not None else None
+
+    return forward_rewrite(graph, visit)
 
 
 def rule_of(op: Op) -> Rule | None:

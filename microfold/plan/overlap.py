@@ -1,0 +1,27 @@
+"""What planners of the arena may do besides keeping storages apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from microfold.ir.views import ALIGNMENT
+from microfold.plan.liveness import Storage
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Leave for an output to lie over an input that dies in the call that computes the output.
+
+    Attributes:
+        distance: smallest allowed ``source offset - target offset``, in bytes.
+        exact: only this very distance is allowed.
+    """
+
+    source: Storage
+    target: Storage
+    distance: int
+    exact: bool = False
+
+
+def align(offset: int) -> int:
+    return -(-offset // ALIGNMENT) * ALIGNMENT
