@@ -30,8 +30,9 @@ void report_fault(const uint32_t *frame);
 void reset_handler(void)
 {
     uint32_t ccr = SCB_CCR | CCR_DIV_0_TRP;
-#if defined(__ARM_ARCH_6M__)
-    ccr |= CCR_UNALIGN_TRP; /* Armv6-M faults on every unaligned access; the Armv7-M core it runs on must too. */
+#if !defined(__ARM_FEATURE_UNALIGNED)
+    /* The compiler was told that unaligned accesses fault: on Armv6-M all do, on the later core it runs on they must. */
+    ccr |= CCR_UNALIGN_TRP;
 #endif
 #if defined(__ARM_FEATURE_MVE)
     ccr |= CCR_LOB; /* low-overhead loops: without it, LE falls back to a plain branch */
