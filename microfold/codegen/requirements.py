@@ -79,21 +79,39 @@ def helpers(code: Iterable[str]) -> list[str]:
     """
     texts = list(code)
     used = _closure(texts)
-    with_gnu = _closure(texts, _without(_GNU))
-    with_assembly = _closure(texts, _without({**_GNU, **_ASSEMBLY}))
+    with_assembly = _closure(texts, _without(_assembly()))
+    lacking = {condition: _closure(texts, _without(_assembly(lost))) for condition, lost in _LACKING.items()}
+    shown_already = with_assembly.union(*lacking.values())
+    lacking[_LACKING_BOTH[0]] = _closure(texts, _without(_assembly(_LACKING_BOTH[1]))) - shown_already
     shown: list[str] = []
     for name, text in _vocabulary().items():
         if name in with_assembly:
             shown.append(text)
         elif name in used:
-            condition = "!defined(__GNUC__)" + (" || defined(MF_NO_ASM)" if name in with_gnu else "")
-            shown.append(f"#if {condition}\n{text}\n#endif")
+            conditions = ["!defined(__GNUC__)", *(c for c, names in lacking.items() if name in names)]
+            shown.append(f"#if {' || '.join(conditions)}\n{text}\n#endif")
     return shown
 
 
-# Conditions of the preprocessor, and what they are where there is GNU C, and where `mf_assembly` is 1.
-_GNU = {"defined(__GNUC__)": True, "!defined(__GNUC__)": False}
-_ASSEMBLY = {"mf_assembly": True, "!mf_assembly": False}
+# Conditions of the preprocessor that hold where there is GNU C and all that assembly needs.
+_CONDITIONS = ("defined(__GNUC__)", "mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly")
+# What may lack though there is GNU C, and the conditions that do not hold then.
+_LACKING = {
+    "defined(MF_NO_ASM)": ("mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly"),
+    "!defined(__ARM_FEATURE_UNALIGNED)": ("mf_unaligned_assembly",),
+    "!defined(__ARM_FP)": ("mf_fpu_assembly",),
+}
+# For a helper that only stands in for assembly in helpers that stand in for other assembly.
+_LACKING_BOTH = (
+    "!(defined(__ARM_FEATURE_UNALIGNED) || defined(__ARM_FP))",
+    ("mf_unaligned_assembly", "mf_fpu_assembly"),
+)
+
+
+def _assembly(lost: Iterable[str] = ()) -> dict[str, bool]:
+    """What conditions and their opposites are, where some do not hold."""
+    holds = dict.fromkeys(_CONDITIONS, True) | dict.fromkeys(lost, False)
+    return holds | {f"!{condition}": not value for condition, value in holds.items()}
 
 
 def _without(known: Mapping[str, bool]) -> Callable[[str], str]:
