@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
 from microfold.codegen.environment import environment, template_source
+from microfold.program import Program
+from microfold.target import close_features
 
 # In this order: later vocabularies may use earlier helpers.
 HELPER_FILES = (
@@ -33,6 +35,9 @@ _FEATURE_CHECKS = {
     "mve_fp": ("float vectors (MVE)", "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)"),
 }
 
+# Bytes; those of a model, by its compiler's account, are in its report. Nothing that is tested takes more.
+STACK_BOUND = 2048
+
 _HEADERS = {
     # Intrinsics are __name(...); what ends in __ is a keyword, and __builtin needs no header.
     "arm_acle.h": r"\b__(?!builtin_)[a-z]\w*(?<!__)\(|\bu?int(8x4|16x2)_t\b",
@@ -57,6 +62,40 @@ def feature_checks(features: Iterable[str]) -> list[tuple[str, str]]:
     """What a core must have for kernels with these features: in words, and as a preprocessor condition."""
     needed = set(features)
     return [check for feature, check in _FEATURE_CHECKS.items() if feature in needed]
+
+
+def uses_fpu(program: Program) -> bool:
+    """Whether the code is made for a floating-point unit: it computes floats, or keeps numbers in its registers.
+
+    That is of cores: on other machines nobody asks.
+    """
+    target = program.target
+    if not (target.has("fpu") and target.has("thumb2")):
+        return False
+    return any(
+        "fpu" in close_features(list(layer.kernel.features), layer.kernel.name)
+        or any(value.type.dtype.is_float for value in (*layer.node.operands, *layer.node.outputs))
+        for layer in program.layers
+    )
+
+
+def needs(program: Program) -> list[str]:
+    """What the code needs of a core and of its compiler, in words."""
+    target = program.target
+    features = {feature for layer in program.layers for feature in layer.kernel.features}
+    found = [what for what, _ in feature_checks(features)]
+    if uses_fpu(program):
+        found.append("a floating-point unit (without one it gives the same, but slower, and compilers warn)")
+    if target.has("thumb2"):
+        found.append(
+            "loads and stores of words at any address (where they fault, e.g. with CCR.UNALIGN_TRP set: "
+            "-mno-unaligned-access, and it is slower)"
+        )
+    if target.board:
+        flags = " ".join([target.compiler, *target.cpu_flags, program.options.compiler_flag])
+        found.append(f"at most {STACK_BOUND} bytes of stack, besides what the C library takes")
+        found.append(f"what is measured is compiled with {flags}")
+    return found or ["a C99 compiler"]
 
 
 @cache

@@ -16,9 +16,9 @@
 #define CCR_LOB (1u << 19)
 #define CPACR_CP10_CP11_FULL (0xFu << 20)
 
-extern uint32_t data_load[];
-extern uint32_t data_start[];
-extern uint32_t data_end[];
+extern const uint8_t data_load[]; /* at any address: behind constants of any size */
+extern uint8_t data_start[];
+extern uint8_t data_end[];
 extern uint32_t bss_start[];
 extern uint32_t bss_end[];
 
@@ -46,9 +46,9 @@ void reset_handler(void)
 #endif
     __asm__ volatile("dsb\n\tisb" ::: "memory");
 
-    const uint32_t *source = data_load;
-    for (uint32_t *word = data_start; word < data_end; word++) {
-        *word = *source++;
+    const uint8_t *source = data_load;
+    for (uint8_t *byte = data_start; byte < data_end; byte++) {
+        *byte = *source++;
     }
     for (uint32_t *word = bss_start; word < bss_end; word++) {
         *word = 0u;
