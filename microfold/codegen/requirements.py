@@ -65,9 +65,9 @@ def feature_checks(features: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def uses_fpu(program: Program) -> bool:
-    """Whether the code is made for a floating-point unit: it computes floats, or keeps numbers in its registers.
+    """Whether code for a core is made for a floating-point unit.
 
-    That is of cores: on other machines nobody asks.
+    It computes floats then, or keeps other numbers in the unit's registers.
     """
     target = program.target
     if not (target.has("fpu") and target.has("thumb2")):

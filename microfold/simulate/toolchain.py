@@ -53,10 +53,12 @@ _SINGLE_OPTIONS = ("-mcpu=", "-march=", "-mfpu=", "-mfloat-abi=")
 def effective_flags(flags: Sequence[str]) -> list[str]:
     """Flags without those that later ones replace, e.g. the first of two ``-mfloat-abi=``.
 
-    Compilers heed the last one, but GCC finds no library for contradicting flags, and links the one for cores with
-    the Arm instruction set, in which Cortex-M runs wild.
+    Compilers heed the last one, but GCC finds no library for contradicting flags, and links the one for cores
+    with the Arm instruction set, in which Cortex-M runs wild.
     """
-    last = {flag[: flag.index("=") + 1]: i for i, flag in enumerate(flags) if flag.startswith(_SINGLE_OPTIONS)}
+    last = {
+        flag[: flag.index("=") + 1]: i for i, flag in enumerate(flags) if flag.startswith(_SINGLE_OPTIONS)
+    }
     return [
         flag
         for i, flag in enumerate(flags)
@@ -88,16 +90,16 @@ def link(
         folder: where all files are; the other paths are relative to it.
     Returns: the text of the linker's map, which says where every input section went.
     Raises:
-        ToolError: the compiler is missing; the link fails, e.g. because the model is larger than the board; there
-            is no library for the core.
+        ToolError: the compiler is missing; the link fails, e.g. because the model is larger than the board;
+            there is no library for the core.
     """
     command = [find_tool(compiler), *flags, "--specs=nano.specs", "-nostartfiles", "-T", script]
     command += ["-Wl,--gc-sections", f"-Wl,-Map={elf}.map", *objects, "-lm", "-o", elf]
     _run(command, folder, "linking")
     if has_arm_code((folder / elf).read_bytes()):
         raise ToolError(
-            f"linking must take libraries for Thumb instructions, all that Cortex-M has; {compiler} has none for "
-            f"{' '.join(flags)}, and took Arm code: give flags that it has a library for (see -print-multi-lib)"
+            f"linking must take libraries for Thumb instructions, all that Cortex-M has; {compiler} has none "
+            f"for {' '.join(flags)}, and took Arm code: give flags as -print-multi-lib lists them"
         )
     return (folder / f"{elf}.map").read_text(encoding="utf-8", errors="replace")
 

@@ -1,8 +1,8 @@
-"""Compiles all the C that a set of models leads to under strict warnings: `python -m tests.codegen.sweep --models DIR`.
+"""Strict warnings in all the C that a set of models leads to: `python -m tests.codegen.sweep --models DIR`.
 
 Every model is generated for every target, at every level. Most of their functions are the same: a program is
-compiled if it has a function, a helper or a kind of line that none before had. So what is compiled is found, not
-chosen, and grows with the models. Targets with the same features get the same C, which is compiled for each.
+compiled if it has a function, a helper or a kind of line that none before had. So what is compiled is found,
+not chosen, and grows with the models. Targets with the same features get the same C, compiled for each.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ from microfold.measure import measure
 from microfold.options import Options
 from microfold.program import Program
 from microfold.target import Target
+from tests.codegen.builds import WARNINGS
 
-WARNINGS = (
-    *("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wcast-align", "-Wcast-qual"),
-    *("-Wstrict-prototypes", "-Wundef", "-Wdouble-promotion", "-Werror"),
-)
-# More than that: GCC's plain -Wcast-align is silent on cores that load unaligned words.
+# GCC's plain -Wcast-align is silent on cores that load unaligned words.
 GCC_WARNINGS = (*WARNINGS, "-Wcast-align=strict")
+MODELS = Path(__file__).resolve().parents[1] / "models"
 LEVELS = {
     "balanced": Options(),
     "size": Options(optimize="size", io="caller", single_file=True),
@@ -85,12 +83,13 @@ def groups(names: Sequence[str]) -> list[list[Target]]:
 def generate(path: Path, core: Target, level: str) -> Source | None:
     """The C of a model; None if it cannot be compiled, which others test."""
     try:
-        program = compile_file(path, core, LEVELS[level], name=f"m_{re.sub('[^a-z0-9]+', '_', path.stem.lower())}")
+        name = f"m_{re.sub('[^a-z0-9]+', '_', path.stem.lower())}"
+        program = compile_file(path, core, LEVELS[level], name=name)
     except MicrofoldError:
         return None
     functions = [function.text for function in render_functions(program).values()]
     files = emit(program)
-    rest = "\n".join(text for name, text in files.items())
+    rest = "\n".join(files.values())
     for function in functions:
         rest = rest.replace(function, "")
     units = {*functions, *(_kind(line) for line in rest.split("\n"))}
@@ -124,9 +123,8 @@ def arm_headers() -> tuple[str, ...]:
     return tuple(f"-isystem{folder}" for folder in folders if Path(folder, "string.h").is_file())
 
 
-def commands(cores: Sequence[Target], compilers: Sequence[str] = ("gcc", "clang")) -> Iterator[list[str]]:
+def commands(cores: Sequence[Target]) -> Iterator[list[str]]:
     """What a source is compiled with: all cores, and more ways for the first one."""
-    gcc_only = "gcc" in compilers
     for number, core in enumerate(cores):
         arm = bool(core.board)
         ways: list[tuple[str, ...]] = [("-std=c99", "-O2")]
@@ -135,21 +133,18 @@ def commands(cores: Sequence[Target], compilers: Sequence[str] = ("gcc", "clang"
             ways += CORE_VARIANTS if arm else ()
             ways += [WITHOUT_FPU] if core.has("fpu") and not core.has("mve") and arm else []
         for way in ways:
-            if gcc_only:
-                gcc = core.compiler if arm else "gcc"
-                yield [gcc, *core.cpu_flags, *way, *GCC_WARNINGS, "-c"]
-            if "clang" in compilers:
-                clang = ["clang", "--target=arm-none-eabi", *arm_headers()] if arm else ["clang"]
-                yield [*clang, *core.cpu_flags, *way, *WARNINGS, "-fsyntax-only"]
+            yield [core.compiler if arm else "gcc", *core.cpu_flags, *way, *GCC_WARNINGS, "-c"]
+            clang = ["clang", "--target=arm-none-eabi", *arm_headers()] if arm else ["clang"]
+            yield [*clang, *core.cpu_flags, *way, *WARNINGS, "-fsyntax-only"]
 
 
-def check(source: Source, cores: Sequence[Target], folder: Path, compilers: Sequence[str] = ("gcc", "clang")) -> list[str]:
+def check(source: Source, cores: Sequence[Target], folder: Path) -> list[str]:
     """What is wrong with a source: what compilers say, and a stack above what headers promise."""
     for name, text in source.files.items():
         (folder / name).write_text(text, encoding="utf-8")
     names = sorted(name for name in source.files if name.endswith(".c"))
     said: list[str] = []
-    for command in commands(cores, compilers):
+    for command in commands(cores):
         done = subprocess.run([*command, *names], cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode or done.stderr:
             said.append(f"{source.label}: {' '.join(command)}\n{done.stderr[:2000]}")
@@ -172,8 +167,9 @@ def sweep(paths: Sequence[Path], cores: Sequence[Target], levels: Sequence[str])
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    made = Path(__file__).resolve().parents[1] / "models"
-    parser.add_argument("--models", type=Path, action="append", help=f"folders of .tflite files; default: {made.name}")
+    parser.add_argument(
+        "--models", type=Path, action="append", help="folders of .tflite files; default: bundled"
+    )
     parser.add_argument("--targets", nargs="+", default=target.available())
     parser.add_argument("--levels", nargs="+", choices=LEVELS, default=list(LEVELS))
     parser.add_argument("--every", type=int, default=1, help="only every n-th model")
@@ -182,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missing = [tool for tool in ("gcc", "clang", "arm-none-eabi-gcc") if shutil.which(tool) is None]
     if missing:
         parser.error(f"not on the PATH: {', '.join(missing)}")
-    folders = options.models or [made]
+    folders = options.models or [MODELS]
     paths = sorted(path for folder in folders for path in folder.rglob("*.tflite"))[:: options.every]
     failed = False
     with ProcessPoolExecutor(options.jobs) as pool:
@@ -192,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             count, said = done.result()
             failed |= bool(said)
             names = ", ".join(core.name for core in cores)
-            print(f"{names}, {levels[0]}: {count} programs of {len(paths)} models, {len(said)} complaints", flush=True)
+            print(f"{names}, {levels[0]}: {count} programs of {len(paths)} models, {len(said)} complaints")
             print("\n".join(said), end="\n" if said else "", flush=True)
     return 1 if failed else 0
 
