@@ -14,7 +14,7 @@ from microfold.errors import ToolError
 from microfold.options import Options
 from microfold.simulate.boards import find
 from microfold.simulate.run import run
-from microfold.simulate.toolchain import effective_flags
+from microfold.simulate.toolchain import ARM_COMPILER, compile_object, effective_flags, link
 from tests.counts import MODELS
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -23,6 +23,9 @@ from .conftest import CORES, LENGTH, toy
 TRAPPED = "-mno-unaligned-access"
 ACCESS = '{ uintptr_t a = (uintptr_t)context->arena + %d; __asm__ volatile("%s" : : "r"(a) : "r2", "r3"); }'
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
+CALLS_MEMSET = toy(
+    "memset(&context->arena[40], 0, (size_t)(context->arena[1] + 5));", prologue="#include <string.h>\n"
+)
 CALL = [(np.arange(LENGTH, dtype=np.int8),)]
 
 
@@ -56,19 +59,22 @@ def test_two_words_at_once_are_always_aligned(simulation_tools: None) -> None:  
 def test_last_of_contradicting_flags_chooses_the_library(simulation_tools: None, name: str) -> None:  # noqa: ARG001
     """GCC would link memset in Arm instructions, in which the core ran for ever."""
     machine, flags = CORES[name]
-    call = "memset(&context->arena[40], 0, (size_t)(context->arena[1] + 5));"
-    model = toy(call, prologue="#include <string.h>\n")
-    result = run(
-        model, find(machine), flags, CALL, layers=False, extra_flags=("-mfloat-abi=soft",), timeout=20
-    )
+    soft = ("-mfloat-abi=soft",)
+    result = run(CALLS_MEMSET, find(machine), flags, CALL, layers=False, extra_flags=soft, timeout=20)
     assert result.memory.library.text > 0
 
 
-def test_arm_code_is_refused(simulation_tools: None) -> None:  # noqa: ARG001
-    machine, flags = CORES["cortex-m4"]
-    arm = '__asm__(".arm\\n.global foreign\\nforeign: bx lr\\n.thumb"); void foreign(void);\n'
+def test_library_in_arm_code_is_refused(simulation_tools: None, tmp_path: Path) -> None:  # noqa: ARG001
+    """What GCC links for flags that it finds no library for."""
+    (tmp_path / "a.c").write_text(
+        "#include <string.h>\nvoid f(char *a, int n) { memset(a, 0, (size_t)n); }\n"
+    )
+    (tmp_path / "a.ld").write_text("ENTRY(f)\n")
+    flags = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=soft", "-Wl,-n")
+    found = compile_object(ARM_COMPILER, flags, tmp_path, "a.c")
+    link(ARM_COMPILER, flags, tmp_path, [found], "a.ld", "a.elf")
     with pytest.raises(ToolError, match="libraries for Thumb instructions"):
-        run(toy("foreign();", prologue=arm), find(machine), flags, CALL, layers=False)
+        link(ARM_COMPILER, ("-mfloat-abi=hard", *flags), tmp_path, [found], "a.ld", "a.elf")
 
 
 def test_effective_flags() -> None:
