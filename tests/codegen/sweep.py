@@ -23,6 +23,7 @@ from pathlib import Path
 from microfold import target
 from microfold.codegen.emit import emit
 from microfold.codegen.functions import render_functions
+from microfold.codegen.layout import wrap_code
 from microfold.codegen.requirements import STACK_BOUND
 from microfold.compiler import compile_file
 from microfold.errors import MicrofoldError
@@ -40,7 +41,7 @@ LEVELS = {
     "size": Options(optimize="size", io="caller", single_file=True),
     "speed": Options(optimize="speed", single_file=True),
 }
-# Beside the usual -std=c99 -O2, for one core of each group.
+# Beside the usual -std=c99 -O2, by turns, for one core of each group.
 VARIANTS = (
     ("-std=c11", "-O0"),
     ("-std=gnu99", "-O3"),
@@ -87,7 +88,7 @@ def generate(path: Path, core: Target, level: str) -> Source | None:
         program = compile_file(path, core, LEVELS[level], name=name)
     except MicrofoldError:
         return None
-    functions = [function.text for function in render_functions(program).values()]
+    functions = [wrap_code(function.text) for function in render_functions(program).values()]
     files = emit(program)
     rest = "\n".join(files.values())
     for function in functions:
@@ -123,28 +124,29 @@ def arm_headers() -> tuple[str, ...]:
     return tuple(f"-isystem{folder}" for folder in folders if Path(folder, "string.h").is_file())
 
 
-def commands(cores: Sequence[Target]) -> Iterator[list[str]]:
-    """What a source is compiled with: all cores, and more ways for the first one."""
-    for number, core in enumerate(cores):
+def commands(cores: Sequence[Target], number: int) -> Iterator[list[str]]:
+    """What the source with this number is compiled with: all cores; by turns, more ways for the first one."""
+    for core in cores:
         arm = bool(core.board)
-        ways: list[tuple[str, ...]] = [("-std=c99", "-O2")]
-        if number == 0:
-            ways += VARIANTS
-            ways += CORE_VARIANTS if arm else ()
-            ways += [WITHOUT_FPU] if core.has("fpu") and not core.has("mve") and arm else []
+        ways = [("-std=c99", "-O2")]
+        if core is cores[0]:
+            variants = [*VARIANTS, *(CORE_VARIANTS if arm else ())]
+            if arm and core.has("fpu") and not core.has("mve"):
+                variants.append(WITHOUT_FPU)
+            ways.append(variants[number % len(variants)])
         for way in ways:
             yield [core.compiler if arm else "gcc", *core.cpu_flags, *way, *GCC_WARNINGS, "-c"]
             clang = ["clang", "--target=arm-none-eabi", *arm_headers()] if arm else ["clang"]
             yield [*clang, *core.cpu_flags, *way, *WARNINGS, "-fsyntax-only"]
 
 
-def check(source: Source, cores: Sequence[Target], folder: Path) -> list[str]:
+def check(source: Source, cores: Sequence[Target], number: int, folder: Path) -> list[str]:
     """What is wrong with a source: what compilers say, and a stack above what headers promise."""
     for name, text in source.files.items():
         (folder / name).write_text(text, encoding="utf-8")
     names = sorted(name for name in source.files if name.endswith(".c"))
     said: list[str] = []
-    for command in commands(cores):
+    for command in commands(cores, number):
         done = subprocess.run([*command, *names], cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode or done.stderr:
             said.append(f"{source.label}: {' '.join(command)}\n{done.stderr[:2000]}")
@@ -157,12 +159,11 @@ def check(source: Source, cores: Sequence[Target], folder: Path) -> list[str]:
 def sweep(paths: Sequence[Path], cores: Sequence[Target], levels: Sequence[str]) -> tuple[int, list[str]]:
     """Number of programs that were compiled, and all that compilers said."""
     said: list[str] = []
-    count = 0
-    for source in sources(paths, cores[0], levels):
-        count += 1
+    number = 0
+    for number, source in enumerate(sources(paths, cores[0], levels), 1):
         with tempfile.TemporaryDirectory(prefix="microfold-sweep-") as folder:
-            said += check(source, cores, Path(folder))
-    return count, said
+            said += check(source, cores, number, Path(folder))
+    return number, said
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
