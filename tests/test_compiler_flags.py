@@ -12,7 +12,7 @@ from microfold import target, verify
 from microfold.compiler import compile_file
 from microfold.simulate.program import simulator
 from microfold.target import Target
-from tests.codegen.test_warnings import arm_headers
+from tests.codegen.sweep import arm_headers
 from tests.counts import MODELS
 from tests.needs import CROSS_TOOLS, need_tools
 

@@ -12,7 +12,9 @@ from microfold.errors import TargetError
 
 def test_shipped_targets_load() -> None:
     names = target.available()
-    assert {f"cortex-m{n}" for n in ("0plus", "3", "4", "7", "33", "55", "85")} | {"host"} == set(names)
+    cores = ("0plus", "3", "4", "7", "33", "55", "85")
+    lesser = ("4-nofp", "7-nofp", "33-nofp", "33-nodsp", "55-nofp", "55-nomve")
+    assert {f"cortex-m{n}" for n in (*cores, *lesser)} | {"host"} == set(names)
     for name in names:
         assert target.load(name).name == name
 

@@ -33,6 +33,8 @@ def emit(program: Program) -> dict[str, str]:
         # With weights in a file of their own, its header defines the record types.
         "helpers": helpers if program.options.single_file else [h for h in helpers if h not in records],
         "checks": requirements.feature_checks(f for layer in program.layers for f in layer.kernel.features),
+        "needs": requirements.needs(program),
+        "uses_fpu": requirements.uses_fpu(program),
         "weight_headers": requirements.standard_headers(constants),
     }
     name = program.name

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
 from microfold.codegen.environment import environment, template_source
+from microfold.program import Program
+from microfold.target import close_features
 
 # In this order: later vocabularies may use earlier helpers.
 HELPER_FILES = (
@@ -32,6 +34,9 @@ _FEATURE_CHECKS = {
     "mve": ("integer vectors (MVE)", "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 1)"),
     "mve_fp": ("float vectors (MVE)", "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)"),
 }
+
+# Bytes; those of a model, by its compiler's account, are in its report. Nothing that is tested takes more.
+STACK_BOUND = 2048
 
 _HEADERS = {
     # Intrinsics are __name(...); what ends in __ is a keyword, and __builtin needs no header.
@@ -59,6 +64,40 @@ def feature_checks(features: Iterable[str]) -> list[tuple[str, str]]:
     return [check for feature, check in _FEATURE_CHECKS.items() if feature in needed]
 
 
+def uses_fpu(program: Program) -> bool:
+    """Whether code for a core is made for a floating-point unit.
+
+    It computes floats then, or keeps other numbers in the unit's registers.
+    """
+    target = program.target
+    if not (target.has("fpu") and target.has("thumb2")):
+        return False
+    return any(
+        "fpu" in close_features(list(layer.kernel.features), layer.kernel.name)
+        or any(value.type.dtype.is_float for value in (*layer.node.operands, *layer.node.outputs))
+        for layer in program.layers
+    )
+
+
+def needs(program: Program) -> list[str]:
+    """What the code needs of a core and of its compiler, in words."""
+    target = program.target
+    features = {feature for layer in program.layers for feature in layer.kernel.features}
+    found = [what for what, _ in feature_checks(features)]
+    if uses_fpu(program):
+        found.append("a floating-point unit (without one it gives the same, but slower, and compilers warn)")
+    if target.has("thumb2"):
+        found.append(
+            "loads and stores of words at any address (where they fault, e.g. with CCR.UNALIGN_TRP set: "
+            "-mno-unaligned-access, and it is slower)"
+        )
+    if target.board:
+        flags = " ".join([target.compiler, *target.cpu_flags, program.options.compiler_flag])
+        found.append(f"at most {STACK_BOUND} bytes of stack, besides what the C library takes")
+        found.append(f"what is measured is compiled with {flags}")
+    return found or ["a C99 compiler"]
+
+
 @cache
 def _vocabulary() -> dict[str, str]:
     """All helpers by name, in the order of the files."""
@@ -79,21 +118,39 @@ def helpers(code: Iterable[str]) -> list[str]:
     """
     texts = list(code)
     used = _closure(texts)
-    with_gnu = _closure(texts, _without(_GNU))
-    with_assembly = _closure(texts, _without({**_GNU, **_ASSEMBLY}))
+    with_assembly = _closure(texts, _without(_assembly()))
+    lacking = {condition: _closure(texts, _without(_assembly(lost))) for condition, lost in _LACKING.items()}
+    shown_already = with_assembly.union(*lacking.values())
+    lacking[_LACKING_BOTH[0]] = _closure(texts, _without(_assembly(_LACKING_BOTH[1]))) - shown_already
     shown: list[str] = []
     for name, text in _vocabulary().items():
         if name in with_assembly:
             shown.append(text)
         elif name in used:
-            condition = "!defined(__GNUC__)" + (" || defined(MF_NO_ASM)" if name in with_gnu else "")
-            shown.append(f"#if {condition}\n{text}\n#endif")
+            conditions = ["!defined(__GNUC__)", *(c for c, names in lacking.items() if name in names)]
+            shown.append(f"#if {' || '.join(conditions)}\n{text}\n#endif")
     return shown
 
 
-# Conditions of the preprocessor, and what they are where there is GNU C, and where `mf_assembly` is 1.
-_GNU = {"defined(__GNUC__)": True, "!defined(__GNUC__)": False}
-_ASSEMBLY = {"mf_assembly": True, "!mf_assembly": False}
+# Conditions of the preprocessor that hold where there is GNU C and all that assembly needs.
+_CONDITIONS = ("defined(__GNUC__)", "mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly")
+# What may lack though there is GNU C, and the conditions that do not hold then.
+_LACKING = {
+    "defined(MF_NO_ASM)": ("mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly"),
+    "!defined(__ARM_FEATURE_UNALIGNED)": ("mf_unaligned_assembly",),
+    "!defined(__ARM_FP)": ("mf_fpu_assembly",),
+}
+# For a helper that only stands in for assembly in helpers that stand in for other assembly.
+_LACKING_BOTH = (
+    "!(defined(__ARM_FEATURE_UNALIGNED) || defined(__ARM_FP))",
+    ("mf_unaligned_assembly", "mf_fpu_assembly"),
+)
+
+
+def _assembly(lost: Iterable[str] = ()) -> dict[str, bool]:
+    """What conditions and their opposites are, where some do not hold."""
+    holds = dict.fromkeys(_CONDITIONS, True) | dict.fromkeys(lost, False)
+    return holds | {f"!{condition}": not value for condition, value in holds.items()}
 
 
 def _without(known: Mapping[str, bool]) -> Callable[[str], str]:

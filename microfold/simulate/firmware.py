@@ -14,13 +14,13 @@ from microfold.codegen.environment import environment
 from microfold.errors import ToolError
 from microfold.simulate import toolchain
 from microfold.simulate.boards import Board
+from microfold.simulate.elf import load_code
 from microfold.simulate.emulator import run_image
 from microfold.simulate.memory import ImageMemory, image_memory, placed_sections
 from microfold.simulate.sources import Array, LayerTensor, ModelSources, TensorSpec
 from microfold.simulate.trace import (
     COUNTS,
     Trace,
-    load_code,
     plugin_arguments,
     read_traces,
     with_plugin,
@@ -103,7 +103,7 @@ class Firmware:
         self.elf = folder / f"{sources.name}.elf"
         try:
             self._write_files(folder)
-            flags = [*cpu_flags, *extra_flags, *sources.compile_flags]
+            flags = toolchain.effective_flags([*cpu_flags, *extra_flags, *sources.compile_flags])
             hook = [f'-D{sources.name.upper()}_HOOKS="harness/hooks.h"'] if self.hooked else []
             self._model = [
                 toolchain.compile_object(

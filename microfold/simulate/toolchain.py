@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from microfold.errors import ToolError
+from microfold.simulate.elf import has_arm_code
 
 ARM_COMPILER = "arm-none-eabi-gcc"
 EMULATOR = "qemu-system-arm"
@@ -45,6 +46,26 @@ def missing_tools(compiler: str = ARM_COMPILER) -> list[str]:
     return sentences
 
 
+# Options of which the last one counts, but which GCC takes all into account when it chooses its libraries.
+_SINGLE_OPTIONS = ("-mcpu=", "-march=", "-mfpu=", "-mfloat-abi=")
+
+
+def effective_flags(flags: Sequence[str]) -> list[str]:
+    """Flags without those that later ones replace, e.g. the first of two ``-mfloat-abi=``.
+
+    Compilers heed the last one, but GCC finds no library for contradicting flags, and links the one for cores
+    with the Arm instruction set, in which Cortex-M runs wild.
+    """
+    last = {
+        flag[: flag.index("=") + 1]: i for i, flag in enumerate(flags) if flag.startswith(_SINGLE_OPTIONS)
+    }
+    return [
+        flag
+        for i, flag in enumerate(flags)
+        if not flag.startswith(_SINGLE_OPTIONS) or last[flag[: flag.index("=") + 1]] == i
+    ]
+
+
 def compile_object(compiler: str, flags: Sequence[str], folder: Path, source: str) -> str:
     """Compiles one C file to an object file beside it, with ``folder`` as include path.
 
@@ -69,11 +90,17 @@ def link(
         folder: where all files are; the other paths are relative to it.
     Returns: the text of the linker's map, which says where every input section went.
     Raises:
-        ToolError: the compiler is missing or the link fails, e.g. because the model is larger than the board.
+        ToolError: the compiler is missing; the link fails, e.g. because the model is larger than the board;
+            there is no library for the core.
     """
     command = [find_tool(compiler), *flags, "--specs=nano.specs", "-nostartfiles", "-T", script]
     command += ["-Wl,--gc-sections", f"-Wl,-Map={elf}.map", *objects, "-lm", "-o", elf]
     _run(command, folder, "linking")
+    if has_arm_code((folder / elf).read_bytes()):
+        raise ToolError(
+            f"linking must take libraries for Thumb instructions, all that Cortex-M has; {compiler} has none "
+            f"for {' '.join(flags)}, and took Arm code: give flags as -print-multi-lib lists them"
+        )
     return (folder / f"{elf}.map").read_text(encoding="utf-8", errors="replace")
 
 

@@ -7,7 +7,6 @@ how often it was entered by a jump. The estimate knows nothing of flash wait sta
 from __future__ import annotations
 
 import itertools
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from microfold import resources
 from microfold.errors import ToolError
+from microfold.simulate.elf import Code
 from microfold.simulate.memory import PlacedSection
 from microfold.simulate.thumb import Instruction, Kind, instructions
 from microfold.simulate.toolchain import find_tool, run_tool
@@ -24,7 +24,6 @@ _HOST_COMPILER = "cc"
 # Versions of the plugin interface in which the few calls used are the same; each QEMU takes some of them.
 _PLUGIN_VERSIONS = (1, 2, 3, 4, 5)
 _BUILD_SECONDS = 60.0
-_PT_LOAD = 1
 COUNTS = "counts.txt"
 
 
@@ -92,29 +91,6 @@ def _build(folder: Path, version: int) -> Path:
     if done.returncode != 0:
         raise ToolError(f"building QEMU's plugin failed: {done.stderr.strip()[-500:]}")
     return library
-
-
-@dataclass(frozen=True)
-class Code:
-    """The loaded segments of an image: address and bytes."""
-
-    segments: tuple[tuple[int, bytes], ...]
-
-    def at(self, address: int, size: int) -> bytes:
-        for start, data in self.segments:
-            if start <= address and address + size <= start + len(data):
-                return data[address - start : address - start + size]
-        raise ToolError(f"executed code must lie in the image; {size} bytes at {address:#x} do not")
-
-
-def load_code(elf: Path) -> Code:
-    """Segments of a 32-bit little-endian ELF file (System V ABI, program header)."""
-    data = elf.read_bytes()
-    (offset,) = struct.unpack_from("<I", data, 28)
-    size, count = struct.unpack_from("<HH", data, 42)
-    headers = (struct.unpack_from("<8I", data, offset + i * size) for i in range(count))
-    loaded = (header for header in headers if header[0] == _PT_LOAD)
-    return Code(tuple((address, data[begin : begin + length]) for _, begin, address, _, length, *_ in loaded))
 
 
 def read_traces(counts: str, code: Code, timing: Timing) -> Iterator[Trace]:

@@ -16,9 +16,9 @@
 #define CCR_LOB (1u << 19)
 #define CPACR_CP10_CP11_FULL (0xFu << 20)
 
-extern uint32_t data_load[];
-extern uint32_t data_start[];
-extern uint32_t data_end[];
+extern const uint8_t data_load[]; /* at any address: behind constants of any size */
+extern uint8_t data_start[];
+extern uint8_t data_end[];
 extern uint32_t bss_start[];
 extern uint32_t bss_end[];
 
@@ -30,8 +30,9 @@ void report_fault(const uint32_t *frame);
 void reset_handler(void)
 {
     uint32_t ccr = SCB_CCR | CCR_DIV_0_TRP;
-#if defined(__ARM_ARCH_6M__)
-    ccr |= CCR_UNALIGN_TRP; /* Armv6-M faults on every unaligned access; the Armv7-M core it runs on must too. */
+#if !defined(__ARM_FEATURE_UNALIGNED)
+    /* The compiler was told that unaligned accesses fault: on Armv6-M all do, on the later core it runs on they must. */
+    ccr |= CCR_UNALIGN_TRP;
 #endif
 #if defined(__ARM_FEATURE_MVE)
     ccr |= CCR_LOB; /* low-overhead loops: without it, LE falls back to a plain branch */
@@ -45,9 +46,9 @@ void reset_handler(void)
 #endif
     __asm__ volatile("dsb\n\tisb" ::: "memory");
 
-    const uint32_t *source = data_load;
-    for (uint32_t *word = data_start; word < data_end; word++) {
-        *word = *source++;
+    const uint8_t *source = data_load;
+    for (uint8_t *byte = data_start; byte < data_end; byte++) {
+        *byte = *source++;
     }
     for (uint32_t *word = bss_start; word < bss_end; word++) {
         *word = 0u;

@@ -14,7 +14,11 @@ from microfold.program import Program
 from tests.kernels import graphs
 from tests.kernels.random_networks import merge
 
-STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
+WARNINGS = (
+    *("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wcast-align", "-Wcast-qual"),
+    *("-Wstrict-prototypes", "-Wundef", "-Wdouble-promotion", "-Werror"),
+)
+STRICT = ("-std=c99", *WARNINGS)
 
 
 def sample_graphs() -> dict[str, Graph]:

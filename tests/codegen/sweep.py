@@ -1,0 +1,198 @@
+"""Strict warnings in all the C that a set of models leads to: `python -m tests.codegen.sweep --models DIR`.
+
+Every model is generated for every target, at every level. Most of their functions are the same: a program is
+compiled if it has a function, a helper or a kind of line that none before had. So what is compiled is found,
+not chosen, and grows with the models. Targets with the same features get the same C, compiled for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from microfold import target
+from microfold.codegen.emit import emit
+from microfold.codegen.functions import render_functions
+from microfold.codegen.layout import wrap_code
+from microfold.codegen.requirements import STACK_BOUND
+from microfold.compiler import compile_file
+from microfold.errors import MicrofoldError
+from microfold.measure import measure
+from microfold.options import Options
+from microfold.program import Program
+from microfold.target import Target
+from tests.codegen.builds import WARNINGS
+
+# GCC's plain -Wcast-align is silent on cores that load unaligned words.
+GCC_WARNINGS = (*WARNINGS, "-Wcast-align=strict")
+MODELS = Path(__file__).resolve().parents[1] / "models"
+LEVELS = {
+    "balanced": Options(),
+    "size": Options(optimize="size", io="caller", single_file=True),
+    "speed": Options(optimize="speed", single_file=True),
+}
+# Beside the usual -std=c99 -O2, by turns, for one core of each group.
+VARIANTS = (
+    ("-std=c11", "-O0"),
+    ("-std=gnu99", "-O3"),
+    ("-std=gnu17", "-Os", "-funsigned-char"),
+    ("-std=c99", "-O2", "-DMF_NO_ASM"),
+)
+CORE_VARIANTS = (
+    ("-std=c99", "-O2", "-mno-unaligned-access"),
+    ("-std=c99", "-O1", "-ffast-math", "-fshort-enums"),
+)
+# Where code for a core with a floating-point unit is compiled without one, it says so.
+WITHOUT_FPU = ("-std=c99", "-O2", "-mfloat-abi=soft", "-mno-unaligned-access", "-DMF_NO_FPU")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The C of one program.
+
+    Attributes:
+        label: model, target and level.
+        program: what it is generated from.
+        files: name to text.
+        units: what makes it worth compiling, if it is new.
+    """
+
+    label: str
+    program: Program
+    files: dict[str, str]
+    units: frozenset[str]
+
+
+def groups(names: Sequence[str]) -> list[list[Target]]:
+    """Targets that get the same C, but for their names."""
+    found: dict[object, list[Target]] = {}
+    for loaded in map(target.load, names):
+        found.setdefault((loaded.features, loaded.timing is None), []).append(loaded)
+    return list(found.values())
+
+
+def generate(path: Path, core: Target, level: str) -> Source | None:
+    """The C of a model; None if it cannot be compiled, which others test."""
+    try:
+        name = f"m_{re.sub('[^a-z0-9]+', '_', path.stem.lower())}"
+        program = compile_file(path, core, LEVELS[level], name=name)
+    except MicrofoldError:
+        return None
+    functions = [wrap_code(function.text) for function in render_functions(program).values()]
+    files = emit(program)
+    rest = "\n".join(files.values())
+    for function in functions:
+        rest = rest.replace(function, "")
+    units = {*functions, *(_kind(line) for line in rest.split("\n"))}
+    return Source(f"{path.name} {core.name} {level}", program, files, frozenset(units))
+
+
+def _kind(line: str) -> str:
+    """A line without its numbers and the names that come from the model."""
+    line = re.sub(r'"[^"]*"|/\*.*?(\*/|$)|^ \*.*', "", line)
+    line = re.sub(r"[-+]?\b[0-9]\S*", "0", line)
+    return re.sub(r"\b(?!mf_|u?int|const|static|struct|sizeof|define|if|else|endif|mem)\w+", "n", line)
+
+
+def sources(paths: Iterable[Path], core: Target, levels: Iterable[str]) -> Iterator[Source]:
+    """The programs that bring something new, in order."""
+    seen: set[str] = set()
+    for level in levels:
+        for path in paths:
+            source = generate(path, core, level)
+            if source is not None and not source.units <= seen:
+                seen |= source.units
+                yield source
+
+
+@cache
+def arm_headers() -> tuple[str, ...]:
+    """Options by which clang finds newlib's headers where Arm's gcc does."""
+    command = ["arm-none-eabi-gcc", "-xc", "-E", "-v", "/dev/null"]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    folders = listing.partition("search starts here:\n")[2].partition("End of search")[0].split()
+    return tuple(f"-isystem{folder}" for folder in folders if Path(folder, "string.h").is_file())
+
+
+def commands(cores: Sequence[Target], number: int) -> Iterator[list[str]]:
+    """What the source with this number is compiled with: all cores; by turns, more ways for the first one."""
+    for core in cores:
+        arm = bool(core.board)
+        ways = [("-std=c99", "-O2")]
+        if core is cores[0]:
+            variants = [*VARIANTS, *(CORE_VARIANTS if arm else ())]
+            if arm and core.has("fpu") and not core.has("mve"):
+                variants.append(WITHOUT_FPU)
+            ways.append(variants[number % len(variants)])
+        for way in ways:
+            yield [core.compiler if arm else "gcc", *core.cpu_flags, *way, *GCC_WARNINGS, "-c"]
+            clang = ["clang", "--target=arm-none-eabi", *arm_headers()] if arm else ["clang"]
+            yield [*clang, *core.cpu_flags, *way, *WARNINGS, "-fsyntax-only"]
+
+
+def check(source: Source, cores: Sequence[Target], number: int, folder: Path) -> list[str]:
+    """What is wrong with a source: what compilers say, and a stack above what headers promise."""
+    for name, text in source.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    names = sorted(name for name in source.files if name.endswith(".c"))
+    said: list[str] = []
+    for command in commands(cores, number):
+        done = subprocess.run([*command, *names], cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode or done.stderr:
+            said.append(f"{source.label}: {' '.join(command)}\n{done.stderr[:2000]}")
+    measured = measure(source.program) if cores[0].board else None
+    if measured is not None and measured.stack is not None and measured.stack > STACK_BOUND:
+        said.append(f"{source.label}: takes {measured.stack} bytes of stack; headers promise {STACK_BOUND}")
+    return said
+
+
+def sweep(paths: Sequence[Path], cores: Sequence[Target], levels: Sequence[str]) -> tuple[int, list[str]]:
+    """Number of programs that were compiled, and all that compilers said."""
+    said: list[str] = []
+    number = 0
+    for number, source in enumerate(sources(paths, cores[0], levels), 1):
+        with tempfile.TemporaryDirectory(prefix="microfold-sweep-") as folder:
+            said += check(source, cores, number, Path(folder))
+    return number, said
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--models", type=Path, action="append", help="folders of .tflite files; default: bundled"
+    )
+    parser.add_argument("--targets", nargs="+", default=target.available())
+    parser.add_argument("--levels", nargs="+", choices=LEVELS, default=list(LEVELS))
+    parser.add_argument("--every", type=int, default=1, help="only every n-th model")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args(arguments)
+    missing = [tool for tool in ("gcc", "clang", "arm-none-eabi-gcc") if shutil.which(tool) is None]
+    if missing:
+        parser.error(f"not on the PATH: {', '.join(missing)}")
+    folders = options.models or [MODELS]
+    paths = sorted(path for folder in folders for path in folder.rglob("*.tflite"))[:: options.every]
+    failed = False
+    with ProcessPoolExecutor(options.jobs) as pool:
+        tasks = [(cores, [level]) for cores in groups(options.targets) for level in options.levels]
+        running = [pool.submit(sweep, paths, cores, levels) for cores, levels in tasks]
+        for (cores, levels), done in zip(tasks, running, strict=True):
+            count, said = done.result()
+            failed |= bool(said)
+            names = ", ".join(core.name for core in cores)
+            print(f"{names}, {levels[0]}: {count} programs of {len(paths)} models, {len(said)} complaints")
+            print("\n".join(said), end="\n" if said else "", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
