@@ -26,13 +26,13 @@ class Measurement:
     """What compiler and linker make of the generated C, in bytes, at the options' level of optimisation.
 
     Attributes:
-        code: instructions and layer descriptions: what the model's own files take of flash besides the weights.
+        code: instructions and layer descriptions: what the model's own files take besides the weights.
         library: functions and constants that the linker takes from the C library, libm and the compiler's own
             library; None if nothing was linked.
         padding: what the linker puts between all of these for their alignment; None likewise.
-        stack: an upper bound of what the deepest call of any of the model's functions takes below its caller's
-            stack pointer, library functions included; interrupts are not. It holds for newlib and newlib-nano.
-            None if it cannot be told: the code was not linked, or no disassembler was found.
+        stack: an upper bound of what a call of any of the model's functions takes below its caller's stack
+            pointer. Library functions are in it, whether of newlib or newlib-nano; interrupts are not. None if
+            it cannot be told: the code was not linked, or no disassembler was found.
     """
 
     code: int

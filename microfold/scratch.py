@@ -20,8 +20,8 @@ PREFIX = "microfold-"
 class ScratchFolder:
     """A temporary folder of this process; removed by `close`, or by the next run if this one is killed.
 
-    As long as it is in use it is locked. The lock of a process that was killed is gone, so that its folders can
-    be told from those at work, which may be other machines' or containers' with the same temporary folder.
+    As long as it is in use it is locked. The lock of a process that was killed is gone, so that its folders
+    can be told from those in use, also by processes of other containers, whose numbers say nothing here.
 
     Raises:
         ToolError: there is no folder for temporary files, or it cannot be written.
@@ -60,7 +60,7 @@ def scratch_folder() -> Generator[Path]:
 
 
 def _lock(path: Path) -> int | None:
-    """An open and locked descriptor of a folder; None if another process has it, or where there are no locks."""
+    """An open and locked descriptor of a folder; None if it is locked, or where there are no locks."""
     if os.name != "posix":
         return None
     descriptor = os.open(path, os.O_RDONLY)

@@ -1,9 +1,9 @@
 """How deep the stack of linked Thumb code can get: every path through its disassembly is followed.
 
-A bound that holds for every input: each branch is taken both ways, each call goes as deep as what it calls, and
-library functions count like the model's own. The bytes are those below the stack pointer of the caller. Rules of
-the Procedure Call Standard (Arm IHI 0042) are relied on in one place: a computed jump inside a function, e.g. of a
-`switch`, leaves the stack pointer where it is.
+A bound that holds for every input: each branch is taken both ways, each call goes as deep as what it calls,
+and library functions count like the model's own. The bytes are those below the stack pointer of the caller.
+One thing is relied on: a computed jump inside a function, e.g. of a `switch`, leaves the stack pointer where
+it is.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class _Image:
         self.words: dict[int, int] = {}
         self.functions: dict[str, list[int]] = {}
         self._read(listing)
+        self.starts = frozenset(self.entries.values())
         self.depths: dict[int, int] = {}
 
     def _read(self, listing: str) -> None:
@@ -178,6 +179,9 @@ class _Image:
                 raise UnboundedStackError(f"{i.function} calls a function by its address")
             if _TABLE_CALL.search(i.operands):
                 return _Step(call=i.target, computed=True)
+            if i.target not in self.starts and i.target in self.code:
+                # Into a function: GCC's jump over a long way on Armv6-M, or a subroutine of assembly.
+                return _Step(next=(i.target, *after))
             return _Step(next=after, call=i.target)
         if name in ("bx", "bxns"):
             if i.operands != "lr":

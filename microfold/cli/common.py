@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,8 +33,23 @@ def working(what: str, quiet: bool) -> Generator[None]:
         yield
 
 
+def to_json(data: Any) -> str:
+    """JSON text; numbers that JSON does not have are the strings ``inf``, ``-inf`` and ``nan``."""
+    return json.dumps(_finite(data), indent=2, allow_nan=False)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if math.isfinite(data) else str(data)
+    if isinstance(data, dict):
+        return {str(key): _finite(value) for key, value in data.items()}  # type: ignore[reportUnknownVariableType]
+    if isinstance(data, list | tuple):
+        return [_finite(item) for item in data]  # type: ignore[reportUnknownVariableType]
+    return data
+
+
 def print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2))
+    print(to_json(data))
 
 
 def print_decisions(explained: str, decisions: Sequence[Decision], as_json: bool) -> None:
@@ -60,13 +76,12 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
         return tflite.load(model, parse_shapes(input_shapes))
     if input_shapes:
         raise InputError("the text form leaves no dimension open; give --input-shape with a .tflite file")
+    from microfold.files import read_file
     from microfold.ir.graph import verify
     from microfold.ir.text import parse
 
     try:
-        text = model.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {model}: {error.strerror}") from None
+        text = read_file(model).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{model} is not UTF-8 text: byte {error.start} is {error.object[error.start]}"

@@ -6,7 +6,6 @@ Operators are found by name in the registry: import `microfold.ops` first.
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast
@@ -257,7 +256,7 @@ class _Parser(LiteralCursor):
             return array
         try:
             raw = base64.b64decode(body, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # also of characters beyond ASCII
             self.fail(token, f"not base64: {error}")
         if len(raw) != type.nbytes:
             self.fail(token, f"expected {type.nbytes} bytes of {type}; found {len(raw)}")

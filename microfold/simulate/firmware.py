@@ -260,8 +260,8 @@ def _written(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ToolError(
-            f"{toolchain.EMULATOR} must write {path.name}; it ended well without: {error.strerror}; is it QEMU 7 or "
-            "later?"
+            f"{toolchain.EMULATOR} must write {path.name}, but it ended well without "
+            f"({error.strerror}); is it QEMU 7 or later?"
         ) from None
 
 
