@@ -31,8 +31,8 @@ class Measurement:
             library; None if nothing was linked.
         padding: what the linker puts between all of these for their alignment; None likewise.
         stack: an upper bound of what a call of any of the model's functions takes below its caller's stack
-            pointer. Library functions are in it, whether of newlib or newlib-nano; interrupts are not. None if
-            it cannot be told: the code was not linked, or no disassembler was found.
+            pointer. Library functions are in it, whether of newlib or newlib-nano; interrupts are not. None
+            if it cannot be told: the code was not linked, or no disassembler was found.
     """
 
     code: int
@@ -99,7 +99,12 @@ def _compile(program: Program, compiler: str, folder: Path) -> list[str] | None:
         return [name.removesuffix(".c") + ".o" for name in sources]
     if program.libraries and not program.options.external_flags:
         return None
-    raise ToolError(f"{program.target.compiler} refused the generated code:\n{done.stderr[:4000]}")
+    target = program.target
+    raise ToolError(
+        f"{target.compiler} refused the generated code; compiler and cpu_flags of {target.name} "
+        f"({' '.join(target.cpu_flags) or 'none'}) must suit its features "
+        f"({', '.join(sorted(target.features)) or 'none'}):\n{done.stderr[:4000]}"
+    )
 
 
 def _link(program: Program, compiler: str, folder: Path, objects: Sequence[str]) -> Iterator[Path]:

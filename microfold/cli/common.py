@@ -16,8 +16,12 @@ from microfold.errors import InputError
 
 if TYPE_CHECKING:
     from microfold.ir.graph import Graph
-    from microfold.passes import Decision
+    from microfold.kernels.kernel import Site
+    from microfold.kernels.select import Candidate
+    from microfold.options import Options
+    from microfold.passes import Decision, PassContext
     from microfold.program import Program
+    from microfold.target import Target
 
 
 @contextmanager
@@ -94,11 +98,30 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
 
 def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> Program:
     """The model of a file, compiled for a target."""
-    from microfold import target as targets
     from microfold.compiler import compile_graph
 
+    with _prepared(model, target, code, passes, quiet) as (graph, core, options, context):
+        return compile_graph(graph, core, options, name=code.name, context=context)
+
+
+def explain_model(
+    model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+) -> list[tuple[Site, list[Candidate]]]:
+    """Every layer of the model of a file, with every kernel considered for it on a target."""
+    from microfold.compiler import explain_kernels
+
+    with _prepared(model, target, code, passes, quiet) as (graph, core, options, context):
+        return explain_kernels(graph, core, options, context=context)
+
+
+@contextmanager
+def _prepared(
+    model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+) -> Generator[tuple[Graph, Target, Options, PassContext]]:
+    """What the options mean; the spinner is on while it is used."""
+    from microfold import target as targets
+
     options = replace(code.options(), numerics=passes.numerics)
-    description = targets.load(target)
+    core = targets.load(target)
     with passes.context() as context, working(f"compiling {model.name}", quiet):
-        graph = load_graph(model, passes.input_shape or ())
-        return compile_graph(graph, description, options, name=code.name, context=context)
+        yield load_graph(model, passes.input_shape or ()), core, options, context

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from microfold.errors import InputError
+
 if TYPE_CHECKING:
     from microfold.options import Options
     from microfold.passes import PassContext
@@ -96,8 +98,16 @@ class CodeOptions:
             single_file=self.single_file,
             weights_section=self.weights_section,
             external=tuple(self.external or ()),
-            external_flags=tuple(map(_absolute, shlex.split(self.external_flags))),
+            external_flags=tuple(map(_absolute, self._split_flags())),
         )
+
+    def _split_flags(self) -> list[str]:
+        try:
+            return shlex.split(self.external_flags)
+        except ValueError as error:
+            raise InputError(
+                f"--external-flags must be written as for a shell; they are {self.external_flags!r}: {error}"
+            ) from None
 
 
 Names = list[str] | None
