@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -34,9 +35,12 @@ def read_file(path: Path, largest: int = LARGEST_INPUT) -> bytes:
                 raise InputError(f"cannot read {path}: it must be a file; it is {_kind(status.st_mode)}")
             if status.st_size > largest:
                 raise InputError(f"{path} may have {largest:,} bytes; it has {status.st_size:,}")
-            return file.read(largest)
+            content = file.read(largest)
+            if content is None:  # type: ignore[reportUnnecessaryComparison]  # what /proc has may have to be waited for
+                raise BlockingIOError(errno.EAGAIN, "it has nothing to read yet")
+            return content
     except OSError as error:
-        if path.is_dir():
+        if isinstance(error, IsADirectoryError):
             raise InputError(f"cannot read {path}: it must be a file; it is a folder") from None
         raise InputError(f"cannot read {path}: {reason(error)}") from None
     except ValueError as error:  # a NUL in the path
@@ -108,12 +112,14 @@ def _make_and_lock(folder: Path, made: list[Path]) -> int | None:
         made: gets the folders that were not there before.
     """
     while True:
+        with contextlib.suppress(FileNotFoundError):
+            folder.stat()  # refuses at once what cannot be a folder's path
         for path in reversed([folder, *folder.parents]):
             with contextlib.suppress(FileExistsError):
                 path.mkdir()
                 made.append(path)
         if not folder.is_dir():
-            raise NotADirectoryError(20, "it is not a folder")
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
         if os.name != "posix":
             return None
         lock = os.open(folder, os.O_RDONLY)

@@ -96,7 +96,14 @@ def _compile(program: Program, compiler: str, folder: Path) -> list[str] | None:
     what = "compiling the generated code"
     done = run_tool([compiler, *flags, "-c", *sources], folder, COMPILE_SECONDS, what)
     if done.returncode == 0:
-        return [name.removesuffix(".c") + ".o" for name in sources]
+        objects = [name.removesuffix(".c") + ".o" for name in sources]
+        missing = [name for name in objects if not (folder / name).is_file()]
+        if missing:
+            raise ToolError(
+                f"{compiler} must write {missing[0]}; it ended well without; are the flags right: "
+                f"{' '.join(flags)}?"
+            )
+        return objects
     if program.libraries and not program.options.external_flags:
         return None
     target = program.target

@@ -76,12 +76,10 @@ def _print_unmeasured(program: Program, report: Report) -> None:
         text = f"Code size and stack need {headers}: say with --external-flags where they are."
     elif report["flash"]["code"] is None:
         text = f"Code size and stack are not read from what {compiler} writes: it is no ELF file."
-    elif report["ram"]["stack"] is not None:
-        return
-    elif program.target.board:
-        text = f"The stack needs a link with {compiler} and its C library, and objdump."
+    elif report["ram"]["stack"] is None:
+        text = f"The stack is read off code for Cortex-M that {compiler} links with a C library, by objdump."
     else:
-        text = "The stack is not measured: its bound is read off code for Cortex-M."
+        return
     _console.print(f"\n{text}", markup=False)
 
 

@@ -46,6 +46,8 @@ def _load(path: Path, buffer: Buffer) -> list[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # files of Python 2
             found, fortran, found_dtype = read_header(file)
+        if not all(type(extent) is int and extent >= 0 for extent in found):
+            raise ValueError(f"no shape: {found}")
     except Exception:  # the header is parsed as Python: whatever that trips over
         raise InputError(
             f"{path} is not a readable .npy file; save one array of numbers with numpy.save"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Generator
@@ -201,5 +202,5 @@ def _absolute(flag: str) -> str:
     """A path, or a flag with one, that means the same in another folder."""
     for prefix in ("-isystem", "-I", "-L"):
         if flag.startswith(prefix):
-            return prefix + str(Path(flag.removeprefix(prefix)).resolve())
-    return flag if flag.startswith("-") else str(Path(flag).resolve())
+            return prefix + os.path.abspath(flag.removeprefix(prefix))
+    return flag if flag.startswith("-") else os.path.abspath(flag)

@@ -42,7 +42,10 @@ def run(
         archive = BytesIO()
         np.savez(archive, **stacked)
         # As numpy names its archives.
-        write_file(output if output.suffix == ".npz" else Path(f"{output}.npz"), archive.getvalue())
+        named = (
+            output if output.suffix == ".npz" or not output.name else output.with_name(f"{output.name}.npz")
+        )
+        write_file(named, archive.getvalue())
     if as_json:
         print_json({"outputs": [[array.tolist() for array in result] for result in results]})
         return
