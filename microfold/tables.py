@@ -20,8 +20,15 @@ from microfold.simulate.toolchain import ARM_COMPILER
 from microfold.target import Target
 from microfold.verify import Verification
 
+
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """Where nobody reads on, rich would exit as for a failed check; the command line knows better."""
+        raise BrokenPipeError
+
+
 # Not a terminal: no wrapping to 80 columns, so that logs and pipes keep whole lines.
-_console = Console(width=None if Console().is_terminal else 160, highlight=False)
+_console = _Output(width=None if Console().is_terminal else 160, highlight=False)
 
 
 def _table(title: str, *columns: str) -> Table:

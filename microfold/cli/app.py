@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -68,7 +69,8 @@ def run(arguments: Sequence[str]) -> int:
     except _UsageError as error:
         usage: Any = error
         if "--json" not in arguments:
-            usage.show()
+            with contextlib.suppress(OSError):
+                usage.show()
             return 2
         return _fail(arguments, {"error": usage.format_message(), "problems": []}, "")
     except (OutputClosedError, BrokenPipeError):
@@ -87,8 +89,16 @@ def run(arguments: Sequence[str]) -> int:
 
 def _fail(arguments: Sequence[str], data: Mapping[str, Any], message: str, status: int = 2) -> int:
     if "--json" in arguments:
-        print_json(data)
-    else:
+        try:
+            print_json(data)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            return CLOSED_OUTPUT
+        except OSError as error:
+            message = f"cannot write the output: {error.strerror}"
+        else:
+            return status
+    with contextlib.suppress(OSError):  # there is no other place to say it
         print(f"microfold: {message}", file=sys.stderr)
     return status
 

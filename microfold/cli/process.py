@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ CLOSED_OUTPUT = 141  # 128 + SIGPIPE: what other programs end with when nobody r
 
 
 def run_process(arguments: Sequence[str]) -> int:
-    """Run a command line, whatever the streams are and whenever a signal comes; the exit code."""
+    """Run a command line, whatever the streams are; the exit code. After a signal the process ends here."""
     try:
         raise_on_signals()
         _open_streams()
@@ -27,7 +29,11 @@ def run_process(arguments: Sequence[str]) -> int:
             raise
         status = 0
     ignore_signals()
-    return 128 + received[0] if received else status
+    if received:
+        # Python ends as if by Ctrl-C if an exec() was interrupted, e.g. of a dataclass, whatever is returned.
+        atexit._run_exitfuncs()  # type: ignore[reportPrivateUsage]
+        os._exit(128 + received[0])
+    return status
 
 
 def _open_streams() -> None:
@@ -57,7 +63,8 @@ def _flush(status: int) -> int:
             _discard(stream)
         except OSError as error:
             if stream is sys.stdout:
-                print(f"microfold: cannot write the output: {error.strerror}", file=sys.stderr)
+                with contextlib.suppress(OSError):
+                    print(f"microfold: cannot write the output: {error.strerror}", file=sys.stderr)
             status = status or 2
             _discard(stream)
     return status
