@@ -1,9 +1,7 @@
 """microfold: an ahead-of-time compiler from `.tflite` models to plain C99 for microcontrollers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+# `typing` takes longer to import than all that comes before a command can be interrupted without a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from microfold.host.session import compile
 

@@ -1,5 +1,8 @@
 """`python -m microfold`."""
 
-from microfold.cli import main
+try:
+    from microfold.cli import main
 
-main()
+    main()
+except KeyboardInterrupt:  # before `main` is there to see it
+    raise SystemExit(130) from None

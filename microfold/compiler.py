@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from microfold.analysis.certificate import Certificate
-from microfold.analysis.ranges import Ranges, analyze
+from microfold.analysis.ranges import analyze
 from microfold.analysis.relaxation import Relaxation
 from microfold.codegen.names import Namer, model_identifier
 from microfold.errors import InputError, Problem, UnsupportedModelError
@@ -55,70 +56,105 @@ def compile_graph(
     name: str = "",
     context: PassContext | None = None,
 ) -> Program:
-    """Compile an imported graph; see `compile_file`."""
+    """Compile an imported graph; see `compile_file`.
+
+    Args:
+        context: which passes run, and what watches them. What the target and the options say of numerics and
+            external code is taken from them.
+
+    Raises:
+        InputError: options and context ask for different numerics.
+    """
     options = options or Options()
-    context = replace(
-        context or _context(options),
-        channel_block=target.channel_block,
-        half_precision=target.half_precision,
-        externals=resolve(options.external),
-    )
-    decisions: list[Decision] = []
-    admit(graph)
-    # The reference is the model as the caller sees it.
-    graph = with_io_layout(graph, options.io_layout, context)
-    optimized = optimize(graph, context.reporting_to(decisions.append))
-    ranges = analyze(optimized)
-    kernels = _select_kernels(optimized, ranges, target, options)
-    program = _plan(graph, optimized, kernels, target, options, model_identifier(name or graph.name))
-    evidence = [decision.evidence for decision in decisions]
+    way = _Way(graph, target, options, context)
+    program = _plan(way, model_identifier(name or graph.name))
+    evidence = [decision.evidence for decision in way.decisions]
     return replace(
         program,
-        ranges=ranges,
+        context=way.context,
+        ranges=way.ranges,
         pruned=tuple(item for item in evidence if isinstance(item, Certificate)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
     )
 
 
-def _context(options: Options) -> PassContext:
-    return PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
+def explain_kernels(
+    graph: Graph, target: Target, options: Options, *, context: PassContext | None = None
+) -> list[tuple[Site, list[Candidate]]]:
+    """Every layer with every kernel considered for it, the one that `compile_graph` chooses first.
 
+    Where a layer has none, the reasons of all kernels are listed.
 
-def explain_kernels(graph: Graph, target: Target, options: Options) -> list[tuple[Site, list[Candidate]]]:
-    """Every layer with every kernel considered for it, the chosen one first."""
-    externals = resolve(options.external)
-    context = replace(
-        _context(options),
-        channel_block=target.channel_block,
-        half_precision=target.half_precision,
-        externals=externals,
-    )
-    optimized = optimize(with_io_layout(graph, options.io_layout, context), context)
-    ranges = analyze(optimized)
-    sites = [Site(node, optimized, target, options, ranges) for node in computing_nodes(optimized)]
-    outside = [external_kernel(site) for site in sites]
+    Raises:
+        InputError: as `compile_graph`.
+    """
+    way = _Way(graph, target, options, context)
+    outside = [external_kernel(site) for site in way.sites]
     layers = [
         (site, candidates(site) if kernel is None else [Candidate(kernel, kernel.cost(site), None)])
-        for site, kernel in zip(sites, outside, strict=True)
+        for site, kernel in zip(way.sites, outside, strict=True)
     ]
-    if options.optimize == "size" and all(found and found[0].cost is not None for _, found in layers):
-        fastest = [(site, found[0].kernel) for site, found in layers]
-        for (_, found), (_, kernel) in zip(layers, _smallest(optimized, fastest, options), strict=True):
+    if all(found and found[0].cost is not None for _, found in layers):
+        for (_, found), (_, kernel) in zip(layers, way.kernels, strict=True):
             found.sort(key=lambda candidate: candidate.kernel is not kernel)
     return layers
 
 
-def _select_kernels(
-    graph: Graph, ranges: Ranges, target: Target, options: Options
-) -> list[tuple[Site, Kernel]]:
+class _Way:
+    """The way of a model to the kernels that compute it.
+
+    Attributes:
+        source: the model as the caller sees it: the reference.
+        graph: the optimised one.
+        context: what the passes were told.
+        decisions: what they decided.
+        ranges: what is proved about the integers of `graph`.
+        sites: the nodes that are computed, in order.
+    """
+
+    def __init__(self, graph: Graph, target: Target, options: Options, context: PassContext | None):
+        if context is None:
+            context = PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
+        if context.numerics != options.numerics:
+            raise InputError(
+                "options and context must ask for the same numerics; "
+                f"they ask for {options.numerics} and {context.numerics}"
+            )
+        admit(graph)
+        self.target = target
+        self.options = options
+        self.context = replace(
+            context,
+            channel_block=target.channel_block,
+            half_precision=target.half_precision,
+            externals=resolve(options.external),
+        )
+        self.decisions: list[Decision] = []
+        self.source = with_io_layout(graph, options.io_layout, self.context)
+        self.graph = optimize(self.source, self.context.reporting_to(self.decisions.append))
+        self.ranges = analyze(self.graph)
+        nodes = computing_nodes(self.graph)
+        self.sites = [Site(node, self.graph, target, options, self.ranges) for node in nodes]
+
+    @cached_property
+    def kernels(self) -> list[tuple[Site, Kernel]]:
+        """The kernel of each layer.
+
+        Raises:
+            UnsupportedModelError: some layers have none.
+            InputError: none of them fit the flash that the options allow.
+        """
+        return _select_kernels(self.graph, self.sites, self.options)
+
+
+def _select_kernels(graph: Graph, sites: Sequence[Site], options: Options) -> list[tuple[Site, Kernel]]:
     problems: list[Problem] = []
     chosen: list[tuple[Site, Kernel]] = []
-    for index, node in enumerate(computing_nodes(graph)):
-        site = Site(node, graph, target, options, ranges)
+    for index, site in enumerate(sites):
         kernel = external_kernel(site) or select(site)
         if isinstance(kernel, str):
-            where = f"layer {index} ({node.op.name}) {node.outputs[0].name!r}"
-            problems.append(Problem(where, f"no kernel for {target.name} computes it: {kernel}"))
+            where = f"layer {index} ({site.node.op.name}) {site.node.outputs[0].name!r}"
+            problems.append(Problem(where, f"no kernel for {site.target.name} computes it: {kernel}"))
         else:
             chosen.append((site, kernel))
     if problems:
@@ -144,14 +180,8 @@ def _within(flash: int, chosen: list[tuple[Site, Kernel]]) -> list[tuple[Site, K
     return [replaced.get(index, pair) for index, pair in enumerate(chosen)]
 
 
-def _plan(
-    source: Graph,
-    graph: Graph,
-    kernels: list[tuple[Site, Kernel]],
-    target: Target,
-    options: Options,
-    name: str,
-) -> Program:
+def _plan(way: _Way, name: str) -> Program:
+    graph, kernels, options = way.graph, way.kernels, way.options
     calls = [kernel.lower(site) for site, kernel in kernels]
     memory = plan_memory(graph, kernels, calls, include_io=options.io == "arena")
     arena = memory.arena
@@ -168,9 +198,9 @@ def _plan(
         )
     return Program(
         name=name,
-        source=source,
+        source=way.source,
         graph=graph,
-        target=target,
+        target=way.target,
         options=options,
         inputs=tuple(locate(value) for value in graph.inputs),
         outputs=tuple(locate(value) for value in graph.outputs),

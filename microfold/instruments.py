@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from microfold.errors import GraphError, InputError
+from microfold.errors import GraphError
+from microfold.files import write_file
 from microfold.ir.graph import Graph, verify
 from microfold.ir.text import to_text
 from microfold.passes import Instrument, Pass
@@ -81,11 +82,7 @@ class DumpIR(Instrument):
 
     def _write(self, name: str, graph: Graph) -> None:
         text = to_text(graph, elide=self.elide)
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            (self.directory / f"{self._count:02d}_{name}.mf").write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write to {self.directory}: {error.strerror}") from None
+        write_file(self.directory / f"{self._count:02d}_{name}.mf", text)
         self._count += 1
 
 

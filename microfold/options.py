@@ -67,6 +67,9 @@ class Options:
             )
         if self.flash is not None and self.flash < 0:
             raise InputError(f"flash must not be negative; it is {self.flash}")
+        for flag in self.external_flags:
+            if not flag.isprintable():
+                raise InputError(f"external_flags must be printable; one is {flag!r}")
         if self.weights_section and not re.fullmatch(r"[A-Za-z0-9_.$]+", self.weights_section):
             raise InputError(
                 f"a section name has letters, digits, '_', '.' and '$'; it is {self.weights_section!r}"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from microfold.analysis.certificate import Certificate
 from microfold.analysis.ranges import NO_RANGES, Ranges
@@ -16,6 +16,7 @@ from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
 from microfold.kernels.kernel import Call, Kernel, Library
 from microfold.options import Options
+from microfold.passes import PassContext
 from microfold.plan.arena import ArenaPlan
 from microfold.target import Target
 
@@ -104,6 +105,7 @@ class Program:
         source: the graph as it was imported.
         graph: the optimised graph that the layers compute.
         arena: the memory plan; its size includes scratch.
+        context: what the passes were told.
         ranges: what is proved about the integers of `graph`.
         pruned: the proofs of what `prune_constant_channels` removed.
         relaxations: what relaxed numerics changed; empty where outputs are the same bits.
@@ -119,6 +121,7 @@ class Program:
     layers: tuple[Layer, ...]
     state: tuple[StateSlot, ...]
     arena: ArenaPlan
+    context: PassContext = field(default_factory=PassContext)
     ranges: Ranges = NO_RANGES
     pruned: tuple[Certificate, ...] = ()
     relaxations: tuple[Relaxation, ...] = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection, Set
+from dataclasses import fields, replace
 from typing import Any
 
 from microfold.analysis.certificate import Certificate
@@ -13,6 +14,8 @@ from microfold.analysis.ranges import Ranges, analyze
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.requantize import Form
 from microfold.measure import Measurement
+from microfold.options import Options
+from microfold.passes import PassContext
 from microfold.program import Buffer, Layer, Program
 from microfold.simulate.run import Cycles, SimulationResult
 from microfold.verify import Verification, input_sets
@@ -27,21 +30,16 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
     """The report of a compilation; sizes in bytes, null where no compiler could measure them.
 
     Instructions and cycles are those of the cost model, nothing run; null where external code, or the lack of
-    a timing table, leaves them open. Deterministic for one compiler: no dates, no paths.
+    a timing table, leaves them open. Deterministic for one compiler: no dates, and no paths but those of the
+    options.
     """
     cycles, timing = program.estimated_cycles, program.target.timing
     ranges = _with_external_sums(program)
     return {
         "model": program.name,
         "target": program.target.name,
-        "options": {
-            "optimize": program.options.optimize,
-            "io": program.options.io,
-            "single_file": program.options.single_file,
-            "weights_section": program.options.weights_section,
-            "numerics": program.options.numerics,
-            "external": list(program.options.external),
-        },
+        "options": _settings(program.options),
+        "passes": _settings(program.context, without=_NOT_CHOSEN),
         "macs": program.macs,
         "estimated_instructions": program.estimated_instructions,
         "estimated_cycles": cycles,
@@ -52,7 +50,12 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
             "state": program.state_size,
             "stack": measurement.stack if measurement else None,
         },
-        "flash": {"weights": program.weight_bytes, "code": measurement.code if measurement else None},
+        "flash": {
+            "weights": program.weight_bytes,
+            "code": measurement.code if measurement else None,
+            "library": measurement.library if measurement else None,
+            "padding": measurement.padding if measurement else None,
+        },
         "inputs": [_port(buffer) for buffer in program.inputs],
         "outputs": [_port(buffer) for buffer in program.outputs],
         "layers": [
@@ -82,6 +85,23 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "pruned": [_pruned(certificate) for certificate in program.pruned],
         "relaxed": _relaxed(program),
     }
+
+
+# Fields of the passes' context that follow from the target and the options, or only watch.
+_NOT_CHOSEN = frozenset({
+    "instruments", "numerics", "channel_block", "half_precision", "externals", "sink", "pass_name"
+})  # fmt: skip
+
+
+def _settings(chosen: Options | PassContext, without: Collection[str] = ()) -> Report:
+    """The fields of a dataclass as plain data: what is added to it is in the report."""
+    return {f.name: _plain(getattr(chosen, f.name)) for f in fields(chosen) if f.name not in without}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Set):
+        return sorted(value)  # type: ignore[reportUnknownVariableType]
+    return list(value) if isinstance(value, tuple) else value  # type: ignore[reportUnknownVariableType]
 
 
 def _bits(accumulator: Accumulator | None) -> int | None:
@@ -213,15 +233,22 @@ def _port(buffer: Buffer) -> dict[str, Any]:
     return {"name": buffer.value.name, **describe_type(buffer.type), "bytes": buffer.type.nbytes}
 
 
-def bench_report(program: Program, result: SimulationResult, cycles: Cycles | None) -> Report:
-    """`build_report` with what the simulated core measured in the last call.
+def bench_report(
+    program: Program, measurement: Measurement | None, result: SimulationResult, cycles: Cycles | None
+) -> Report:
+    """`build_report` with what the simulated core measured.
 
     Args:
         cycles: of what was executed in each call, if the core has a timing table; they take the place of
             those of the cost model.
+
+    Returns:
+        Instructions and cycles are those of the last call. `stack_used` is how far down any of the calls
+        wrote, which is at most `stack`, the bound.
     """
     memory = result.memory
-    report = build_report(program, Measurement(memory.model.flash - program.weight_bytes, memory.stack))
+    report = build_report(program, measurement)
+    report["ram"]["stack_used"] = memory.stack
     total = result.instructions[-1]
     report["instructions"] = total
     report["instructions_per_mac"] = round(total / program.macs, 4) if program.macs else None

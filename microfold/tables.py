@@ -16,11 +16,19 @@ from microfold.kernels.kernel import Site
 from microfold.kernels.select import Candidate
 from microfold.program import Program
 from microfold.report import Report, deviation_report
+from microfold.simulate.toolchain import ARM_COMPILER
 from microfold.target import Target
 from microfold.verify import Verification
 
+
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """Where nobody reads on, rich would exit as for a failed check; the command line knows better."""
+        raise BrokenPipeError
+
+
 # Not a terminal: no wrapping to 80 columns, so that logs and pipes keep whole lines.
-_console = Console(width=None if Console().is_terminal else 160, highlight=False)
+_console = _Output(width=None if Console().is_terminal else 160, highlight=False)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -61,13 +69,25 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
     for library in report["libraries"]:
         functions = ", ".join(library["functions"])
         _console.print(f"\nLink {library['name']}, for {functions}.", markup=False)
-    if report["flash"]["code"] is None:
+    _print_unmeasured(program, report)
+
+
+def _print_unmeasured(program: Program, report: Report) -> None:
+    """Why figures are missing."""
+    compiler = program.target.compiler
+    if shutil.which(compiler) is None:
+        package = " (on Debian and Ubuntu: apt install gcc-arm-none-eabi)" if compiler == ARM_COMPILER else ""
+        text = f"Code size and stack need {compiler}, which is not on the PATH{package}."
+    elif report["flash"]["code"] is None and report["libraries"]:
         headers = ", ".join(header for library in report["libraries"] for header in library["headers"])
-        needed = f"{program.target.compiler}, which is not on the PATH "
-        needed += "(on Debian and Ubuntu: apt install gcc-arm-none-eabi)"
-        if headers and shutil.which(program.target.compiler) is not None:
-            needed = f"{headers}: say with --external-flags where they are"
-        _console.print(f"\nCode size and stack need {needed}.", markup=False)
+        text = f"Code size and stack need {headers}: say with --external-flags where they are."
+    elif report["flash"]["code"] is None:
+        text = f"Code size and stack are not read from what {compiler} writes: it is no ELF file."
+    elif report["ram"]["stack"] is None:
+        text = f"The stack is read off code for Cortex-M that {compiler} links with a C library, by objdump."
+    else:
+        return
+    _console.print(f"\n{text}", markup=False)
 
 
 def _print_layers(report: Report, *, instructions: bool) -> None:
@@ -110,11 +130,16 @@ def _print_memory(program: Program, report: Report) -> None:
     note = f"{ram['arena_without_overlap']:,} without overlap at best; largest scratch {scratch:,}"
     table.add_row("RAM: arena", _number(ram["arena"]), note)
     table.add_row("RAM: state", _number(ram["state"]), "kept from run to run")
-    table.add_row("RAM: stack", _number(ram["stack"]), "deepest, besides the C library")
+    used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
+    table.add_row("RAM: stack", _number(ram["stack"]), f"at most, library functions included{used}")
     table.add_row("flash: weights", _number(flash["weights"]), program.options.weights_section)
     table.add_row(
         "flash: code", _number(flash["code"]), f"at {program.options.compiler_flag}, with layer descriptions"
     )
+    note = "C library functions that it calls; not startup code"
+    table.add_row("flash: library", _number(flash["library"]), note)
+    if flash["padding"]:
+        table.add_row("flash: padding", _number(flash["padding"]), "between all of these, for alignment")
     table.add_row("MACs", _number(report["macs"]), _describe_pruning(report))
     sums = report["accumulators"]
     if sums["largest_layer"]:
@@ -251,9 +276,12 @@ def print_kernels(layers: Sequence[tuple[Site, Sequence[Candidate]]]) -> None:
                 str(index) if first else "", escape(label), name, cost, escape(candidate.reason or "")
             )
     _console.print(table)
-    cheapest = "the cheapest that the target can run"
-    small = layers[0][0].options.optimize == "size" if layers else False
-    _console.print(f"* is chosen: {'the least flash for all layers together' if small else cheapest}")
+    rule = "the cheapest that the target can run"
+    if layers and layers[0][0].options.flash is not None:
+        rule = "the fastest for all layers together whose constants fit"
+    elif layers and layers[0][0].options.optimize == "size":
+        rule = "the least flash for all layers together"
+    _console.print(f"* is chosen: {rule}")
 
 
 def print_targets(targets: Sequence[Target]) -> None:

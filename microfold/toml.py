@@ -11,12 +11,19 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from microfold.files import read_file
+
+LARGEST = 1 << 20
+
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The table that a file holds.
 
     Raises:
-        OSError: it cannot be read.
+        InputError: it cannot be read, or is larger than any that is meant.
         ValueError: it is not UTF-8, or not TOML.
     """
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    try:
+        return tomllib.loads(read_file(path, LARGEST).decode("utf-8"))
+    except RecursionError:
+        raise ValueError("tables and lists are too deep in each other") from None

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
-from typing import NamedTuple
 
 import pytest
 
-import microfold.ops  # noqa: F401  (makes the operators' names known)
-from microfold.cli import main
+import microfold.ops
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
 from microfold.passes import PassContext, Sequential, function_pass
 from microfold.pipeline import default_pipeline
 from microfold.transform import available
+from tests.command_line import Outcome, microfold
+
+Run = Callable[..., Outcome]
 
 CNN = Path(__file__).resolve().parent / "models" / "made" / "cnn_int8.tflite"
 CLIPS = dedent(
@@ -46,24 +46,9 @@ graph @scaled(%x: float32[1,2]) -> (%y) {
 """
 
 
-class Outcome(NamedTuple):
-    status: int | str | None
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
 @pytest.fixture
-def microfold_(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["microfold", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return Outcome(stop.value.code, *capsys.readouterr())
-
-    return run
+def microfold_() -> Run:
+    return microfold
 
 
 @pytest.fixture
@@ -74,7 +59,7 @@ def clips(tmp_path: Path) -> Path:
 
 
 def test_passes_over_the_text_form(microfold_: Run, clips: Path) -> None:
-    assert microfold_("opt", clips, "--passes", "canonicalize_ops") == Outcome(None, MERGED, "")
+    assert microfold_("opt", clips, "--passes", "canonicalize_ops") == Outcome(0, MERGED, "")
     assert microfold_("opt", clips, "--passes", "dead_code_elimination").out == CLIPS
     data = json.loads(microfold_("opt", clips, "--passes", "canonicalize_ops,fuse_ops", "--json").out)
     assert data == {"model": "clips", "passes": ["canonicalize_ops", "fuse_ops"], "text": MERGED}
@@ -95,7 +80,7 @@ def test_the_default_pipeline_over_a_model(microfold_: Run) -> None:
 
 def test_output_file_has_all_constants(microfold_: Run, tmp_path: Path) -> None:
     path = tmp_path / "new" / "cnn.mf"
-    assert microfold_("opt", CNN, "-o", path) == Outcome(None, "", "")
+    assert microfold_("opt", CNN, "-o", path) == Outcome(0, "", "")
     assert "sha256" not in path.read_text()
     shown = microfold_("opt", CNN, "--constants").out
     assert shown == path.read_text()
@@ -206,7 +191,7 @@ def test_build_takes_the_same_options_and_the_text_form(microfold_: Run, clips: 
         "--verify-each",
     )
     result = microfold_(*arguments)
-    assert result.status is None, result.err
+    assert result.status == 0, result.err
     # The pipeline has it twice, and runs until nothing changes.
     no_change = f"// after canonicalize_ops (no change)\n{MERGED}"
     assert result.err == f"// after canonicalize_ops\n{MERGED}{3 * no_change}"

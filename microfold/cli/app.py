@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
 import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
@@ -11,19 +15,24 @@ import typer
 from microfold import __version__
 from microfold.cli.bench import bench
 from microfold.cli.build import build
-from microfold.cli.groups import expand_groups
+from microfold.cli.common import print_json
+from microfold.cli.groups import OutputClosedError, expand_groups
 from microfold.cli.inspect import inspect
 from microfold.cli.ir import ir
 from microfold.cli.kernels import kernels
 from microfold.cli.opt import opt
 from microfold.cli.passes import passes
-from microfold.cli.run import run
+from microfold.cli.process import CLOSED_OUTPUT
+from microfold.cli.run import run as run_command
 from microfold.cli.targets import targets
 from microfold.cli.verify import verify
 from microfold.errors import MicrofoldError, UnsupportedModelError
 
 # A command's module imports nothing heavy before its function is called: `--help` stays fast.
-COMMANDS = (build, verify, bench, inspect, run, kernels, ir, opt, passes, targets)
+COMMANDS = (build, verify, bench, inspect, run_command, kernels, ir, opt, passes, targets)
+
+# Set in the environment, it shows where an exception came from that should not have got here.
+TRACEBACK = "MICROFOLD_TRACEBACK"
 
 # Base of everything wrong with a command line. Older versions of typer take it from click, newer ones carry
 # a copy; of all its subclasses typer exports only this one.
@@ -50,25 +59,64 @@ def _version(
         raise typer.Exit
 
 
-def main() -> None:
-    """Entry point of the console script."""
-    as_json = "--json" in sys.argv[1:]
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; the exit code. Every error is a message, or, with ``--json``, a JSON object."""
     try:
-        sys.exit(app(standalone_mode=False))
+        status: Any = app(list(arguments), standalone_mode=False)
+        sys.stdout.flush()
     except MicrofoldError as error:
-        if as_json:
-            print(json.dumps(_error_as_data(error), indent=2))
-        else:
-            print(f"microfold: {error}", file=sys.stderr)
+        return _fail(arguments, _error_as_data(error), str(error))
     except _UsageError as error:
         usage: Any = error
-        if as_json:
-            print(json.dumps({"error": usage.format_message(), "problems": []}, indent=2))
-        else:
-            usage.show()
+        if "--json" not in arguments:
+            with contextlib.suppress(OSError):
+                usage.show()
+            return 2
+        return _fail(arguments, {"error": usage.format_message(), "problems": []}, "")
+    except (OutputClosedError, BrokenPipeError):
+        return CLOSED_OUTPUT
     except typer.Abort:  # Ctrl-C, in older versions of typer
-        sys.exit(130)
-    sys.exit(2)
+        raise KeyboardInterrupt from None
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else " the output"
+        return _fail_plainly(arguments, f"cannot read or write{where}: {error.strerror or error}")
+    except MemoryError:
+        return _fail_plainly(arguments, "this needs more memory than there is")
+    except Exception as error:
+        return _fail_by_defect(arguments, error)
+    return status if isinstance(status, int) else 0
+
+
+def _fail(arguments: Sequence[str], data: Mapping[str, Any], message: str, status: int = 2) -> int:
+    if "--json" in arguments:
+        try:
+            print_json(data)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            return CLOSED_OUTPUT
+        except OSError as error:
+            message = f"cannot write the output: {error.strerror}"
+        else:
+            return status
+    with contextlib.suppress(OSError):  # there is no other place to say it
+        print(f"microfold: {message}", file=sys.stderr)
+    return status
+
+
+def _fail_plainly(arguments: Sequence[str], message: str, status: int = 2) -> int:
+    return _fail(arguments, {"error": message, "problems": []}, message, status)
+
+
+def _fail_by_defect(arguments: Sequence[str], error: Exception) -> int:
+    """An exception that nobody meant to be seen: where it came from, in a line, for a report."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next((f for f in reversed(frames) if "microfold" in Path(f.filename).parts), frames[-1])
+    message = f"this is a defect of microfold, please report it with the model: {type(error).__name__} in "
+    message += f"{Path(place.filename).name}:{place.lineno}: {str(error)[:200]}; "
+    message += f"{TRACEBACK}=1 in the environment shows the whole way"
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+    return _fail_plainly(arguments, message, 3)
 
 
 def _error_as_data(error: MicrofoldError) -> dict[str, Any]:

@@ -71,6 +71,7 @@ def _measure(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, as_json: bool, show: bool = False
 ) -> dict[str, Any]:
     """The bench report of one model; printed in full if it is to be shown."""
+    from microfold.measure import measure
     from microfold.report import bench_report
     from microfold.simulate.program import simulator
     from microfold.tables import print_bench
@@ -82,7 +83,7 @@ def _measure(
         result = machine.run(calls)
         timing = program.target.timing
         cycles = machine.trace(calls, timing) if timing is not None else None
-    report = bench_report(program, result, cycles)
+    report = bench_report(program, measure(program), result, cycles)
     if show:
         print_bench(program, report)
     return report

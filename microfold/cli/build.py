@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.common import compile_model, print_json, to_json, working
 from microfold.cli.options import CodeOptions, Json, Model, PassOptions, TargetName
 
 
@@ -32,7 +31,7 @@ def build(
     with working("measuring code size", as_json):
         measurement = measure(program)
     report = build_report(program, measurement)
-    write_files(output, files | {"report.json": json.dumps(report, indent=2) + "\n"})
+    write_files(output, files | {"report.json": to_json(report) + "\n"})
     if as_json:
         print_json(report)
     else:

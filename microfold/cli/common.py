@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,8 +16,12 @@ from microfold.errors import InputError
 
 if TYPE_CHECKING:
     from microfold.ir.graph import Graph
-    from microfold.passes import Decision
+    from microfold.kernels.kernel import Site
+    from microfold.kernels.select import Candidate
+    from microfold.options import Options
+    from microfold.passes import Decision, PassContext
     from microfold.program import Program
+    from microfold.target import Target
 
 
 @contextmanager
@@ -32,8 +37,23 @@ def working(what: str, quiet: bool) -> Generator[None]:
         yield
 
 
+def to_json(data: Any) -> str:
+    """JSON text; numbers that JSON does not have are the strings ``inf``, ``-inf`` and ``nan``."""
+    return json.dumps(_finite(data), indent=2, allow_nan=False)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, float):
+        return data if math.isfinite(data) else str(data)
+    if isinstance(data, dict):
+        return {str(key): _finite(value) for key, value in data.items()}  # type: ignore[reportUnknownVariableType]
+    if isinstance(data, list | tuple):
+        return [_finite(item) for item in data]  # type: ignore[reportUnknownVariableType]
+    return data
+
+
 def print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2))
+    print(to_json(data))
 
 
 def print_decisions(explained: str, decisions: Sequence[Decision], as_json: bool) -> None:
@@ -60,13 +80,12 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
         return tflite.load(model, parse_shapes(input_shapes))
     if input_shapes:
         raise InputError("the text form leaves no dimension open; give --input-shape with a .tflite file")
+    from microfold.files import read_file
     from microfold.ir.domain import admit
     from microfold.ir.text import parse
 
     try:
-        text = model.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {model}: {error.strerror}") from None
+        text = read_file(model).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{model} is not UTF-8 text: byte {error.start} is {error.object[error.start]}"
@@ -79,11 +98,30 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
 
 def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> Program:
     """The model of a file, compiled for a target."""
-    from microfold import target as targets
     from microfold.compiler import compile_graph
 
+    with _prepared(model, target, code, passes, quiet) as (graph, core, options, context):
+        return compile_graph(graph, core, options, name=code.name, context=context)
+
+
+def explain_model(
+    model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+) -> list[tuple[Site, list[Candidate]]]:
+    """Every layer of the model of a file, with every kernel considered for it on a target."""
+    from microfold.compiler import explain_kernels
+
+    with _prepared(model, target, code, passes, quiet) as (graph, core, options, context):
+        return explain_kernels(graph, core, options, context=context)
+
+
+@contextmanager
+def _prepared(
+    model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+) -> Generator[tuple[Graph, Target, Options, PassContext]]:
+    """What the options mean; the spinner is on while it is used."""
+    from microfold import target as targets
+
     options = replace(code.options(), numerics=passes.numerics)
-    description = targets.load(target)
+    core = targets.load(target)
     with passes.context() as context, working(f"compiling {model.name}", quiet):
-        graph = load_graph(model, passes.input_shape or ())
-        return compile_graph(graph, description, options, name=code.name, context=context)
+        yield load_graph(model, passes.input_shape or ()), core, options, context

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from typing import Any, get_type_hints
 
 
+class OutputClosedError(Exception):
+    """Nobody reads the output any more, e.g. behind ``| head``."""
+
+
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     """A command as typer wants it: each parameter that is a dataclass replaced by the dataclass's fields.
 
@@ -31,7 +35,10 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
         for name, group in groups.items():
             given = {field.name: arguments.pop(field.name) for field in dataclasses.fields(group)}
             arguments[name] = group(**given)
-        command(**arguments)
+        try:
+            command(**arguments)
+        except BrokenPipeError:  # click would exit as for a failed check
+            raise OutputClosedError from None
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from microfold.errors import InputError
+from microfold.files import read_file
 
 if TYPE_CHECKING:
     from microfold.program import Buffer, Program
@@ -31,19 +35,35 @@ def _load(path: Path, buffer: Buffer) -> list[Any]:
     """The sets for one input."""
     import numpy as np
 
+    shape, dtype = buffer.type.shape, buffer.type.dtype.numpy
+    wanted = f"{path} must hold {buffer.type}, or several stacked"
+    file = BytesIO(read_file(path))
     try:
-        with path.open("rb") as file:
-            array = np.lib.format.read_array(file, allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read_header = np.lib.format.read_array_header_2_0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # files of Python 2
+            found, fortran, found_dtype = read_header(file)
+        if not all(type(extent) is int and extent >= 0 for extent in found):
+            raise ValueError(f"no shape: {found}")
     except Exception:  # the header is parsed as Python: whatever that trips over
         raise InputError(
             f"{path} is not a readable .npy file; save one array of numbers with numpy.save"
         ) from None
-    if array.shape == buffer.type.shape:
-        array = array[np.newaxis]
-    if array.shape[1:] != buffer.type.shape or array.dtype != buffer.type.dtype.numpy or not len(array):
+    if found_dtype.hasobject:
+        raise InputError(f"{path} is not a readable .npy file: it holds Python objects; {wanted}")
+    if found == shape:
+        found = (1, *found)
+    # An element type's byte order is the file's affair.
+    if found[1:] != shape or found_dtype.newbyteorder("=") != dtype or not found[0]:
+        raise InputError(f"{wanted}; it holds {found_dtype}{list(found)}")
+    data = file.read()
+    if len(data) != math.prod(found) * found_dtype.itemsize:
         raise InputError(
-            f"{path} must hold {buffer.type}, or several stacked; it holds {array.dtype}{list(array.shape)}"
+            f"{path} is not a readable .npy file: its header tells of {found_dtype}{list(found)}, "
+            f"{math.prod(found) * found_dtype.itemsize:,} bytes; {len(data):,} follow"
         )
-    return list(array)
+    array = np.frombuffer(data, found_dtype).reshape(found, order="F" if fortran else "C")
+    return list(np.ascontiguousarray(array, dtype))

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from microfold.cli.common import load_graph, print_json
-from microfold.cli.options import CodeOptions, External, Json, Model, Optimize, TargetName
+from microfold.cli.common import explain_model, print_json
+from microfold.cli.options import CodeOptions, Json, Model, PassOptions, TargetName
 
 
 def kernels(
     model: Model,
+    code: CodeOptions,
+    passes: PassOptions,
     target: TargetName = "cortex-m4",
-    optimize: Optimize = "balanced",
-    external: External = None,
     as_json: Json = False,
 ) -> None:
     """Show every kernel considered for every layer: its cost, or why it does not fit."""
-    from microfold import target as targets
-    from microfold.compiler import explain_kernels
     from microfold.tables import print_kernels
 
-    options = CodeOptions(optimize=optimize, external=external).options()
-    layers = explain_kernels(load_graph(model), targets.load(target), options)
+    layers = explain_model(model, target, code, passes, as_json)
     if as_json:
         print_json([
             {

@@ -54,7 +54,7 @@ def opt(
 
     from microfold import target as targets
     from microfold.cli.passes_text import explained_by, listed_names, parse_passes
-    from microfold.files import write_files
+    from microfold.files import write_file
     from microfold.passes import Decision, Sequential
 
     steps = parse_passes(passes)
@@ -73,7 +73,7 @@ def opt(
         chosen = chosen.reporting_to(decisions.append)
         result = Sequential(steps)(graph, chosen)
     if output is not None:
-        write_files(output.parent, {output.name: _text(result, tree, constants=True)})
+        write_file(output, _text(result, tree, constants=True))
     if explain:
         print_decisions(explain, [d for d in decisions if d.pass_name in explained], as_json)
     elif as_json:

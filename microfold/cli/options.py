@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Generator
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from microfold.errors import InputError
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -96,8 +99,16 @@ class CodeOptions:
             single_file=self.single_file,
             weights_section=self.weights_section,
             external=tuple(self.external or ()),
-            external_flags=tuple(map(_absolute, shlex.split(self.external_flags))),
+            external_flags=tuple(map(_absolute, self._split_flags())),
         )
+
+    def _split_flags(self) -> list[str]:
+        try:
+            return shlex.split(self.external_flags)
+        except ValueError as error:
+            raise InputError(
+                f"--external-flags must be written as for a shell; they are {self.external_flags!r}: {error}"
+            ) from None
 
 
 Names = list[str] | None
@@ -191,5 +202,5 @@ def _absolute(flag: str) -> str:
     """A path, or a flag with one, that means the same in another folder."""
     for prefix in ("-isystem", "-I", "-L"):
         if flag.startswith(prefix):
-            return prefix + str(Path(flag.removeprefix(prefix)).resolve())
-    return flag if flag.startswith("-") else str(Path(flag).resolve())
+            return prefix + os.path.abspath(flag.removeprefix(prefix))
+    return flag if flag.startswith("-") else os.path.abspath(flag)

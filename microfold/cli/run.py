@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,6 @@ import typer
 from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.inputs import load_inputs
 from microfold.cli.options import CodeOptions, Json, Model, PassOptions
-from microfold.errors import InputError
 
 
 def run(
@@ -27,6 +27,7 @@ def run(
     """Run a model on this machine, one call per input set, and print its outputs."""
     import numpy as np
 
+    from microfold.files import write_file
     from microfold.host.session import Session
 
     program = compile_model(model, "host", CodeOptions(), PassOptions(), as_json)
@@ -38,10 +39,13 @@ def run(
         stacked: dict[str, Any] = {
             f"output_{i}": np.stack([result[i] for result in results]) for i in range(len(program.outputs))
         }
-        try:
-            np.savez(output, **stacked)
-        except OSError as error:
-            raise InputError(f"cannot write {output}: {error.strerror}") from None
+        archive = BytesIO()
+        np.savez(archive, **stacked)
+        # As numpy names its archives.
+        named = (
+            output if output.suffix == ".npz" or not output.name else output.with_name(f"{output.name}.npz")
+        )
+        write_file(named, archive.getvalue())
     if as_json:
         print_json({"outputs": [[array.tolist() for array in result] for result in results]})
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 
 from microfold import resources
-from microfold.codegen.layout import comment_block
+from microfold.codegen.layout import comment_block, comment_text, string_text
 from microfold.codegen.literals import literal
 
 
@@ -29,6 +29,7 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
         autoescape=False,
     )
     env.filters |= {"literal": literal, "comment": comment_block}
+    env.filters |= {"comment_safe": comment_text, "string_safe": string_text}
     return env
 
 

@@ -18,6 +18,11 @@ def comment_text(text: str) -> str:
     return plain.replace("*/", "* /").replace("/*", "/ *")
 
 
+def string_text(text: str) -> str:
+    """Text that is safe between double quotes in C, wherever its line is broken."""
+    return comment_text(text).replace("\\", "/").replace('"', "'")
+
+
 def label_text(text: str) -> str:
     """A model's name for something, quoted, with its middle left out if it is long."""
     plain = comment_text(text)

@@ -93,7 +93,7 @@ def needs(program: Program) -> list[str]:
         )
     if target.board:
         flags = " ".join([target.compiler, *target.cpu_flags, program.options.compiler_flag])
-        found.append(f"at most {STACK_BOUND} bytes of stack, besides what the C library takes")
+        found.append(f"at most {STACK_BOUND} bytes of stack, interrupts aside")
         found.append(f"what is measured is compiled with {flags}")
     return found or ["a C99 compiler"]
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from microfold.errors import ModelFormatError, Problem, TypeRuleError, UnsupportedModelError
+from microfold import files
+from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
 from microfold.frontend.context import SCRATCH_INPUTS, OperatorContext, Scope, Unsupported, describe
@@ -34,8 +35,8 @@ def load(path: str | Path, shapes: Shapes = NO_SHAPES) -> Graph:
         shapes: what open dimensions of inputs are, see `bind_symbolic_vars`.
 
     Raises:
-        InputError: `shapes` do not fit.
-        ModelFormatError: unreadable or malformed.
+        InputError: the file cannot be read, or `shapes` do not fit.
+        ModelFormatError: malformed.
         UnsupportedModelError: well-formed, but with parts that cannot be compiled: all of them.
     """
     path = Path(path)
@@ -46,14 +47,9 @@ def read_file(path: Path) -> bytes:
     """The bytes of a model file.
 
     Raises:
-        ModelFormatError: it cannot be read or is absurdly large.
+        InputError: it cannot be read or is absurdly large.
     """
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise ModelFormatError(f"{path.name} is larger than {MAX_FILE_BYTES} bytes")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise ModelFormatError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    return files.read_file(path, MAX_FILE_BYTES)
 
 
 def import_model(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,8 @@ from microfold.codegen.environment import environment
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import ToolError
 from microfold.program import Program
+from microfold.scratch import scratch_folder
+from microfold.simulate.toolchain import COMPILE_SECONDS, run_tool
 
 # What memory holds that nobody has written yet.
 RUBBISH = 0xA5
@@ -29,8 +29,12 @@ def host_compiler() -> list[str]:
     Raises:
         ToolError: it is not on the PATH.
     """
-    command = shlex.split(os.environ.get("CC", "")) or ["cc"]
-    if shutil.which(command[0]) is None:
+    text = os.environ.get("CC", "")
+    try:
+        command = shlex.split(text) or ["cc"]
+    except ValueError as error:
+        raise ToolError(f"CC must be a command with its arguments; it is {text!r}: {error}") from None
+    if shutil.which(command[0]) is None:  # a folder, a file that is not executable, or nothing
         raise ToolError(
             f"running a model on this machine needs a C compiler; {command[0]!r} is not on the PATH "
             "(on Debian and Ubuntu: apt install gcc)"
@@ -38,11 +42,11 @@ def host_compiler() -> list[str]:
     return command
 
 
-def run_compiler(command: Sequence[str], program: Program | None = None) -> None:
+def run_compiler(command: Sequence[str], folder: Path, program: Program) -> None:
     """Run a compiler command; its messages become the error, with the libraries that the program needs."""
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = run_tool(command, folder, COMPILE_SECONDS, "compiling for this machine")
     if result.returncode:
-        needed = " and ".join(library.name for library in program.libraries) if program is not None else ""
+        needed = " and ".join(library.name for library in program.libraries)
         hint = f"\nthe code calls {needed}: external_flags (--external-flags) must find it" if needed else ""
         raise ToolError(f"{command[0]} failed ({result.returncode}):\n{result.stderr.strip()[:4000]}{hint}")
 
@@ -63,8 +67,7 @@ class HostLibrary:
         name = program.name
         self.ffi = cffi.FFI()
         self.ffi.cdef(self._declarations())
-        with tempfile.TemporaryDirectory(prefix="microfold-") as folder:
-            directory = Path(folder)
+        with scratch_folder() as directory:
             external = program.options.external_flags
             for file, text in (emit(program) | stand_ins(program)).items():
                 (directory / file).write_text(text, encoding="utf-8")
@@ -75,9 +78,12 @@ class HostLibrary:
             library = directory / f"lib{name}.so"
             hooks = f'-D{name.upper()}_HOOKS="{name}_observer.h"'
             command = [*host_compiler(), "-std=c99", *flags, hooks, "-fPIC", "-shared", f"-I{directory}"]
-            run_compiler([*command, *sources, *external, "-lm", "-o", str(library)], program)
+            run_compiler([*command, *sources, *external, "-lm", "-o", str(library)], directory, program)
             # The loaded library stays mapped after its file is gone.
-            self.functions: Any = self.ffi.dlopen(str(library))
+            try:
+                self.functions: Any = self.ffi.dlopen(str(library))
+            except OSError as error:
+                raise ToolError(f"{command[0]} must make code for this machine; {error}") from None
 
     def new_context(self) -> Any:
         """An uninitialised context; freed with the last reference."""

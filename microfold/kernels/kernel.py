@@ -19,7 +19,7 @@ from microfold.ir.graph import Graph, Node
 from microfold.ir.op import Op
 from microfold.ir.types import Array
 from microfold.options import Options
-from microfold.target import Target
+from microfold.target import FEATURES, Target
 
 SpecValue = int | str | bool | tuple[int, ...] | tuple[tuple[int, ...], ...]
 
@@ -210,6 +210,18 @@ KERNELS: list[Kernel] = []
 
 
 def register(kernel: type[Kernel]) -> type[Kernel]:
-    """Class decorator: adds the kernel to the one list that selection, tests and benchmarks read."""
-    KERNELS.append(kernel())
+    """Class decorator: adds the kernel to the one list that selection, tests and benchmarks read.
+
+    Raises:
+        ValueError: the name is taken, or the kernel wants features that no target has.
+    """
+    added = kernel()
+    if any(other.name == added.name for other in KERNELS):
+        raise ValueError(f"{kernel.__name__}: a kernel's name must be its own; there is a {added.name}")
+    unknown = sorted(added.features - FEATURES.keys())
+    if unknown:
+        raise ValueError(
+            f"{added.name} wants {', '.join(unknown)}; the features of targets are {', '.join(FEATURES)}"
+        )
+    KERNELS.append(added)
     return kernel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 
 from microfold.codegen.environment import environment
 from microfold.errors import ToolError
+from microfold.scratch import ScratchFolder, scratch_folder
 from microfold.simulate import toolchain
 from microfold.simulate.boards import Board
 from microfold.simulate.elf import load_code
@@ -98,8 +98,8 @@ class Firmware:
         self.hooked = hooked and bool(sources.layers)
         toolchain.find_tool(compiler)
         toolchain.find_tool(toolchain.EMULATOR)  # before the work, not after it
-        self._folder = tempfile.TemporaryDirectory(prefix="microfold-")
-        folder = Path(self._folder.name)
+        self._folder = ScratchFolder()
+        folder = self._folder.path
         self.elf = folder / f"{sources.name}.elf"
         try:
             self._write_files(folder)
@@ -127,7 +127,7 @@ class Firmware:
                 compiler, flags, folder, objects, "harness/link.ld", self.elf.name
             )
         except BaseException:
-            self._folder.cleanup()
+            self._folder.close()
             raise
 
     def __enter__(self) -> Firmware:
@@ -138,7 +138,7 @@ class Firmware:
 
     def close(self) -> None:
         """Removes the image."""
-        self._folder.cleanup()
+        self._folder.close()
 
     def _write_files(self, folder: Path) -> None:
         """The model's files into ``model/``, the rendered harness into ``harness/``."""
@@ -185,12 +185,11 @@ class Firmware:
             InputError: an input does not fit.
             ToolError: the simulation fails or takes too long.
         """
-        with tempfile.TemporaryDirectory(prefix="microfold-") as name:
-            folder = Path(name)
+        captured = capture_layers and self.hooked
+        with scratch_folder() as folder:
             self._execute(folder, calls, capture_layers, timeout)
-            results = _Reader((folder / "results.bin").read_bytes())
-            captured = capture_layers and self.hooked
-            tensors = _Reader((folder / "layers.bin").read_bytes() if captured else b"")
+            results = _Reader(_written(folder / "results.bin"))
+            tensors = _Reader(_written(folder / "layers.bin") if captured else b"")
         found = tuple(self._read_call(results, tensors if captured else None) for _ in calls)
         results.expect_end()
         tensors.expect_end()
@@ -202,13 +201,16 @@ class Firmware:
         """What the core executes in each call; arguments and errors as for `run`."""
         sections = list(placed_sections(self._link_map))
         code = load_code(self.elf)
-        with tempfile.TemporaryDirectory(prefix="microfold-") as name:
-            folder = Path(name)
+        with scratch_folder() as folder:
             arguments = plugin_arguments(sections, self.sources.name, self._harness)
             with_plugin(
                 folder, arguments, lambda plugin: self._execute(folder, calls, False, timeout, plugin)
             )
-            return tuple(read_traces((folder / COUNTS).read_text(encoding="ascii"), code, timing))
+            counts = _written(folder / COUNTS).decode("ascii", errors="replace")
+            traces = tuple(read_traces(counts, code, timing))
+        if len(traces) != len(calls):
+            raise ToolError(f"QEMU's plugin must count {len(calls)} runs; it counted {len(traces)}")
+        return traces
 
     def _execute(
         self,
@@ -246,6 +248,21 @@ def _unwrapped(ticks: int, seconds: int, hertz: int) -> int:
     """The ticks of a 32-bit counter with its wraps, from whole seconds that are off by less than one."""
     wraps = round((seconds * hertz - ticks) / _WRAP)
     return ticks + wraps * _WRAP
+
+
+def _written(path: Path) -> bytes:
+    """What the simulation has written.
+
+    Raises:
+        ToolError: it has not.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ToolError(
+            f"{toolchain.EMULATOR} must write {path.name}, but it ended well without "
+            f"({error.strerror}); is it QEMU 7 or later?"
+        ) from None
 
 
 class _Reader:

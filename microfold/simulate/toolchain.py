@@ -18,7 +18,7 @@ _PACKAGES = {
     ARM_COMPILER: "gcc-arm-none-eabi and libnewlib-arm-none-eabi",
     EMULATOR: "qemu-system-arm",
 }
-_COMPILE_SECONDS = 300.0
+COMPILE_SECONDS = 300.0
 _MESSAGE_LINES = 20
 
 
@@ -125,6 +125,7 @@ def run_tool(
             text=True,
             errors="replace",
             timeout=timeout,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise ToolError(f"{what} must end within {timeout:g} s; it did not{advice}") from None
@@ -133,7 +134,7 @@ def run_tool(
 
 
 def _run(command: Sequence[str], folder: Path, what: str) -> None:
-    done = run_tool(command, folder, _COMPILE_SECONDS, what, f": {' '.join(command)}")
+    done = run_tool(command, folder, COMPILE_SECONDS, what, f": {' '.join(command)}")
     if done.returncode != 0:
         raise ToolError(
             f"{what} failed: {' '.join(command)}\n{_first_lines(done.stderr)}{_hint(done.stderr)}"

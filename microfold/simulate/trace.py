@@ -94,7 +94,11 @@ def _build(folder: Path, version: int) -> Path:
 
 
 def read_traces(counts: str, code: Code, timing: Timing) -> Iterator[Trace]:
-    """The traces of all runs, from what the plugin wrote."""
+    """The traces of all runs, from what the plugin wrote.
+
+    Raises:
+        ToolError: it is not what the plugin writes.
+    """
     costs: dict[tuple[int, int], int] = {}
     executed: Counter[int] = Counter()
     cycles: Counter[int] = Counter()
@@ -105,7 +109,10 @@ def read_traces(counts: str, code: Code, timing: Timing) -> Iterator[Trace]:
             executed.clear()
             cycles.clear()
             continue
-        layer, address, size, number, count, entered = map(int, line.split())
+        numbers = line.split()
+        if len(numbers) != 6 or not all(number.isdecimal() for number in numbers):
+            raise ToolError(f"QEMU's plugin must write six numbers a line; it wrote {line[:80]!r}")
+        layer, address, size, number, count, entered = map(int, numbers)
         if (address, size) not in costs:
             # QEMU counts only half of a last instruction that goes on in another page.
             block = itertools.islice(instructions(code.at(address, size + 2)), number)

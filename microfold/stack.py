@@ -1,0 +1,262 @@
+"""How deep the stack of linked Thumb code can get: every path through its disassembly is followed.
+
+A bound that holds for every input: each branch is taken both ways, each call goes as deep as what it calls,
+and library functions count like the model's own. The bytes are those below the stack pointer of the caller.
+One thing is relied on: a computed jump inside a function, e.g. of a `switch`, leaves the stack pointer where
+it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+# More than any of the supported cores has: a loop that only pushes ends here.
+_LIMIT = 1 << 24
+_CONDITIONS = "eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|al"
+_HEADING = re.compile(r"^([0-9a-f]+) <(.+)>:$")
+_LINE = re.compile(r"^\s*([0-9a-f]+):\t([0-9a-f ]+)\t(\S+)(?:\t(.*))?$")
+_ADDRESS = re.compile(r"\b([0-9a-f]+) <[^>]*>")
+_BRANCH = re.compile(rf"b(?P<condition>{_CONDITIONS})?|cbn?z|le|letp|wls|wlstp")
+_WRITERS = re.compile(r"(mov|mvn|movw|movt|ldr|add|adds|addw|sub|subs|subw|bic|and|orr|rsb|adr|lsl|lsr)")
+# The way Armv6-M jumps into a table that stands behind the call.
+_TABLE_CALL = re.compile(r"<__gnu_thumb1_case_\w+>")
+
+
+class UnboundedStackError(Exception):
+    """The stack of some code has no bound that can be read off it; the message says where and why."""
+
+
+@dataclass(frozen=True)
+class _Instruction:
+    """One line of a disassembly.
+
+    Attributes:
+        function: the symbol that it stands behind.
+        name: the mnemonic, without width and data type.
+    """
+
+    address: int
+    size: int
+    function: str
+    name: str
+    operands: str
+
+    @property
+    def target(self) -> int | None:
+        found = _ADDRESS.search(self.operands)
+        return int(found[1], 16) if found else None
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What an instruction does.
+
+    Attributes:
+        depth: bytes that the stack grows by; negative where it shrinks.
+        next: addresses where control can go on in the same frame.
+        call: the address of a function that is called.
+        computed: control can go on anywhere in the function.
+    """
+
+    depth: int = 0
+    next: tuple[int, ...] = ()
+    call: int | None = None
+    computed: bool = False
+
+
+def stack_bound(listing: str, functions: Iterable[str]) -> int:
+    """Bytes of stack that any of the functions takes at most, with all that it calls.
+
+    Args:
+        listing: what ``objdump -d`` prints of a linked image for Cortex-M.
+        functions: names of the functions that are called from outside; those that are not there do not count.
+
+    Raises:
+        UnboundedStackError: the code is recursive, calls functions by pointers or moves its stack pointer by
+            numbers that are not in the code.
+    """
+    return _Image(listing).bound(functions)
+
+
+class _Image:
+    def __init__(self, listing: str):
+        self.entries: dict[str, int] = {}
+        self.code: dict[int, _Instruction] = {}
+        self.words: dict[int, int] = {}
+        self.functions: dict[str, list[int]] = {}
+        self._read(listing)
+        self.starts = frozenset(self.entries.values())
+        self.depths: dict[int, int] = {}
+
+    def _read(self, listing: str) -> None:
+        function = ""
+        for line in listing.splitlines():
+            if found := _HEADING.match(line):
+                function = found[2]
+                self.entries.setdefault(function, int(found[1], 16))
+            elif found := _LINE.match(line):
+                address, size = int(found[1], 16), len(found[2].replace(" ", "")) // 2
+                if found[3] == ".word":
+                    self.words[address] = int(found[2].strip(), 16)
+                elif not found[3].startswith("."):
+                    operands = (found[4] or "").partition("@")[0].partition(";")[0].strip()
+                    name = found[3].partition(".")[0]
+                    self.code[address] = _Instruction(address, size, function, name, operands)
+                    self.functions.setdefault(function, []).append(address)
+
+    def bound(self, functions: Iterable[str]) -> int:
+        entries = [self.entries[name] for name in functions if name in self.entries]
+        return max(map(self._depth_of, entries), default=0)
+
+    def _depth_of(self, entry: int) -> int:
+        """Depth of the function that begins here; functions that it calls come first."""
+        calls: dict[int, dict[int, int]] = {}
+        own: dict[int, int] = {}
+        open_functions: list[int] = [entry]
+        while open_functions:
+            address = open_functions[-1]
+            if address in self.depths:
+                open_functions.pop()
+                continue
+            if address not in own:
+                own[address], calls[address] = self._walk(address)
+            missing = [callee for callee in calls[address] if callee not in self.depths]
+            for callee in missing:
+                if callee in open_functions:
+                    raise UnboundedStackError(f"{self._where(callee)} is recursive")
+            if missing:
+                open_functions.append(missing[0])
+                continue
+            below = (depth + self.depths[callee] for callee, depth in calls[address].items())
+            self.depths[address] = max([own[address], *below])
+        return self.depths[entry]
+
+    def _where(self, address: int) -> str:
+        return self.code[address].function if address in self.code else f"{address:#x}"
+
+    def _walk(self, entry: int) -> tuple[int, dict[int, int]]:
+        """Follow every path from an entry to the returns.
+
+        Returns:
+            The deepest that the frame gets, and for each function called how deep the frame is there.
+        """
+        if entry not in self.code:
+            raise UnboundedStackError(f"a function is called at {entry:#x}, where no code is")
+        depths: dict[int, int] = {}
+        calls: dict[int, int] = {}
+        deepest = 0
+        pending = [(entry, 0)]
+        while pending:
+            address, depth = pending.pop()
+            if depths.get(address, -1) >= depth or address not in self.code:
+                continue
+            instruction = self.code[address]
+            if depth > _LIMIT:
+                raise UnboundedStackError(f"{instruction.function} moves the stack pointer in a loop")
+            depths[address] = depth
+            step = self._step(instruction)
+            depth = max(depth + step.depth, 0)
+            deepest = max(deepest, depth)
+            if step.call is not None:
+                calls[step.call] = max(calls.get(step.call, 0), depth)
+            pending += [(each, depth) for each in step.next]
+            if step.computed:
+                # To anything that is not reached otherwise: the stack pointer is the same there.
+                others = [a for a in self.functions[instruction.function] if a not in depths]
+                if not others:
+                    raise UnboundedStackError(f"{instruction.function} jumps by an address")
+                pending += [(other, depth) for other in others]
+        return deepest, calls
+
+    def _step(self, i: _Instruction) -> _Step:
+        after = (i.address + i.size,)
+        name = re.sub(rf"^(bx|blx|pop|push|ldmia|ldr|mov|add|sub)({_CONDITIONS})$", r"\1", i.name)
+        goes_on = after if name != i.name else ()  # behind a conditional return or jump
+        if name in ("bl", "blx") or re.fullmatch(rf"bl({_CONDITIONS})", name):
+            if i.target is None:
+                raise UnboundedStackError(f"{i.function} calls a function by its address")
+            if _TABLE_CALL.search(i.operands):
+                return _Step(call=i.target, computed=True)
+            if i.target not in self.starts and i.target in self.code:
+                # Into a function: GCC's jump over a long way on Armv6-M, or a subroutine of assembly.
+                return _Step(next=(i.target, *after))
+            return _Step(next=after, call=i.target)
+        if name in ("bx", "bxns"):
+            if i.operands != "lr":
+                raise UnboundedStackError(f"{i.function} goes to a function by its address")
+            return _Step(next=goes_on)
+        if name in ("tbb", "tbh"):
+            return _Step(computed=True)
+        if name in ("udf", "bkpt"):
+            return _Step()
+        found = _BRANCH.fullmatch(i.name)
+        if found and i.target is not None:
+            return _Step(next=(i.target,) if i.name == "b" else (i.target, *after))
+        grows = self._growth(i, name)
+        if re.search(r"\{[^}]*\bpc\b|^pc\b", i.operands) and name in ("pop", "ldmia", "ldr", "mov", "add"):
+            restored = name in ("pop", "ldmia") or "[sp]" in i.operands or i.operands.endswith(", lr")
+            return _Step(grows if restored and not goes_on else 0, next=goes_on, computed=not restored)
+        return _Step(grows if not goes_on or grows > 0 else 0, next=after)
+
+    def _growth(self, i: _Instruction, name: str) -> int:
+        """By how many bytes the stack grows."""
+        operands = i.operands
+        if name in ("push", "vpush"):
+            return _register_bytes(operands)
+        if name in ("pop", "vpop"):
+            return -_register_bytes(operands)
+        if operands.startswith("sp!"):
+            size = _register_bytes(operands)
+            return size if name.endswith("db") else -size
+        if found := re.search(r"\[sp, #(-?\d+)\]!|\[sp\], #(-?\d+)", operands):
+            return -int(found[1] or found[2])
+        if not re.match(r"sp\b", operands) or not _WRITERS.fullmatch(name):
+            if re.search(r"\[sp[^\]]*\]!|\[sp\], ", operands):
+                raise UnboundedStackError(f"{i.function}: {i.name} {operands}")
+            return 0
+        sign = {"add": -1, "addw": -1, "sub": 1, "subw": 1}.get(name)
+        if sign is not None and (
+            found := re.fullmatch(r"sp,(?: sp,)? (?:#(-?\d+)|(r\d+|ip|sl|fp))", operands)
+        ):
+            return sign * (int(found[1]) if found[1] else self._constant(i, found[2]))
+        raise UnboundedStackError(f"{i.function}: {i.name} {operands} moves the stack pointer")
+
+    def _constant(self, i: _Instruction, register: str) -> int:
+        """What a register holds: the last write before an instruction must load a constant."""
+        addresses = self.functions[i.function]
+        for address in reversed(addresses[: addresses.index(i.address)]):
+            earlier = self.code[address]
+            if not re.match(rf"{register}\b", earlier.operands) or earlier.name in ("cmp", "str", "tst"):
+                continue
+            literal = re.fullmatch(rf"{register}, \[pc, #(\d+)\]", earlier.operands)
+            if earlier.name == "ldr" and literal:
+                word = self.words.get((address + 4 & ~3) + int(literal[1]))
+                if word is not None:
+                    return word - (1 << 32) if word >> 31 else word
+            plain = re.fullmatch(rf"{register}, #(\d+)", earlier.operands)
+            if earlier.name in ("mov", "movs", "movw") and plain:
+                return int(plain[1])
+            break
+        raise UnboundedStackError(f"{i.function} moves the stack pointer by what {register} holds")
+
+
+def _register_bytes(operands: str) -> int:
+    """Bytes of the registers in braces: four each, of ``d8`` eight, of ``q4`` sixteen."""
+    sizes = {"d": 8, "q": 16}
+    listed = operands[operands.find("{") + 1 : operands.find("}")]
+    total = 0
+    for part in listed.split(","):
+        first, _, last = part.strip().partition("-")
+        count = int(last[1:]) - int(first[1:]) + 1 if last else 1
+        total += count * sizes.get(first[0], 4)
+    return total
+
+
+def deepest(listings: Sequence[str], functions: Sequence[str]) -> int | None:
+    """The bound that holds for all of several images; None if one has none."""
+    try:
+        return max((stack_bound(listing, functions) for listing in listings), default=None)
+    except UnboundedStackError:
+        return None
