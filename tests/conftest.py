@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from tests.golden import Golden
+from tests.needs import missing, need_tools
 
 # The same examples in every run; `--hypothesis-profile=default` draws new ones.
 hypothesis.settings.register_profile("same", derandomize=True)
@@ -21,6 +22,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files anew; review them as a diff"
     )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        need_tools(*mark.args)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What is not installed, once each, instead of a line for every test that needs it."""
+    reasons: list[str] = []
+    for report in terminalreporter.stats.get("skipped", []):
+        if isinstance(report.longrepr, tuple):
+            reasons.append(report.longrepr[2].removeprefix("Skipped: "))
+    lines = missing(reasons)
+    if lines:
+        terminalreporter.section("not run")
+        for line in lines:
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture
