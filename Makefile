@@ -1,11 +1,12 @@
-# make setup     the packages and the Python environment for all of the following; ./setup.sh says more
-# make lint      formatting, lint and types
-# make test      the tests: quick ones, then the slow ones
-# make test-all  also the exhaustive ones, as continuous integration does
-# make analyze   static analysers over generated C
-# make audit     known vulnerabilities of what is locked
-# make lock      requirements/*.lock anew, with the latest versions that pyproject.toml allows
-# make release   dist/: wheel, source distribution and bill of materials
+# make setup            the packages and the Python environment for all of the following; ./setup.sh says more
+# make lint             formatting, lint and types
+# make test             all tests but the exhaustive ones
+# make test-fast        those that need no more than a C compiler, and few seconds each
+# make test-exhaustive  sweeps over what the other tests sample
+# make analyze          static analysers over generated C
+# make audit            known vulnerabilities of what is locked
+# make lock             requirements/*.lock anew, with the latest versions that pyproject.toml allows
+# make release          dist/: wheel, source distribution and bill of materials
 
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -13,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 LOCK   := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
           --no-annotate --no-header --default-index https://pypi.org/simple
 
-.PHONY: setup venv test test-fast test-all lint format analyze audit lock release clean
+.PHONY: setup venv test test-fast test-exhaustive lint format analyze audit lock release clean
 .NOTPARALLEL:
 
 setup:
@@ -29,7 +30,7 @@ test: venv
 test-fast: venv
 	$(PYTEST) -m "not slow and not exhaustive"
 
-test-all: test
+test-exhaustive: venv
 	$(PYTEST) -m exhaustive
 
 lint: venv
@@ -42,10 +43,10 @@ format: venv
 	$(BIN)/ruff check --fix .
 
 analyze: venv
-	$(BIN)/python -m tests.analyze
+	$(BIN)/python -m tools.analyze
 
 audit: venv
-	$(BIN)/python -m tests.audit
+	$(BIN)/python -m tools.audit
 
 lock: venv
 	$(LOCK) --group build -o requirements/build.lock
@@ -54,7 +55,7 @@ lock: venv
 	  -o requirements/dev.lock
 
 release: venv
-	$(BIN)/python -m tests.release
+	$(BIN)/python -m tools.release
 
 clean:
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis examples/*/build
