@@ -1,7 +1,7 @@
 # make setup            the packages and the Python environment for all of the following; ./setup.sh says more
 # make lint             formatting, lint and types
 # make test             all tests but the exhaustive ones
-# make test-fast        those that need no more than a C compiler, and few seconds each
+# make test-fast        the quick ones; no tools are needed but a C compiler
 # make test-exhaustive  sweeps over what the other tests sample
 # make analyze          static analysers over generated C
 # make audit            known vulnerabilities of what is locked
@@ -24,8 +24,7 @@ venv:
 	@./setup.sh venv
 
 test: venv
-	$(PYTEST) -m "not slow and not exhaustive"
-	$(PYTEST) -m "slow and not exhaustive"
+	$(PYTEST) -m "not exhaustive"
 
 test-fast: venv
 	$(PYTEST) -m "not slow and not exhaustive"

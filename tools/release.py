@@ -1,6 +1,6 @@
 """Builds a release into `dist/`: source distribution, wheel, bill of materials, checksums.
 
-The bytes depend on the commit alone, not on the folder, the clock, the umask or what else lies in the checkout.
+The bytes depend on the commit alone: not on folder, clock or umask, nor on what else lies in the checkout.
 
     python -m tools.release
 """
@@ -25,7 +25,7 @@ def build(source: Path, dist: Path, epoch: int | None = None) -> tuple[Path, Pat
     """Source distribution, and the wheel from it; the build tools are those of this environment.
 
     Args:
-        epoch: date of the files in both, in seconds since 1970; None: one that hatchling chooses, always the same.
+        epoch: date of the files in both, in seconds since 1970; None: the one that hatchling always takes.
     """
     environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
     if epoch is not None:

@@ -14,6 +14,7 @@ from microfold.ir.types import DType, TensorType
 from microfold.program import Program
 from tests.codegen.builds import compile_sample, compiled_models, sample_graphs, write_sources
 from tests.needs import need_sanitizers
+from tests.sampling import sampled
 
 COMPILERS = ("gcc", "clang")
 FLAGS = (
@@ -61,7 +62,7 @@ def test_samples(compiler: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", sampled(range(CHUNKS), 3))
 def test_made_models(chunk: int, tmp_path: Path) -> None:
     """All bundled models that compile, in chunks that share an executable; the compilers take turns."""
     compiler = COMPILERS[chunk % len(COMPILERS)]
