@@ -1,40 +1,36 @@
-# make setup   a virtual environment in .venv with everything the tests need, and the cross tools (Debian, Ubuntu)
-# make test    all tests
-# make lint    formatting, lint and types
+# make setup            the packages and the Python environment for all of the following; ./setup.sh says more
+# make lint             formatting, lint and types
+# make test             all tests but the exhaustive ones
+# make test-fast        the quick ones; no tools are needed but a C compiler
+# make test-exhaustive  sweeps over what the other tests sample
+# make analyze          static analysers over generated C
+# make audit            known vulnerabilities of what is locked
+# make lock             requirements/*.lock anew, with the latest versions that pyproject.toml allows
+# make release          dist/: wheel, source distribution and bill of materials
 
-PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# apt-get needs root; in a container that is usually who we are.
-SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+LOCK   := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
+          --no-annotate --no-header --default-index https://pypi.org/simple
 
-PACKAGES = python3-venv gcc clang cmake make gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm
+.PHONY: setup venv test test-fast test-exhaustive lint format analyze audit lock release clean
+.NOTPARALLEL:
 
-.PHONY: setup tools venv test test-fast lint format clean
+setup:
+	./setup.sh dev
 
-setup: tools venv
-
-# Nothing is asked of apt if all the tools are there already.
-tools:
-	@if (for tool in cc clang cmake arm-none-eabi-gcc qemu-system-arm; do command -v $$tool >/dev/null || exit 1; done; \
-	      $(PYTHON) -c "import ensurepip" 2>/dev/null); \
-	then echo "cross tools: present"; \
-	else $(SUDO) apt-get update -qq && \
-	  DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $(PACKAGES); fi
-
-venv: $(BIN)/microfold
-
-$(BIN)/microfold: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable '.[dev]'
-	touch $@
+venv:
+	@./setup.sh venv
 
 test: venv
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
+	$(PYTEST) -m "not exhaustive"
 
 test-fast: venv
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(PYTEST) -m "not slow and not exhaustive"
+
+test-exhaustive: venv
+	$(PYTEST) -m exhaustive
 
 lint: venv
 	$(BIN)/ruff format --check .
@@ -44,6 +40,21 @@ lint: venv
 format: venv
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+analyze: venv
+	$(BIN)/python -m tools.analyze
+
+audit: venv
+	$(BIN)/python -m tools.audit
+
+lock: venv
+	$(LOCK) --group build -o requirements/build.lock
+	$(LOCK) pyproject.toml -o requirements/run.lock
+	$(LOCK) pyproject.toml --extra dev --group build -c requirements/run.lock -c requirements/build.lock \
+	  -o requirements/dev.lock
+
+release: venv
+	$(BIN)/python -m tools.release
 
 clean:
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis examples/*/build

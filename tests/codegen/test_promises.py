@@ -235,7 +235,12 @@ def test_contexts_are_independent(name: str) -> None:
         "chain",
         "accumulator",
         "cnn_int8",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in BUNDLED[1:]),
+        pytest.param("dscnn_bn_int8", marks=pytest.mark.slow),
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in BUNDLED[1:]
+            if name != "dscnn_bn_int8"
+        ),
     ],
 )
 def test_the_compilers_optimisation_does_not_matter(name: str) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import pytest
 
 from tests.codegen.builds import STRICT
 from tests.needs import need_tools
@@ -63,8 +60,7 @@ def sections(path: Path) -> dict[str, int]:
 def call_graph(folder: Path, files: Mapping[str, str]) -> dict[str, set[str]]:
     """Which function calls which, by GCC's account; an indirect call has the callee ``__indirect_call``."""
     compiler = os.environ.get("GCC", "gcc")
-    if shutil.which(compiler) is None:
-        pytest.skip("only GCC writes call graphs")
+    need_tools(compiler)  # only GCC writes call graphs
     objects(folder, files, ("-O0", "-fcallgraph-info"), compiler)
     graph: dict[str, set[str]] = {}
     for path in folder.glob("*.ci"):

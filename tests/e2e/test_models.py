@@ -17,6 +17,7 @@ from microfold.errors import UnsupportedModelError
 from microfold.options import Options
 from microfold.verify import input_sets, verify
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 ELSEWHERE = os.environ.get("MICROFOLD_MODELS", "")
@@ -100,7 +101,7 @@ def test_other_optimisation_goals(core: str, optimize: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(MADE.rglob("*.tflite")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sampled(sorted(MADE.rglob("*.tflite")), 3), ids=lambda p: p.stem)
 def test_every_bundled_model_is_exact_or_refused(path: Path) -> None:
     """Whatever compiles is exact; whatever does not says why."""
     try:

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.needs import need_modules, need_tools
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HOST_TOOLS = ("make", "cc")
 ARM_TOOLS = ("make", "arm-none-eabi-gcc", "qemu-system-arm")
 
 
-def require(missing: list[str]) -> None:
-    """Skip where something is missing, except in CI, which must run everything."""
-    if missing:
-        reason = f"not found: {', '.join(missing)}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-
-
 def make(example: str, goal: str, build: Path, tools: tuple[str, ...]) -> str:
     """What `make goal` prints, without the commands; the built files go to `build`."""
-    require([tool for tool in tools if shutil.which(tool) is None])
+    need_tools(*tools)
     command = ["make", "--silent", goal, f"BUILD={build}", f"PYTHON={sys.executable}"]
     command.append(f"MICROFOLD={sys.executable} -m microfold")
     # The package under test, also where it is not installed.
@@ -74,7 +65,7 @@ def test_sine(goal: str, tools: tuple[str, ...], tmp_path: Path) -> None:
 @pytest.mark.parametrize("runtime", ["litert", "tflite-micro"])
 def test_accuracy_of_the_original_model(runtime: str) -> None:
     module = {"litert": "ai_edge_litert", "tflite-micro": "tflite_micro"}[runtime]
-    require([module] if importlib.util.find_spec(module) is None else [])
+    need_modules(module)
     command = [sys.executable, "evaluate.py", "--runtime", runtime]
     output = subprocess.check_output(command, cwd=EXAMPLES / "digits", text=True)
     assert output.splitlines() == [

@@ -90,7 +90,7 @@ def test_damaged_files_are_refused(pool: ProcessPoolExecutor, name: str) -> None
     _check(pool, MODELS / f"{name}.tflite", list(range(120)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", all_models(), ids=lambda path: path.stem)
 def test_every_model_damaged(pool: ProcessPoolExecutor, path: Path) -> None:
     _check(pool, path, list(range(1000, 1060)))

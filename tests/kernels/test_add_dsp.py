@@ -14,12 +14,10 @@ from microfold.ops.add import Add
 from microfold.ops.clip import Clip
 from microfold.ops.sub import Sub
 from microfold.options import Options
-from microfold.simulate import toolchain
 from tests.kernels import graphs
+from tests.needs import CROSS_TOOLS
 
-simulated = pytest.mark.skipif(
-    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "-"
-)
+simulated = pytest.mark.needs(*CROSS_TOOLS)
 
 SCALES = {
     "generic": (0.031, 0.047, 0.052),

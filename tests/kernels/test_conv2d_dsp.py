@@ -15,17 +15,15 @@ from microfold.kernels.conv2d_dsp import Conv2DDsp
 from microfold.kernels.kernel import KERNELS
 from microfold.ops.conv2d import Conv2D
 from microfold.options import Options
-from microfold.simulate import toolchain
 from tests.kernels import graphs
+from tests.needs import CROSS_TOOLS
 
 KERNEL = "s8_conv2d__dsp_4x2"
 SAME3 = ((1, 1), (1, 1))
 RELU_OUT = graphs.int8_element(0.05, -128)
 WIDE_OUT = graphs.int8_element(4.0, 7)
 
-pytestmark = pytest.mark.skipif(
-    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
-)
+pytestmark = pytest.mark.needs(*CROSS_TOOLS)
 
 
 @pytest.fixture(autouse=True)

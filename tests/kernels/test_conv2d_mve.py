@@ -10,12 +10,10 @@ import pytest
 from microfold import target, verify
 from microfold.compiler import compile_graph
 from microfold.kernels import mve
-from microfold.simulate import toolchain
 from tests.kernels import graphs
+from tests.needs import CROSS_TOOLS
 
-simulated = pytest.mark.skipif(
-    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
-)
+simulated = pytest.mark.needs(*CROSS_TOOLS)
 
 SAME3 = ((1, 1), (1, 1))
 RELU_OUT = graphs.int8_element(0.05, -128)

@@ -25,9 +25,9 @@ from microfold.kernels.conv2d_winograd_dsp import (
 from microfold.kernels.kernel import Site
 from microfold.kernels.select import candidates
 from microfold.options import Options
-from microfold.simulate import toolchain
 from microfold.target import Target
 from tests.kernels import graphs
+from tests.needs import CROSS_TOOLS
 
 SAME = ((1, 1), (1, 1))
 SPEED = Options(optimize="speed")
@@ -123,9 +123,7 @@ CASES: dict[str, tuple[tuple[int, int, int, int], dict[str, Any]]] = {
 }
 
 
-needs_core = pytest.mark.skipif(
-    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
-)
+needs_core = pytest.mark.needs(*CROSS_TOOLS)
 
 
 @pytest.mark.slow

@@ -12,16 +12,14 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.kernels.depthwise_conv2d_dsp import DepthwiseConv2DDsp, DepthwiseConv2DTapsDsp
 from microfold.kernels.kernel import KERNELS
-from microfold.simulate import toolchain
 from tests.kernels import graphs
+from tests.needs import CROSS_TOOLS
 
 KERNEL = "s8_depthwise_conv2d__dsp_plane"
 SAME3 = ((1, 1), (1, 1))
 RELU_OUT = graphs.int8_element(0.05, -128)
 
-pytestmark = pytest.mark.skipif(
-    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
-)
+pytestmark = pytest.mark.needs(*CROSS_TOOLS)
 
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "3x3 same relu": ((9, 7, 8), {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT}),

@@ -12,15 +12,13 @@ from microfold import target, verify
 from microfold.compiler import compile_graph
 from microfold.kernels.fully_connected_dsp import block_units
 from microfold.options import Options
-from microfold.simulate import toolchain
 from tests.kernels import graphs
+from tests.needs import CROSS_TOOLS
 
 KERNEL = "s8_fully_connected__dsp_8"
 RELU_OUT = graphs.int8_element(0.05, -128)
 
-needs_tools = pytest.mark.skipif(
-    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
-)
+needs_tools = pytest.mark.needs(*CROSS_TOOLS)
 
 CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
     "units in pairs": ((64, 12), {}, {"packing": "dual", "requantize": "short", "rest": False}),

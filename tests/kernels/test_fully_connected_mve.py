@@ -8,12 +8,10 @@ import pytest
 
 from microfold import target, verify
 from microfold.compiler import compile_graph
-from microfold.simulate import toolchain
 from tests.kernels import graphs
+from tests.needs import CROSS_TOOLS
 
-pytestmark = pytest.mark.skipif(
-    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
-)
+pytestmark = pytest.mark.needs(*CROSS_TOOLS)
 
 CASES: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
     "whole": ((128, 16), {"activation": graphs.RELU, "out": graphs.int8_element(0.05, -128)}),

@@ -12,12 +12,10 @@ from microfold.compiler import compile_graph
 from microfold.ir.types import DType
 from microfold.kernels.pool2d_mve import LARGEST_COUNT
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.simulate import toolchain
 from tests.kernels import graphs
+from tests.needs import CROSS_TOOLS
 
-pytestmark = pytest.mark.skipif(
-    bool(toolchain.missing_tools()), reason="; ".join(toolchain.missing_tools()) or "tools"
-)
+pytestmark = pytest.mark.needs(*CROSS_TOOLS)
 
 SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "global": ((1, 25, 5, 12), {"size": (25, 5), "strides": (1, 1), "padding": graphs.NO_PADDING}),

@@ -1,15 +1,13 @@
-"""A hand-written model in the form of the generated ones, and the rule for missing tools."""
+"""A hand-written model in the form of the generated ones, and the cores to run it on."""
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 import pytest
 
 from microfold.simulate.boards import BOARDS, Board
 from microfold.simulate.sources import LayerSpec, LayerTensor, ModelSources, TensorSpec
-from microfold.simulate.toolchain import missing_tools
+from tests.needs import CROSS_TOOLS, need_tools
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
 INT8 = np.dtype(np.int8)
@@ -139,11 +137,7 @@ def caller_toy() -> ModelSources:
 @pytest.fixture
 def simulation_tools() -> None:
     """Skips without the cross compiler and QEMU; in CI, where they must be, the test fails instead."""
-    missing = missing_tools()
-    if missing and os.environ.get("CI") == "true":
-        pytest.fail("; ".join(missing))
-    if missing:
-        pytest.skip("; ".join(missing))
+    need_tools(*CROSS_TOOLS)
 
 
 # One core of each kind of instruction set is enough for a quick round.

@@ -24,6 +24,7 @@ from microfold.transform.prune_constant_channels import prune_constant_channels
 from microfold.verify import input_sets
 from tests.analysis.networks import networks
 from tests.evaluation import assert_same_meaning
+from tests.sampling import sampled
 from tests.transform.check import check_declined, check_rewrite
 
 MADE = sorted((Path(__file__).resolve().parents[1] / "models" / "made").glob("*.tflite"))
@@ -555,7 +556,7 @@ def test_other_models_keep_their_outputs(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", MADE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sampled(MADE, 3), ids=lambda path: path.stem)
 def test_bundled_models_keep_their_outputs(path: Path) -> None:
     try:
         graph = optimize(tflite.load(path), UNPRUNED)

@@ -1,0 +1,142 @@
+"""Static analysers over generated C, which must find nothing: clang --analyze, gcc -fanalyzer, cppcheck.
+
+    python -m tools.analyze [--keep DIR]
+
+The models between them reach every template of a function that any bundled model reaches, on three targets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from microfold import target
+from microfold.codegen.emit import emit
+from microfold.compiler import compile_file
+from microfold.errors import UnsupportedModelError
+from microfold.options import Options
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGETS = ("host", "cortex-m4", "cortex-m55")
+EXAMPLES = ("digits/digits", "sine/sine")
+MODELS = (
+    "control_flow/if_int8", "dscnn_bn_int8", "lt_attn_aeq_w4a8", "lt_attn_aeq_w8a16", "lt_attn_aeq_w8a8",
+    "nchw_like_f32", "o2t_nchw_integer_quant_with_int16_act", "preact_bn_aeq_w4a8_pt", "stream_f32",
+    "stream_int8", "tcn1d_int8", "zoo_f32", "zoo_int8", "ops/argmin_int8", "ops/bmm_f32", "ops/cumsum_f32",
+    "ops/div_f32", "ops/dw_m2s2_f32", "ops/dw_m2s2_int8", "ops/gather_int8", "ops/l2norm_f32",
+    "ops/l2norm_int8", "ops/layernorm_int8", "ops/log_softmax_f32", "ops/log_softmax_int8",
+    "ops/maxpool3same_int16x8", "ops/min_int8", "ops/quant_dq_f32", "ops/resize_nn_int8", "ops/select_int8",
+)  # fmt: skip
+# Other kernels are chosen for speed and for size.
+GOALS = {"digits/digits": ("speed", "size"), "dscnn_bn_int8": ("speed", "size")}
+
+# What cppcheck may say.
+ACCEPTED = (
+    "missingIncludeSystem",  # it knows the C library itself
+    "shiftTooManyBitsSigned",  # GCC and Clang, and all compilers for Arm, shift arithmetically
+)
+# Analysers do not follow assembly: results that it writes would seem uninitialised. It has a twin in C.
+NO_ASSEMBLY = "-DMF_NO_ASM"
+
+
+@dataclass(frozen=True)
+class Build:
+    """The C files of one program in a folder of their own."""
+
+    folder: Path
+    target: target.Target
+    sources: tuple[str, ...]
+
+
+def builds(folder: Path) -> Iterator[Build]:
+    """Every model for every target that can run it."""
+    paths = {name: ROOT / "examples" / f"{name}.tflite" for name in EXAMPLES}
+    paths |= {name: ROOT / "tests" / "models" / "made" / f"{name}.tflite" for name in MODELS}
+    for name, path in paths.items():
+        for core in map(target.load, TARGETS):
+            for goal in ("balanced", *GOALS.get(name, ())):
+                try:
+                    files = emit(compile_file(path, core, Options(optimize=goal)))
+                except UnsupportedModelError:  # a model of another target's
+                    continue
+                place = folder / f"{path.stem}-{core.name}-{goal}"
+                place.mkdir()
+                for file, text in files.items():
+                    (place / file).write_text(text, encoding="utf-8")
+                yield Build(place, core, tuple(sorted(file for file in files if file.endswith(".c"))))
+
+
+def arm_headers() -> list[str]:
+    """Options by which clang and cppcheck find newlib's headers where Arm's gcc does."""
+    command = ["arm-none-eabi-gcc", "-xc", "-E", "-v", os.devnull]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    folders = listing.partition("search starts here:\n")[2].partition("End of search")[0].split()
+    return [folder for folder in folders if Path(folder, "string.h").is_file()]
+
+
+def commands(build: Build, newlib: Sequence[str]) -> list[list[str]]:
+    """One command per analyser; each must say nothing and succeed."""
+    flags, simulated = list(build.target.cpu_flags), bool(build.target.board)
+    clang = ["clang", "--analyze", "--analyzer-output", "text", "-std=c99", NO_ASSEMBLY]
+    gcc = ["gcc", "-fanalyzer", "-std=c99", "-O1", NO_ASSEMBLY, "-c"]
+    cppcheck = ["cppcheck", "--quiet", "--std=c99", NO_ASSEMBLY, "--enable=warning,performance,portability"]
+    cppcheck += ["--error-exitcode=1", *(f"--suppress={name}" for name in ACCEPTED)]
+    if simulated:
+        clang += ["--target=arm-none-eabi", *flags, *(f"-isystem{folder}" for folder in newlib)]
+        gcc = ["arm-none-eabi-gcc", *flags, *gcc[1:]]
+        if build.target.has("mve"):
+            # It does not see what stores of vectors write; clang does.
+            gcc.append("-Wno-analyzer-use-of-uninitialized-value")
+        cppcheck += ["--platform=arm32-wchar_t4", *_macros(["arm-none-eabi-gcc", *flags])]
+    else:
+        cppcheck += ["--platform=unix64", *_macros(["gcc"])]
+    return [[*command, *build.sources] for command in (clang, gcc, cppcheck)]
+
+
+def _macros(compiler: list[str]) -> list[str]:
+    """The compiler's macros that generated code asks for: cppcheck is to look at the code for this core."""
+    listing = subprocess.run(
+        [*compiler, "-dM", "-E", "-xc", os.devnull], capture_output=True, text=True, check=True
+    )
+    pairs = (line.split(" ", 2)[1:] for line in listing.stdout.splitlines())
+    return [
+        f"-D{name}={value}" for name, value in pairs if name.startswith(("__ARM", "__GNUC__", "__BYTE_ORDER"))
+    ]
+
+
+def findings(build: Build, newlib: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for command in commands(build, newlib):
+        done = subprocess.run(command, cwd=build.folder, capture_output=True, text=True, check=False)
+        if done.returncode or done.stderr or done.stdout:
+            found.append(f"{build.folder.name}: {command[0]} ({done.returncode})\n{done.stdout}{done.stderr}")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", type=Path, help="an empty folder for the C files, which stay there")
+    keep = parser.parse_args().keep
+    newlib = arm_headers()
+    count, faults = 0, 0
+    with tempfile.TemporaryDirectory(prefix="microfold-") as temporary, ThreadPoolExecutor() as pool:
+        folder = keep or Path(temporary)
+        for found in pool.map(lambda build: findings(build, newlib), builds(folder)):
+            count += 1
+            faults += len(found)
+            for text in found:
+                print(text)
+            print(f"\r{count} programs", end="", file=sys.stderr)
+    print(f"\n{count} programs: {faults} findings")
+    return int(faults > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Known vulnerabilities of the locked packages, by pip-audit: one fails, an unreachable database does not.
+
+python -m tools.audit
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+LOCKS = Path(__file__).resolve().parents[1] / "requirements"
+SERVICES = ("pypi", "osv")
+
+
+def judge(dependencies: list[dict[str, Any]]) -> tuple[list[str], int]:
+    """What pip-audit's report says.
+
+    Returns:
+        One line per vulnerability, and how many packages the database knew.
+    """
+    known = [item for item in dependencies if "skip_reason" not in item]
+    findings = [
+        f"{item['name']} {item['version']}: {fault['id']}; "
+        f"fixed in {', '.join(fault['fix_versions']) or 'no version yet'}"
+        for item in known
+        for fault in item["vulns"]
+    ]
+    return findings, len(known)
+
+
+def audit(service: str) -> list[dict[str, Any]] | None:
+    """pip-audit's report about all that is locked; None if the service cannot be asked."""
+    command = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off"]
+    command += ["--vulnerability-service", service, "--require-hashes", "--disable-pip", "--timeout", "15"]
+    command += ["--requirement", str(LOCKS / "dev.lock")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        return json.loads(done.stdout)["dependencies"]
+    except (ValueError, KeyError):
+        print(f"{service}: {(done.stderr.strip().splitlines() or ['no answer'])[-1]}")
+        return None
+
+
+def main() -> int:
+    for service in SERVICES:
+        report = audit(service)
+        if report is None:
+            continue
+        findings, known = judge(report)
+        for line in findings:
+            print(line)
+        print(f"{service} knows {known} of {len(report)} packages: {len(findings)} vulnerabilities")
+        if known:
+            return int(bool(findings))
+    print("NOT AUDITED: no database of vulnerabilities could be asked")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Builds a release into `dist/`: source distribution, wheel, bill of materials, checksums.
+
+The bytes depend on the commit alone: not on folder, clock or umask, nor on what else lies in the checkout.
+
+    python -m tools.release
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def build(source: Path, dist: Path, epoch: int | None = None) -> tuple[Path, Path]:
+    """Source distribution, and the wheel from it; the build tools are those of this environment.
+
+    Args:
+        epoch: date of the files in both, in seconds since 1970; None: the one that hatchling always takes.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+    if epoch is not None:
+        environment["SOURCE_DATE_EPOCH"] = str(epoch)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source]
+    # From elsewhere: a folder `build` in the checkout would hide the module.
+    subprocess.run(command, check=True, cwd=source.parent, env=environment, stdout=subprocess.DEVNULL)
+    (sdist,), (wheel,) = dist.glob("*.tar.gz"), dist.glob("*.whl")
+    return sdist, wheel
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """A new environment with the wheel and the locked versions of what it depends on; its Python."""
+    venv.create(folder)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+    subprocess.run([*pip, "--require-hashes", "-r", ROOT / "requirements" / "run.lock"], check=True)
+    subprocess.run([*pip, "--no-deps", wheel], check=True)
+    return python
+
+
+def bill_of_materials(python: Path, path: Path) -> None:
+    """CycloneDX, as JSON: what is installed beside this Python, and what depends on what."""
+    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible"]
+    command += ["--pyproject", str(ROOT / "pyproject.toml"), "--output-file", str(path), str(python)]
+    subprocess.run(command, check=True)
+
+
+def _git(*arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True).stdout
+
+
+def main() -> None:
+    dist = ROOT / "dist"
+    shutil.rmtree(dist, ignore_errors=True)
+    dist.mkdir()
+    if _git("status", "--porcelain"):
+        print("the checkout has changes that are not committed; they are not in the release")
+    with tempfile.TemporaryDirectory(prefix="microfold-") as temporary:
+        folder = Path(temporary)
+        with tarfile.open(fileobj=io.BytesIO(_git("archive", "HEAD"))) as archive:
+            archive.extractall(folder / "source", filter="data")
+        sdist, wheel = build(folder / "source", dist, int(_git("log", "-1", "--format=%ct")))
+        bill = dist / f"{wheel.name.split('-py3')[0]}.cdx.json"
+        bill_of_materials(install(wheel, folder / "environment"), bill)
+    sums = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in (sdist, wheel, bill)]
+    (dist / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
+    print("".join(sums), end="")
+
+
+if __name__ == "__main__":
+    main()
