@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import tflite
 
 from microfold.frontend.bodies import Body
-from microfold.frontend.float_limits import FLT_MAX, divides_ordinarily, is_ordinary
+from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ordinarily, is_ordinary
 from microfold.frontend.reader import Options, RawOperator, RawTensor, type_name
 from microfold.frontend.schema import NO_OPTIONS, option_faults, options_code, options_name
 from microfold.frontend.variables import Variable, Variables
@@ -339,7 +339,7 @@ class OperatorContext:
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         node = make_node(op, inputs, names if names is not None else [self.name()])
-        if any(operand in self.scope.large for operand in node.operands):
+        if any(operand in self.scope.large for operand in node.operands) and not bounds_results(op):
             self.scope.large.update(node.outputs)
         for value in node.outputs:
             fault = "it has no elements" if value.type.size == 0 else shape_fault(value.type.shape)

@@ -11,11 +11,24 @@ from __future__ import annotations
 
 import numpy as np
 
+from microfold.ir.op import Op
 from microfold.ir.types import Array
+from microfold.ops.clip import Clip
+from microfold.ops.l2_normalization import L2Normalization
+from microfold.ops.logistic import Logistic
+from microfold.ops.softmax import Softmax
+from microfold.ops.tanh import Tanh
 
 FLT_MAX = float(np.finfo(np.float32).max)
 # The product of two such numbers is finite.
 ORDINARY = 2.0**63
+
+
+def bounds_results(op: Op) -> bool:
+    """Whether results are ordinary whatever is read."""
+    if isinstance(op, Clip):
+        return max(abs(op.minimum), abs(op.maximum)) < ORDINARY
+    return isinstance(op, Softmax | Logistic | Tanh | L2Normalization)
 
 
 def is_ordinary(array: Array) -> bool:

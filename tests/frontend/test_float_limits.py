@@ -95,6 +95,18 @@ def test_wheels(name: str, wheel: str) -> None:
     np.testing.assert_array_equal(results, np.array(expected, np.float32))
 
 
+def test_bounded_results_are_ordinary() -> None:
+    """What a mask of large numbers leads to ends at a softmax."""
+    w = Writer()
+    x = w.input((1, 2), "f4")
+    masked, weighed, sums = (w.tensor((1, 2), "f4") for _ in range(3))
+    w.operator("ADD", [x, w.tensor((1, 2), "f4", data=np.array([[0, -3e38]]))], masked, "AddOptions")
+    w.operator("SOFTMAX", [masked], weighed, "SoftmaxOptions", Beta=1.0)
+    w.operator("ADD", [weighed, weighed], sums, "AddOptions")
+    names = [node.op.name for node in import_model(w.pack()).nodes]
+    assert names == ["add", "clip", "softmax", "add"]
+
+
 def test_ordinary_layers_have_no_clamp() -> None:
     data, _ = MODELS["ordinary"][0]
     assert [node.op.name for node in import_model(data).nodes] == ["fully_connected", "add"]

@@ -19,8 +19,12 @@ from tests.fuzz.engine import Fault, unlimited
 from tests.oracle import difference
 
 FLAGS = (
-    *("-std=c99", "-O1", "-w", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"),
-)  # fmt: skip
+    "-std=c99",
+    "-O1",
+    "-w",
+    "-fsanitize=address,undefined,float-cast-overflow",
+    "-fno-sanitize-recover=all",
+)
 SECONDS = 60
 _MAIN = Path(__file__).with_name("main.c.j2")
 

@@ -16,7 +16,7 @@ from tests.fuzz.sequences import Sequences, search
 from tests.needs import need_modules, need_tools
 
 CORPUS = Path(__file__).with_name("corpus")
-EXAMPLES = {"files": 60, "text": 60, "targets": 60, "mutants": 3}
+EXAMPLES = {"files": 30, "text": 30, "targets": 40, "mutants": 3}
 FOUND = sorted(path for path in CORPUS.iterdir() if path.suffix not in ("", ".txt"))
 
 

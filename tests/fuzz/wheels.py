@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from multiprocessing.connection import Connection
 from typing import Any
@@ -23,7 +24,14 @@ def _serve(channel: Connection) -> None:
         data, calls = channel.recv()
         try:
             traced = trace_model(data)
-            channel.send(oracle.judge(data, traced, calls))
+            name, faults = oracle.judge(data, traced, calls)
+            if name == "litert" and faults:
+                # Some of its reference kernels are wrong, e.g. SUM of int16.
+                with contextlib.suppress(oracle.OracleError):
+                    wanted = oracle.compared_tensors(data, traced)
+                    results = oracle.litert(data, calls, wanted, reference=False)
+                    faults = oracle.differences(traced, calls, results) and faults
+            channel.send((name, faults))
         except (MicrofoldError, ValueError, RuntimeError, KeyError, IndexError) as error:
             channel.send(("", [f"no comparison: {error}"]))
 

@@ -30,10 +30,12 @@ def test_reference(kind: str) -> None:
 
 
 def test_generated_code(tmp_path: Path) -> None:
-    data, inputs = deciding.model(CASES)
+    """One case of each kind."""
+    cases = list({case.kind: case for case in CASES}.values())
+    data, inputs = deciding.model(cases)
     path = tmp_path / "deciding.tflite"
     path.write_bytes(data)
-    for case, result in zip(CASES, compile(path).run(*inputs), strict=True):
+    for case, result in zip(cases, compile(path).run(*inputs), strict=True):
         assert result.reshape(-1).tolist() == list(case.expected), case
 
 
