@@ -120,8 +120,7 @@ def helpers(code: Iterable[str]) -> list[str]:
     used = _closure(texts)
     with_assembly = _closure(texts, _without(_assembly()))
     lacking = {condition: _closure(texts, _without(_assembly(lost))) for condition, lost in _LACKING.items()}
-    shown_already = with_assembly.union(*lacking.values())
-    lacking[_LACKING_BOTH[0]] = _closure(texts, _without(_assembly(_LACKING_BOTH[1]))) - shown_already
+    lacking[f"!({_UNALIGNED} || {_FPU})"] -= lacking[f"!{_UNALIGNED}"] | lacking[f"!{_FPU}"]
     shown: list[str] = []
     for name, text in _vocabulary().items():
         if name in with_assembly:
@@ -134,17 +133,15 @@ def helpers(code: Iterable[str]) -> list[str]:
 
 # Conditions of the preprocessor that hold where there is GNU C and all that assembly needs.
 _CONDITIONS = ("defined(__GNUC__)", "mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly")
+_UNALIGNED, _FPU = "defined(__ARM_FEATURE_UNALIGNED)", "defined(__ARM_FP)"
 # What may lack though there is GNU C, and the conditions that do not hold then.
 _LACKING = {
     "defined(MF_NO_ASM)": ("mf_assembly", "mf_unaligned_assembly", "mf_fpu_assembly"),
-    "!defined(__ARM_FEATURE_UNALIGNED)": ("mf_unaligned_assembly",),
-    "!defined(__ARM_FP)": ("mf_fpu_assembly",),
+    f"!{_UNALIGNED}": ("mf_unaligned_assembly",),
+    f"!{_FPU}": ("mf_fpu_assembly",),
+    # For helpers that only stand in for assembly in what stands in for other assembly.
+    f"!({_UNALIGNED} || {_FPU})": ("mf_unaligned_assembly", "mf_fpu_assembly"),
 }
-# For a helper that only stands in for assembly in helpers that stand in for other assembly.
-_LACKING_BOTH = (
-    "!(defined(__ARM_FEATURE_UNALIGNED) || defined(__ARM_FP))",
-    ("mf_unaligned_assembly", "mf_fpu_assembly"),
-)
 
 
 def _assembly(lost: Iterable[str] = ()) -> dict[str, bool]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from microfold import target
 from microfold.codegen.environment import template_source
-from microfold.codegen.requirements import HELPER_FILES, feature_checks, helpers, standard_headers
+from microfold.codegen.requirements import HELPER_FILES, feature_checks, helpers, needs, standard_headers
+from microfold.compiler import compile_file
 
 
 @pytest.mark.parametrize(
@@ -56,3 +59,34 @@ def test_a_helper_has_one_definition() -> None:
         name for path in HELPER_FILES for name in re.findall(r"{% *macro +(mf_\w+)\(", template_source(path))
     ]
     assert sorted(names) == sorted(set(names))
+
+
+def test_helpers_beside_assembly_are_hidden_where_it_is() -> None:
+    """Each condition names what may lack: some compilers warn of helpers that nothing uses."""
+    (guarded,) = [text for text in helpers(["mf_expand_planes"]) if "mf_expand_pair(" in text][:1]
+    condition = guarded.split("\n")[0]
+    assert condition == "#if !defined(__GNUC__) || defined(MF_NO_ASM) || !defined(__ARM_FEATURE_UNALIGNED)"
+    fpu = "#if mf_fpu_assembly\nasm();\n#else\nmf_ssat16(x);\n#endif"
+    condition = helpers([fpu])[-1].split("\n")[0]
+    assert condition == "#if !defined(__GNUC__) || defined(MF_NO_ASM) || !defined(__ARM_FP)"
+
+
+def test_helpers_of_assembly_that_stands_in_for_assembly() -> None:
+    """Used only where there is neither a floating-point unit nor unaligned access."""
+    inner = "#if !mf_unaligned_assembly\nmf_expand_pair(x);\n#endif"
+    both = f"#if mf_fpu_assembly\nasm();\n#else\n{inner}\n#endif"
+    (text,) = [text for text in helpers([both]) if "mf_expand_pair(" in text]
+    condition = text.split("\n")[0]
+    assert condition.endswith("|| !(defined(__ARM_FEATURE_UNALIGNED) || defined(__ARM_FP))")
+
+
+def test_needs() -> None:
+    digits = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+    found = {core: needs(compile_file(digits, target.load(core))) for core in ("cortex-m4", "cortex-m4-nofp")}
+    assert found["cortex-m4"][0] == found["cortex-m4-nofp"][0] == "DSP instructions"
+    assert any("floating-point unit" in text for text in found["cortex-m4"])
+    assert not any("floating-point unit" in text for text in found["cortex-m4-nofp"])
+    for core, texts in found.items():
+        assert any("CCR.UNALIGN_TRP" in text for text in texts)
+        assert any(" ".join(target.load(core).cpu_flags) in text for text in texts)
+    assert needs(compile_file(digits, target.load("host"))) == ["a C99 compiler"]

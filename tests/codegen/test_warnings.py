@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from microfold import target
+from microfold.compiler import compile_file
 from microfold.program import Program
 from tests.codegen import sweep
 from tests.codegen.builds import STRICT, compile_sample, sample_graphs, write_sources
+from tests.counts import MODELS
 from tests.needs import need_tools
 
 SOME = ["cortex-m4", "cortex-m55", "cortex-m3", "cortex-m0plus"]
@@ -82,7 +84,7 @@ def test_targets_with_the_same_features_share_their_code() -> None:
 @pytest.fixture
 def fpu_code(tmp_path: Path) -> tuple[Program, list[str]]:
     need_tools("arm-none-eabi-gcc")
-    program = compile_sample("conv", sample_graphs()["conv_pointwise"], "cortex-m4")
+    program = compile_file(MODELS["digits"], target.load("cortex-m4"))
     return program, write_sources(program, tmp_path)
 
 
