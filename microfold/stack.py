@@ -167,11 +167,19 @@ class _Image:
             pending += [(each, depth) for each in step.next]
             if step.computed:
                 # To anything that is not reached otherwise: the stack pointer is the same there.
-                others = [a for a in self.functions[instruction.function] if a not in depths]
+                others = [a for a in self._body(instruction.function) if a not in depths]
                 if not others:
                     raise UnboundedStackError(f"{instruction.function} jumps by an address")
                 pending += [(other, depth) for other in others]
         return deepest, calls
+
+    def _body(self, function: str) -> list[int]:
+        """The instructions of a function, without those that fill the space up to the next one."""
+        addresses = self.functions[function]
+        end = len(addresses)
+        while end and self.code[addresses[end - 1]].name == "nop":
+            end -= 1
+        return addresses[:end]
 
     def _step(self, i: _Instruction) -> _Step:
         after = (i.address + i.size,)

@@ -17,6 +17,7 @@ MODEL = ROOT / "tests" / "models" / "made" / "cnn_int8.tflite"
 SIGNALLED = """
 import os, runpy, signal, sys, importlib.abc
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs behind "&"
 number, chosen, module, *arguments = sys.argv[1:]
 
 class Finder(importlib.abc.MetaPathFinder):
