@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# More than any of the supported cores has: a loop that only pushes ends here.
-_LIMIT = 1 << 24
+# Depths that one instruction may be found at before it counts as a loop that pushes: compiled code has one,
+# what is reached by computed jumps a few.
+_MOST_DEPTHS = 64
 _CONDITIONS = "eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le|al"
 _HEADING = re.compile(r"^([0-9a-f]+) <(.+)>:$")
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t([0-9a-f ]+)\t(\S+)(?:\t(.*))?$")
@@ -145,6 +146,7 @@ class _Image:
         if entry not in self.code:
             raise UnboundedStackError(f"a function is called at {entry:#x}, where no code is")
         depths: dict[int, int] = {}
+        visits: dict[int, int] = {}
         calls: dict[int, int] = {}
         deepest = 0
         pending = [(entry, 0)]
@@ -153,7 +155,8 @@ class _Image:
             if depths.get(address, -1) >= depth or address not in self.code:
                 continue
             instruction = self.code[address]
-            if depth > _LIMIT:
+            visits[address] = visits.get(address, 0) + 1
+            if visits[address] > _MOST_DEPTHS:
                 raise UnboundedStackError(f"{instruction.function} moves the stack pointer in a loop")
             depths[address] = depth
             step = self._step(instruction)
@@ -164,11 +167,19 @@ class _Image:
             pending += [(each, depth) for each in step.next]
             if step.computed:
                 # To anything that is not reached otherwise: the stack pointer is the same there.
-                others = [a for a in self.functions[instruction.function] if a not in depths]
+                others = [a for a in self._body(instruction.function) if a not in depths]
                 if not others:
                     raise UnboundedStackError(f"{instruction.function} jumps by an address")
                 pending += [(other, depth) for other in others]
         return deepest, calls
+
+    def _body(self, function: str) -> list[int]:
+        """The instructions of a function, without those that fill the space up to the next one."""
+        addresses = self.functions[function]
+        end = len(addresses)
+        while end and self.code[addresses[end - 1]].name == "nop":
+            end -= 1
+        return addresses[:end]
 
     def _step(self, i: _Instruction) -> _Step:
         after = (i.address + i.size,)
