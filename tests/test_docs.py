@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,36 @@ def test_files_that_the_page_on_kernels_names_exist() -> None:
     }
     assert len(named) > 20
     assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
+
+
+def readme_commands() -> list[str]:
+    """The two commands that set up a machine."""
+    return re.findall(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)[:2]
+
+
+def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path: Path) -> None:
+    """.ci/run takes them from the README; what runs them is replaced by something that prints them."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    for name in ("bash", "make"):
+        script = '#!/bin/sh\necho "$0 $*" >>"$LOG"\n'
+        (tmp_path / name).write_text(script, encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LOG": str(tmp_path / "log")}
+    subprocess.run(["/bin/bash", ".ci/run"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    log = (tmp_path / "log").read_text(encoding="utf-8")
+    one, two = (text.strip() for text in readme_commands())
+    assert log.startswith(f"{tmp_path}/bash -ec {one}\n{tmp_path}/bash -ec {two}\n{tmp_path}/make ")
+
+
+def test_the_commands_of_the_readme_need_nothing_to_be_there() -> None:
+    """Neither make nor sudo are on a bare machine."""
+    for command in readme_commands():
+        assert command.startswith("./setup.sh")
+        assert "sudo" not in command
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    assert set(readme_commands()[1].partition("make ")[2].split()) <= targets
 
 
 def test_table_of_passes_is_complete(request: pytest.FixtureRequest) -> None:
