@@ -76,6 +76,13 @@ def _data(name: str) -> bytes:
     return (models.MADE / f"{name}.tflite").read_bytes()
 
 
+@cache
+def _bases() -> list[str]:
+    """Models of one subgraph with operators."""
+    trees = {name: _tree(name) for name in bases()}
+    return [name for name, tree in trees.items() if len(tree.subgraphs) == 1 and tree.subgraphs[0].operators]
+
+
 def _tree(name: str) -> Any:
     return schema().ModelT.InitFromPackedBuf(_data(name))
 
@@ -97,8 +104,7 @@ class Mutants:
         self.wheels = Wheels()
 
     def draw(self, rng: Random) -> Case:
-        names = [name for name in bases() if not name.startswith("control_flow")]
-        name = names[int(rng.integers(len(names)))]
+        name = _bases()[int(rng.integers(len(_bases())))]
         model = _tree(name)
         return Case(name, tuple(self._edit(rng, model) for _ in range(int(rng.choice([1, 1, 1, 2, 3])))))
 
