@@ -40,7 +40,11 @@ def main(count: int, seed: int) -> None:
     built = 0
 
     @settings(
-        max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=[*HealthCheck]
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[*HealthCheck],
     )
     @given(graphs())
     def build(graph: Graph) -> None:
