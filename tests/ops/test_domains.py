@@ -152,7 +152,7 @@ def test_int16_zero_points_of_files(tensors: str) -> None:
     assert counts["accepted"] > 0
 
 
-@pytest.mark.parametrize("exponent", [-60, -45, -30, -24, -16, 16, 24, 30, 45, 60])
+@pytest.mark.parametrize("exponent", [-45, -24, -12, 24, 45])
 @pytest.mark.parametrize("tensors", ["inputs", "outputs"])
 def test_scales_of_files(tensors: str, exponent: int) -> None:
     """Every operator under scales far off: a refusal, or results, without a warning from numpy."""
@@ -170,7 +170,7 @@ def test_scales_of_files(tensors: str, exponent: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tensors", ["inputs", "outputs"])
-@pytest.mark.parametrize("exponent", [-24, -10, 10, 24])
+@pytest.mark.parametrize("exponent", [-24, 24])
 def test_scales_of_files_compile(tensors: str, exponent: int) -> None:
     target = load("cortex-m4")
     compiled = 0
