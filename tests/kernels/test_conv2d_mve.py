@@ -5,15 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
-from microfold import target, verify
-from microfold.compiler import compile_graph
 from microfold.kernels import mve
 from tests.kernels import graphs
-from tests.needs import CROSS_TOOLS
-
-simulated = pytest.mark.needs(*CROSS_TOOLS)
+from tests.kernels.cores import check_all
 
 SAME3 = ((1, 1), (1, 1))
 RELU_OUT = graphs.int8_element(0.05, -128)
@@ -64,15 +59,9 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@simulated
-@pytest.mark.parametrize("case", CASES)
-def test_equals_the_reference(case: str) -> None:
-    arguments, options = CASES[case]
-    graph = graphs.conv2d_graph(*arguments, seed=len(case), **options)
-    program = compile_graph(graph, target.load("cortex-m55"))
-    assert program.layers[0].kernel.name == "s8_conv2d__mve_2x4"
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.first_difference
+def test_equals_the_reference() -> None:
+    cases = [graphs.conv2d_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
+    check_all(cases, "cortex-m55", {"s8_conv2d__mve_2x4"}, runs=8)
 
 
 def test_blocks_hold_weights_and_records_in_reading_order() -> None:

@@ -13,6 +13,7 @@ from microfold.ir.graph import Graph
 from microfold.kernels.depthwise_conv2d_dsp import DepthwiseConv2DDsp, DepthwiseConv2DTapsDsp
 from microfold.kernels.kernel import KERNELS
 from tests.kernels import graphs
+from tests.kernels.cores import check_all
 from tests.needs import CROSS_TOOLS
 
 KERNEL = "s8_depthwise_conv2d__dsp_plane"
@@ -82,10 +83,9 @@ def _verify(graph: Graph, kernel: str = KERNEL, flags: tuple[str, ...] = ()) -> 
     assert result.exact, result.first_difference
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_equals_the_reference(case: str) -> None:
-    arguments, options = CASES[case]
-    _verify(graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options))
+def test_equals_the_reference() -> None:
+    cases = [graphs.depthwise_conv2d_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
+    check_all(cases, "cortex-m4", {KERNEL}, runs=8)
 
 
 @pytest.mark.parametrize("case", ["3x3 same relu", "3x3 no activation", "3x3 stride 2", "3 channels"])
@@ -107,9 +107,9 @@ FEW_OUTPUTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", FEW_OUTPUTS)
-def test_few_outputs_equal_the_reference(case: str) -> None:
-    arguments, options = FEW_OUTPUTS[case]
-    _verify(
-        graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options), "s8_depthwise_conv2d__dsp_taps"
-    )
+def test_few_outputs_equal_the_reference() -> None:
+    cases = [
+        graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options)
+        for case, (arguments, options) in FEW_OUTPUTS.items()
+    ]
+    check_all(cases, "cortex-m4", {"s8_depthwise_conv2d__dsp_taps"}, runs=8)

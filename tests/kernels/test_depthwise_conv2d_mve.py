@@ -9,6 +9,7 @@ import pytest
 from microfold import target, verify
 from microfold.compiler import compile_graph
 from tests.kernels import graphs
+from tests.kernels.cores import check_all
 from tests.needs import CROSS_TOOLS
 
 pytestmark = pytest.mark.needs(*CROSS_TOOLS)
@@ -55,14 +56,12 @@ def _verify(case: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> str:
     return program.layers[0].kernel.name
 
 
-@pytest.mark.parametrize("case", TILE)
-def test_tiles_equal_the_reference(case: str) -> None:
-    assert _verify(TILE[case], len(case)) == "s8_depthwise_conv2d__mve_tile"
-
-
-@pytest.mark.parametrize("case", LANES)
-def test_channels_in_lanes_equal_the_reference(case: str) -> None:
-    assert _verify(LANES[case], len(case)) == "s8_depthwise_conv2d__mve_4"
+@pytest.mark.parametrize(
+    ("cases", "kernel"), [(TILE, "s8_depthwise_conv2d__mve_tile"), (LANES, "s8_depthwise_conv2d__mve_4")]
+)
+def test_equals_the_reference(cases: dict[str, tuple[tuple[Any, ...], dict[str, Any]]], kernel: str) -> None:
+    made = [graphs.depthwise_conv2d_graph(*cases[c][0], seed=len(c), **cases[c][1]) for c in cases]
+    check_all(made, "cortex-m55", {kernel}, runs=8)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from microfold import target, verify
-from microfold.compiler import compile_graph
 from tests.kernels import graphs
-from tests.needs import CROSS_TOOLS
-
-pytestmark = pytest.mark.needs(*CROSS_TOOLS)
+from tests.kernels.cores import check_all
 
 CASES: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
     "whole": ((128, 16), {"activation": graphs.RELU, "out": graphs.int8_element(0.05, -128)}),
@@ -24,11 +18,6 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_equals_the_reference(case: str) -> None:
-    arguments, options = CASES[case]
-    graph = graphs.fully_connected_graph(*arguments, seed=len(case), **options)
-    program = compile_graph(graph, target.load("cortex-m55"))
-    assert program.layers[0].kernel.name == "s8_fully_connected__mve_4"
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.first_difference
+def test_equals_the_reference() -> None:
+    cases = [graphs.fully_connected_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
+    check_all(cases, "cortex-m55", {"s8_fully_connected__mve_4"}, runs=8)
