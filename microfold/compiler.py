@@ -187,7 +187,10 @@ def _plan(way: _Way, name: str) -> Program:
     memory = plan_memory(graph, kernels, calls, include_io=options.io == "arena")
     arena = memory.arena
     if arena.size > MAX_BYTES:
-        where, reason = f"graph {way.source.name!r}", f"an arena may have {MAX_BYTES} bytes; it has {arena.size}"
+        where, reason = (
+            f"graph {way.source.name!r}",
+            f"an arena may have {MAX_BYTES} bytes; it has {arena.size}",
+        )
         raise UnsupportedModelError(way.source.name, [Problem(where, reason, "make its tensors smaller")])
     check_plan(memory.blocks, arena)
 
