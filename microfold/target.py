@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import reprlib
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from microfold import resources
-from microfold.errors import TargetError
+from microfold.errors import InputError, TargetError
 from microfold.timing import OTHERS, Timing
 from microfold.toml import read_toml
 
@@ -97,11 +98,12 @@ def load(name_or_path: str) -> Target:
     """A target by its name, or from a TOML file of the user's.
 
     Raises:
-        InputError: a file that cannot be read.
-        TargetError: unknown name, unknown key or feature, or a value that none may have.
+        TargetError: unknown name, unreadable file, unknown key or feature, or a value that none may have.
     """
     if name_or_path.endswith(".toml"):
         path = Path(name_or_path)
+        if not os.path.exists(path):
+            raise TargetError(f"a target file must exist; {name_or_path!r} does not")
     else:
         path = resources.target_dir() / f"{name_or_path}.toml"
         if name_or_path not in available():
@@ -111,6 +113,8 @@ def load(name_or_path: str) -> Target:
             )
     try:
         table = read_toml(path)
+    except InputError as error:
+        raise TargetError(str(error)) from None
     except ValueError as error:
         raise TargetError(f"{path.name} is not a readable TOML file: {error}") from None
     return _from_table(table, path)
@@ -151,9 +155,9 @@ def _from_table(table: dict[str, Any], path: Path) -> Target:
 _KEYS: Mapping[str, tuple[type, str]] = {
     "name": (str, "a text"),
     "description": (str, "a text"),
-    "features": (list, "a list of texts"),
+    "features": (list, "a list of strings"),
     "compiler": (str, "a text"),
-    "cpu_flags": (list, "a list of texts"),
+    "cpu_flags": (list, "a list of strings"),
     "board": (str, "a text"),
     "timing": (dict, "a table"),
 }

@@ -10,13 +10,14 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "microfold"
 
 # Each part with the parts that it may import, beside itself. A part is a package or a module of microfold.
+FILES = ["errors", "signals", "files"]
 IR = ["errors", "ir"]
 OPS = [*IR, "numerics", "fixed_point", "ops"]
-SETTINGS = ["errors", "resources", "timing", "toml", "target", "options"]
+SETTINGS = [*FILES, "resources", "timing", "toml", "target", "options"]
 KERNELS = [*OPS, *SETTINGS, "analysis", "kernels"]
-PASSES = [*OPS, "analysis", "passes", "instruments", "transform", "pipeline"]
-PROGRAM = [*KERNELS, "plan", "program"]
-CODEGEN = [*PROGRAM, "codegen", "files"]
+PASSES = [*OPS, *FILES, "analysis", "passes", "instruments", "transform", "pipeline"]
+PROGRAM = [*KERNELS, "passes", "plan", "program"]
+CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
 COMPILER = [*CODEGEN, "frontend", *EXTERNAL, "compiler"]
 RUN = [
@@ -25,6 +26,9 @@ RUN = [
     "host",
     "simulate",
     "export",
+    "elf",
+    "scratch",
+    "stack",
     "measure",
     "tables",
     "inspection",
@@ -39,21 +43,25 @@ MAY_IMPORT: dict[str, list[str]] = {
     "numerics": IR,
     "fixed_point": [*IR, "numerics"],
     "ops": OPS,
-    "frontend": OPS,
+    "frontend": [*OPS, *FILES],
     "passes": IR,
-    "instruments": [*IR, "passes"],
+    "instruments": [*IR, *FILES, "passes"],
     "analysis": OPS,
     "transform": [*OPS, "analysis", "passes"],
     "pipeline": PASSES,
     "timing": [],
-    "toml": [],
+    "toml": FILES,
+    "signals": [],
+    "scratch": ["errors"],
+    "elf": [],
+    "stack": [],
     "benchmark": ["errors", "toml"],
     "target": SETTINGS,
     "options": SETTINGS,
     "kernels": KERNELS,
     "plan": KERNELS,
     "program": PROGRAM,
-    "files": ["errors"],
+    "files": FILES,
     "codegen": CODEGEN,
     "external": EXTERNAL,
     "compiler": COMPILER,

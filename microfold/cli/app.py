@@ -78,8 +78,8 @@ def run(arguments: Sequence[str]) -> int:
     except typer.Abort:  # Ctrl-C, in older versions of typer
         raise KeyboardInterrupt from None
     except OSError as error:
-        where = f" {error.filename}" if error.filename else " the output"
-        return _fail_plainly(arguments, f"cannot read or write{where}: {error.strerror or error}")
+        where = error.filename or "a file or the output"
+        return _fail_plainly(arguments, f"cannot read or write {where}: {error.strerror or error}")
     except MemoryError:
         return _fail_plainly(arguments, "this needs more memory than there is")
     except Exception as error:
