@@ -16,6 +16,7 @@ from microfold.external.registry import resolve
 from microfold.frontend import tflite
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.limits import MAX_BYTES
 from microfold.ir.views import Views
 from microfold.kernels.budget import select_within
 from microfold.kernels.kernel import Call, Kernel, Site
@@ -155,6 +156,9 @@ def _plan(
     calls = [kernel.lower(site) for site, kernel in kernels]
     memory = plan_memory(graph, kernels, calls, include_io=options.io == "arena")
     arena = memory.arena
+    if arena.size > MAX_BYTES:
+        where, reason = f"graph {source.name!r}", f"an arena may have {MAX_BYTES} bytes; it has {arena.size}"
+        raise UnsupportedModelError(source.name, [Problem(where, reason, "make its tensors smaller")])
     check_plan(memory.blocks, arena)
 
     views = Views(graph)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from microfold.frontend.operators import IMPORTERS
+from microfold.ir.op import REGISTRY
 from microfold.pipeline import default_pipeline
 from microfold.transform import available, summary
 from tests.golden import Golden
@@ -25,6 +26,21 @@ def test_operator_table_is_complete() -> None:
 
 def test_the_number_of_operators_is_right() -> None:
     assert f"{len(IMPORTERS)} operators" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_operator_has_a_domain() -> None:
+    """Each in one row; where the row says so, int16 zero points may be any."""
+    section = (ROOT / "docs" / "reference.md").read_text().split("## Domain\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
+    points = {name: row[2].strip() for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    assert sum(len(re.findall(r"`(\w+)`", row[0])) for row in rows) == len(points)
+    assert set(points) == set(REGISTRY)
+    unlike = [
+        name
+        for name, op in REGISTRY.items()
+        if op.any_zero_point != (points[name] == "any" or "-32768" in points[name])
+    ]
+    assert unlike == []
 
 
 def test_links_of_the_pages_exist() -> None:

@@ -13,6 +13,8 @@ import math
 MAX_RANK = 8
 # Of a tensor, of an image with its padding, and of the area that a window's steps cover.
 MAX_ELEMENTS = 1 << 24
+# Of a resized image's height and width: kernels have tables with an entry for each row and column.
+MAX_RESIZED = 1 << 14
 # Of all constants, and of the arena.
 MAX_BYTES = 1 << 30
 # Elementary operations of one operator, multiply-accumulates for most: minutes on the fastest core.

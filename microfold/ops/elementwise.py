@@ -11,17 +11,12 @@ QUANTIZED = (DType.INT8, DType.INT16)
 
 
 def require_per_tensor(op: str, **elements: ElementType | TensorType) -> None:
-    """All must be quantised with one scale; int16 symmetrically."""
+    """All must be quantised with one scale."""
     for what, element in elements.items():
         quant = element.quant
         require(
             quant is not None and quant.axis is None,
             f"{op}: the {what} must be quantised with one scale per tensor; its quantisation is {quant}",
-        )
-        assert quant is not None
-        require(
-            element.dtype is not DType.INT16 or quant.zero_point == 0,
-            f"{op}: an int16 {what} must have zero point 0; it is {quant.zero_points[0]}",
         )
 
 

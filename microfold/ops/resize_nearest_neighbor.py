@@ -9,6 +9,7 @@ import numpy as np
 
 from microfold import numerics
 from microfold.ir.layout import NHWC
+from microfold.ir.limits import MAX_RESIZED
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.image import from_nhwc, from_nhwc_type, nhwc_type, to_nhwc
@@ -21,6 +22,10 @@ def check_resize(
     """The type rule that resizing operators share."""
     x = nhwc_type(op, x, layout)
     require(min(*size, *x.shape) >= 1, f"{op}: sizes must be positive; they are {x} and {size}")
+    require(
+        max(size) <= MAX_RESIZED,
+        f"{op}: height and width may be {MAX_RESIZED}; they are {size[0]} and {size[1]}",
+    )
     require(
         not (align_corners and half_pixel_centers),
         f"{op}: corners cannot be aligned where pixel centres are at one half",

@@ -145,6 +145,10 @@ class Softmax(Op):
             require_per_tensor("softmax", input=x)
             require(x.size > 0, f"softmax: {x} has no elements")
             assert x.quant is not None
+            require(
+                x.dtype is not DType.INT16 or x.quant.zero_point == 0,
+                f"softmax: the zero point of an int16 input must be 0; it is {x.quant.zero_point}",
+            )
             parameters = int16_multiplier if x.dtype is DType.INT16 else softmax_parameters
             parameters(self.beta, x.quant)  # raises where the scale has none
             scale, zero_point = _OUTPUTS[pair]

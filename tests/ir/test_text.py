@@ -270,6 +270,7 @@ HEAD = "graph @g(%x: int8[2] q(0.5, 0)) -> (%x) {\n"
         ("%k = constant int8[2] 1", ":2:23: expected data: [elements] or dense<…>; found '1'"),
         ("%k = constant int8[2] dense<AQ==>", "expected 2 bytes of int8[2]; found 1"),
         ("%k = constant int8[2] dense<A>", "not base64"),
+        ("%k = constant int8[2] dense<AQ\u00e9=>", "not base64"),
         ("state %s: int8[1] initial [0] next %t", ":2:36: %t is not defined"),
         ("&", ":2:1: unexpected character '&'"),
         ("= 3", ":2:1: expected a node, a constant, a state, a subgraph or '}'; found '='"),

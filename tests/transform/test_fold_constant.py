@@ -1,7 +1,15 @@
 from __future__ import annotations
 
-from microfold.transform.fold_constant import fold_constant
+import sys
+
+import pytest
+
+from microfold.ir.text import parse
+from microfold.passes import Decision, PassContext
+from microfold.transform.fold_constant import _Budget, fold_constant
 from tests.transform.check import check_declined, check_rewrite
+
+module = sys.modules["microfold.transform.fold_constant"]  # the package has the pass by that name
 
 
 def test_chain_of_constants() -> None:
@@ -149,4 +157,57 @@ def test_loops_are_not_run() -> None:
         }
         """,
         "it runs a loop, which might not end",
+    )
+
+
+BIG = """
+    graph @g() -> (%p) {
+      %a = constant float32[1,4,4,1] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+      %p: float32[1,2,2,1] = max_pool2d(%a) {size=(3, 3), strides=(1, 1), padding=((0, 0), (0, 0))}
+    }
+    """
+
+
+def test_operations_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 elements to read, 4 to write, 9 to compare for each of these."""
+    monkeypatch.setattr(module, "FOLD_OPERATIONS", 55)
+    check_declined(
+        fold_constant, BIG, "it would take 56 operations on 80 bytes; folding may take 55 operations"
+    )
+    monkeypatch.setattr(module, "FOLD_OPERATIONS", 56)
+    assert not fold_constant(parse(BIG)).nodes
+
+
+def test_bytes_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FOLD_BYTES", 79)
+    check_declined(fold_constant, BIG, "folding may take 33554432 operations and 79 bytes")
+
+
+def test_all_folds_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three operations a sum: enough for two."""
+    monkeypatch.setattr(_Budget, "__init__", lambda self: self.__dict__.update(operations=8, bytes=1000))
+    decisions: list[Decision] = []
+    graph = parse("""
+        graph @g() -> (%d) {
+          %a = constant int32[1] [3]
+          %b: int32[1] = add(%a, %a)
+          %c: int32[1] = add(%b, %a)
+          %d: int32[1] = add(%c, %a)
+        }
+        """)
+    result = fold_constant(graph, PassContext(sink=decisions.append))
+    assert [node.output.name for node in result.nodes] == ["d"]
+    assert "other folds have used the budget up" in decisions[-1].reason
+
+
+def test_a_pool_that_would_take_minutes_is_not_folded() -> None:
+    check_declined(
+        fold_constant,
+        f"""
+        graph @g() -> (%p) {{
+          %a = constant int8[1,200,200,1] [{", ".join(["1"] * 40000)}]
+          %p: int8[1,101,101,1] = max_pool2d(%a) {{size=(100, 100), strides=(1, 1), padding=((0, 0), (0, 0))}}
+        }}
+        """,
+        "it would take 102060201 operations",
     )
