@@ -9,6 +9,7 @@ It is the least such set: values that need only each other are not needed.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -102,7 +103,13 @@ class Demand:
         self.links: dict[Node, tuple[Link, ...] | None] = {}
         self._needed: dict[Value, Array] = {}
         self._rounded: dict[Value, int] = {}
-        self._changed = False
+        self._producers = graph.producers()
+        self._readers = graph.consumers()
+        # Nodes to visit, by their places from the last one on; and what is needed more than it was.
+        self._places = {node: place for place, node in enumerate(reversed(graph.nodes))}
+        self._pending: list[int] = []
+        self._queued: set[int] = set()
+        self._changed: dict[Value, None] = {}
         for node in graph.nodes:
             sums = ranges.product_sums.get(node)
             extra = any(step.operands for step in node.epilogue)
@@ -132,22 +139,37 @@ class Demand:
         after = np.ones_like(before) if channels is None else before | channels
         if not np.array_equal(before, after):
             self._needed[value] = after
-            self._changed = True
+            self._changed[value] = None
+            for node in (self._producers.get(value), *self._readers.get(value, ())):
+                self._queue(node)
+
+    def _queue(self, node: Node | None) -> None:
+        place = self._places[node] if node is not None else None
+        if place is not None and place not in self._queued:
+            self._queued.add(place)
+            heapq.heappush(self._pending, place)
 
     def _settle(self) -> None:
-        self._changed = True
+        """Needs travel along links; nodes are visited, the last ones first, until nothing changes."""
+        nodes = self.graph.nodes[::-1]
+        for node in nodes:
+            self._queue(node)
+        self._changed = dict.fromkeys(value for node in nodes for value in node.outputs)
         while True:
-            while self._changed:
-                self._changed = False
-                for node in reversed(self.graph.nodes):
-                    if self.is_live(node):
-                        self._visit(node)
-            for value in [value for node in self.graph.nodes if self.is_live(node) for value in node.outputs]:
-                self._round(value)
+            while self._pending:
+                place = heapq.heappop(self._pending)
+                self._queued.remove(place)
+                if self.is_live(nodes[place]):
+                    self._visit(nodes[place])
+            changed, self._changed = self._changed, {}
+            computed = [(value, self._producers[value]) for value in changed if value in self._producers]
+            for value, node in computed:
+                if self.is_live(node):
+                    self._round(value)
             # No operator reads an image without channels.
-            for node in self.contributions:
-                image = node.inputs[0]
-                if self.is_live(node) and image is not None and not self.of(image).any():
+            for node in dict.fromkeys(node for _, node in computed):
+                image = node.inputs[0] if node in self.contributions else None
+                if image is not None and self.is_live(node) and not self.of(image).any():
                     self._need(image, np.arange(channel_count(image.type)) == 0)
             if not self._changed:
                 return
@@ -177,8 +199,10 @@ class Demand:
                 self._need(link.value, link.backward(self.of(node.output)))
                 if link.value not in self.replaced:
                     self._need(node.output, link.forward(self.of(link.value)))
-        for value in set(node.operands) - {link.value for link in links}:
-            self._need(value)
+        linked = {link.value for link in links}
+        for value in node.operands:
+            if value not in linked:
+                self._need(value)
 
     def declined(self) -> Iterator[tuple[Node, str]]:
         """Nodes with constant channels that have to stay, and why."""

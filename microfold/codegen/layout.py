@@ -94,7 +94,7 @@ def _broken_code(line: str, indent: int) -> Iterator[str]:
     """The lines of a long one; `indent` is that of continuations which have no room to be aligned."""
     opened: tuple[int, ...] = ()
     while len(line) > LINE_WIDTH:
-        breaks = [found for found in _breaks(line, opened) if found[0] <= LINE_WIDTH]
+        breaks = list(_breaks(line, opened))
         # The last comma, && or || in the fewest parentheses; failing that, the outermost parenthesis.
         between = [found for found in breaks if line[found[0] - 1] != "("]
         if not breaks:
@@ -111,14 +111,18 @@ def _broken_code(line: str, indent: int) -> Iterator[str]:
 
 
 def _breaks(line: str, opened: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Positions behind commas, parentheses, && and ||, with the columns of the parentheses open there."""
+    """Positions behind commas, parentheses, && and ||, with the columns of the parentheses open there.
+
+    Only those that a line has room for.
+    """
     code = re.sub(r'/\*.*?\*/|"[^"]*"', lambda match: "_" * len(match.group()), line)
-    for position, character in enumerate(code):
+    end = len(code.rstrip(" )"))
+    for position, character in enumerate(code[:LINE_WIDTH]):
         if character in "([{":
             opened = (*opened, position)
         elif character in ")]}" and opened:
             opened = opened[:-1]
-        if character in "(," and opened and code[position + 1 :].strip(" )"):
+        if character in "(," and opened and position + 1 < end:
             yield position + 1, opened
-        if code.startswith((" && ", " || "), position):
+        if position + 3 <= LINE_WIDTH and code.startswith((" && ", " || "), position):
             yield position + 3, opened

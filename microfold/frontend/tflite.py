@@ -22,6 +22,7 @@ from microfold.ir.types import TensorType
 
 MAX_FILE_BYTES = 1 << 30
 
+MAX_DEPTH = 32  # of subgraphs in subgraphs
 MAX_BODIES = 256  # a small file can call the same subgraphs exponentially often
 
 _WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")
@@ -354,6 +355,8 @@ class _Importer:
         """
         if not 0 < index < len(self.subgraphs) or index in self.running:
             raise Unsupported(f"it cannot run subgraph {index} of {len(self.subgraphs)} here")
+        if len(self.running) > MAX_DEPTH:
+            raise Unsupported(f"subgraphs may run one another {MAX_DEPTH} deep")
         self.bodies.append(index)
         if len(self.bodies) > MAX_BODIES:
             raise Unsupported(f"subgraphs are run from more than {MAX_BODIES} places")

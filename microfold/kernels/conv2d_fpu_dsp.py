@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from microfold.ir.graph import Node
+from microfold.ir.graph import Graph, Node
 from microfold.kernels import packing
 from microfold.kernels.conv2d import conv_types, is_pointwise, shape_parameters, unsupported_integer_conv
 from microfold.kernels.conv2d_dsp import (
@@ -141,15 +142,24 @@ def make_plan(site: Site) -> Plan:
 
 def _share(site: Site) -> float:
     """What part of the graph's products is that of layers with the same window and input channels."""
+    products = _products(site.graph)
+    return products[_kind(site.node)] / max(products.total(), 1)
 
-    def kind(node: Node) -> tuple[object, ...] | None:
-        if not isinstance(node.op, Conv2D):
-            return None
-        return node.operands[1].type.shape[1:], node.op.strides, node.op.dilations
 
-    total = sum(node.macs() for node in site.graph.nodes)
-    alike = sum(node.macs() for node in site.graph.nodes if kind(node) == kind(site.node))
-    return alike / max(total, 1)
+def _kind(node: Node) -> tuple[object, ...] | None:
+    """Window and input channels of a convolution; None for all else."""
+    if not isinstance(node.op, Conv2D):
+        return None
+    return node.operands[1].type.shape[1:], node.op.strides, node.op.dilations
+
+
+@lru_cache(maxsize=16)
+def _products(graph: Graph) -> Counter[tuple[object, ...] | None]:
+    """Of a graph, by kind."""
+    found: Counter[tuple[object, ...] | None] = Counter()
+    for node in graph.nodes:
+        found[_kind(node)] += node.macs()
+    return found
 
 
 @register

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
+from microfold.ir.graph import Graph, Node
 from microfold.ir.types import Array, DType
 from microfold.kernels import epilogue
 from microfold.kernels.depthwise_conv2d import (
@@ -266,16 +267,30 @@ class DepthwiseConv2DRowDsp(Kernel):
 
 def _worth_its_code(site: Site) -> bool:
     """Whether few shapes of layers share the graph's depthwise work, or much of it has this shape."""
+    work = _work(site.graph)
+    return len(work) <= FEW_SHAPES or work[_shape(site.node)] >= LARGE_PART * work.total()
 
-    def shape(of: Site) -> tuple[object, ...]:
-        x, _, out, window = depthwise_types(of)
-        return x.shape, out.shape, window
 
-    work: Counter[tuple[object, ...]] = Counter()
-    for node in site.graph.nodes:
+def _shape(node: Node) -> tuple[object, ...]:
+    assert isinstance(node.op, DepthwiseConv2D)
+    x, weights = node.operands[:2]
+    return x.type.shape, node.output.type.shape, node.op.window(weights.type)
+
+
+@lru_cache(maxsize=16)
+def _work(graph: Graph) -> Counter[tuple[object, ...]]:
+    """Products of a graph's depthwise convolutions, by shape."""
+    found: Counter[tuple[object, ...]] = Counter()
+    for node in graph.nodes:
         if isinstance(node.op, DepthwiseConv2D):
-            work[shape(replace(site, node=node))] += node.macs()
-    return len(work) <= FEW_SHAPES or work[shape(site)] >= LARGE_PART * work.total()
+            found[_shape(node)] += node.macs()
+    return found
+
+
+@lru_cache(maxsize=16)
+def _int8_constants(graph: Graph) -> int:
+    """Bytes."""
+    return sum(v.type.nbytes for v in graph.constants if v.type.dtype is DType.INT8)
 
 
 def _affords(site: Site, plan: RowPlan) -> bool:
@@ -285,9 +300,7 @@ def _affords(site: Site, plan: RowPlan) -> bool:
     """
     weights = depthwise_types(site)[1]
     more = 4 * plan.taps.words * weights.shape[3] - weights.nbytes
-    constants = sum(v.type.nbytes for v in site.graph.constants if v.type.dtype is DType.INT8)
-    work = sum(node.macs() for node in site.graph.nodes if isinstance(node.op, DepthwiseConv2D))
-    return 8 * more * work <= constants * site.node.macs()
+    return 8 * more * _work(site.graph).total() <= _int8_constants(site.graph) * site.node.macs()
 
 
 def _plan(site: Site) -> RowPlan:

@@ -6,12 +6,15 @@ all of them are in [-8, 7].
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.op import Op
 from microfold.ir.types import Array, DType
 from microfold.kernels import accumulate
 from microfold.kernels.kernel import Constant, Parameter, Site, SpecValue
@@ -41,11 +44,10 @@ def unsupported(site: Site, matrix: Array) -> str | None:
         return f"its weights must fit 4 bits; they are in [{matrix.min()}, {matrix.max()}]"
     if site.options.optimize != "balanced":
         return None
-    shared = _fitting_weights(site.graph)
-    saved = sum(v.type.size for v, nodes in shared.items() if type(nodes[0].op) is type(site.node.op)) // 2
+    saved = _fitting_sizes(site.graph)[type(site.node.op)] // 2
     if saved < _LEAST_SAVED:
         return f"4 bits for each weight save {saved} bytes; its code takes as much"
-    if site.node.operands[1] in _expanded(shared):
+    if site.node.operands[1] in _expanded(site.graph):
         return f"its {matrix.size} weights are few for so many outputs: they stay bytes"
     return None
 
@@ -54,7 +56,8 @@ def _fit(centred: Array) -> bool:
     return centred.size > 0 and int(centred.min()) >= LOW and int(centred.max()) <= HIGH
 
 
-def _fitting_weights(graph: Graph) -> dict[Value, list[Node]]:
+@lru_cache(maxsize=16)
+def _fitting_weights(graph: Graph) -> Mapping[Value, list[Node]]:
     """Weights that fit, with the layers that have them and whose kernels could pack them."""
     found: dict[Value, list[Node]] = {}
     for node in graph.nodes:
@@ -70,11 +73,22 @@ def _fitting_weights(graph: Graph) -> dict[Value, list[Node]]:
     return found
 
 
-def _expanded(shared: Mapping[Value, Sequence[Node]]) -> set[Value]:
+@lru_cache(maxsize=16)
+def _fitting_sizes(graph: Graph) -> Counter[type[Op]]:
+    """How many weights fit, by operator."""
+    sizes: Counter[type[Op]] = Counter()
+    for value, nodes in _fitting_weights(graph).items():
+        sizes[type(nodes[0].op)] += value.type.size
+    return sizes
+
+
+@lru_cache(maxsize=16)
+def _expanded(graph: Graph) -> Collection[Value]:
     """Weights that stay bytes, although they would fit.
 
     For these, packing costs most per byte that it saves: each weight is used for many outputs.
     """
+    shared = _fitting_weights(graph)
 
     def uses(value: Value) -> float:
         return sum(node.output.type.size for node in shared[value]) / value.type.size

@@ -12,9 +12,12 @@ weights of int8 size.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 import numpy as np
 
-from microfold.ir.graph import Node
+from microfold.ir.graph import Graph, Node
 from microfold.ir.types import Array, DType
 from microfold.kernels import accumulate
 from microfold.kernels.kernel import Site
@@ -127,9 +130,17 @@ def affords_int16(site: Site) -> bool:
     """
     if site.options.optimize != "balanced":
         return False
-    second = {n: n.inputs[1] for n in site.graph.nodes if isinstance(n.op, Conv2D)}
+    afforded = _int16_afforded(site.graph)
+    # What is not among them comes after all of them.
+    return afforded.get(site.node, all(afforded.values()))
+
+
+@lru_cache(maxsize=16)
+def _int16_afforded(graph: Graph) -> Mapping[Node, bool]:
+    """For each convolution with int8 weights, whether int16 ones are affordable."""
+    second = {n: n.inputs[1] for n in graph.nodes if isinstance(n.op, Conv2D)}
     filters = {n: w.type for n, w in second.items() if w is not None and w.type.dtype is DType.INT8}
-    left = sum(v.type.nbytes for v in site.graph.constants if v.type.dtype is DType.INT8) // 8
+    left = sum(v.type.nbytes for v in graph.constants if v.type.dtype is DType.INT8) // 8
 
     def saving(node: Node) -> float:
         weights = filters[node]
@@ -137,11 +148,11 @@ def affords_int16(site: Site) -> bool:
         # Per byte: half an instruction of the inner loop, and 12 of every two channels.
         return node.output.type.size / weights.shape[0] * (0.5 + 12 / depth)
 
+    found: dict[Node, bool] = {}
     for node in sorted(filters, key=saving, reverse=True):
         left -= filters[node].nbytes
-        if left < 0 or node is site.node:
-            break
-    return left >= 0
+        found[node] = left >= 0
+    return found
 
 
 def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> tuple[Array, Array]:

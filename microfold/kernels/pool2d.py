@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import lru_cache
+
+from microfold.ir.graph import Graph
+from microfold.ir.op import Op
 from microfold.ir.types import DType, TensorType
 from microfold.kernels import epilogue
 from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
 from microfold.kernels.overlap import window_overlap
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Window
+
+
+@lru_cache(maxsize=16)
+def _operators(graph: Graph) -> Counter[type[Op]]:
+    """How many nodes each has."""
+    return Counter(type(node.op) for node in graph.nodes)
 
 
 def pool_types(site: Site) -> tuple[TensorType, TensorType, Window]:
@@ -60,7 +71,7 @@ class _Pool2D(Kernel):
         each = tap * window.size[0] * window.size[1] + 6 * window.size[0] + 12
         estimate = out.size * each + out.size // out.shape[3] * 45
         # Compilers make a function that has one caller for its window.
-        alone = sum(type(node.op) is type(site.node.op) for node in site.graph.nodes) == 1
+        alone = _operators(site.graph)[type(site.node.op)] == 1
         specialised = alone and site.target.has("thumb2") and not site.target.has("dsp")
         return estimate * 0.4 if specialised else estimate
 

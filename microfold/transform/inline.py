@@ -31,7 +31,8 @@ from microfold.passes import PassContext, module_pass
 def inline(graph: Graph, context: PassContext) -> Graph:
     """Resolve every call that no external code generator takes."""
     external = {node.op.body for node in graph.nodes if isinstance(node.op, Call) and node.op.compiler}
-    run = {name for node in graph.nodes if not _is_external(node) for name in node.op.bodies}
+    # In order: what happens in bodies is recorded in it.
+    run = dict.fromkeys(name for node in graph.nodes if not _is_external(node) for name in node.op.bodies)
     bodies = {name: inline.transform(graph.subgraphs[name], context) for name in run}
     changed = {n: body for n, body in bodies.items() if n not in external and body is not graph.subgraphs[n]}
     if changed:
@@ -82,7 +83,6 @@ class _Inliner:
         arguments = [value for value in node.inputs if value is not None]
         copy = splice(body, arguments, self.current[name], self.renamed[name])
         self.nodes += copy.nodes
-        self.constants |= body.constants
         self.current[name] = copy.next
         results = list(copy.outputs)
         for step in node.epilogue:
@@ -93,6 +93,7 @@ class _Inliner:
 
     def _prepare(self, name: str, body: Graph) -> None:
         """What a body brings along once, however often it is called."""
+        self.constants |= body.constants
         self.state[name] = self.current[name] = tuple(replace(s.value) for s in body.state)
         self.renamed[name] = {inner: fresh_name(inner, self.subgraphs) for inner in body.subgraphs}
         self.subgraphs |= {self.renamed[name][inner]: graph for inner, graph in body.subgraphs.items()}

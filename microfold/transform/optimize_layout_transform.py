@@ -108,10 +108,11 @@ class _Search:
         for sweep, result in self._tries(self.graph, seeds):
             parts = _Parts(sweep.reached)
             before, after = _cost_by_part(self.graph, result, sweep, parts)
-            better = {part for part in before | after if after[part] < before[part]}
-            chosen = [seed for seed in seeds if parts[seed] in better]
-            if not chosen:
+            known = before | after
+            if not any(after[part] < before[part] for part in known):
                 continue
+            worse = {part for part in known if after[part] > before[part]}
+            chosen = [seed for seed in seeds if parts[seed] not in worse]
             # All of it may be better still: parts can share what one of them has to move.
             if len(chosen) < len(seeds):
                 result = min(Sweep(self.graph, chosen, sweep.manner).run(), result, key=movement_cost)

@@ -170,6 +170,58 @@ _chain("slices", Pad(((0, 0), (1, 0), (1, 0), (0, 0)), 0.0), StridedSlice((0, 1,
 _chain("means", Mean((1, 2), True, FLOAT), LeakyRelu(0.2, FLOAT))
 
 
+_chain("pad_rows", Pad(((0, 0), (0, 1), (0, 0), (0, 0)), 0.0), Pad(((0, 0), (1, 0), (0, 0), (0, 0)), 0.0))
+
+
+@family
+def far_scales(b: Builder) -> Graph:
+    """One that gets nowhere, which is known only where its way ends."""
+    x = b.input()
+    for _ in range(b.size):
+        x = b.emit(LeakyRelu(0.1, FLOAT), x)
+    return b.graph(b.emit(Mul(FLOAT), x, b.constant((4,))))
+
+
+@family
+def quantized_scales(b: Builder) -> Graph:
+    """Products behind a layer, one by one."""
+    x = b.conv(b.input(IMAGE, INT8))
+    for _ in range(b.size):
+        x = b.emit(Mul(INT8), x, b.constant((4,), ElementType(DType.INT8, Quant.per_tensor(0.01, 0))))
+    return b.graph(x)
+
+
+@family
+def transposed_parts(b: Builder) -> Graph:
+    """Of one concatenation."""
+    x = b.input()
+    parts = [
+        b.emit(Transpose((0, 3, 1, 2)), b.emit(LeakyRelu(0.01 * i, FLOAT), x)) for i in range(b.size // 2)
+    ]
+    return b.graph(b.emit(Transpose((0, 2, 3, 1)), b.emit(Concatenate(0), *parts)))
+
+
+@family
+def unread_channels(b: Builder) -> Graph:
+    """The last layer leaves channels unread that all before it have."""
+    x = b.input(IMAGE, INT8)
+    for index in range(b.size):
+        x = b.emit(Requantize(ElementType(DType.INT8, Quant.per_tensor(0.05 + 0.01 * (index % 2), 3))), x)
+    y = b.conv(x)
+    weights = b.nodes[-1].inputs[1]
+    assert weights is not None
+    b.constants[weights] = b.constants[weights] * np.array([0, 1, 1, 0], np.int8)
+    return b.graph(y)
+
+
+@family
+def products_of_sums(b: Builder) -> Graph:
+    """A product of a long sum."""
+    x = b.input((2, 3))
+    total = b.sum([b.emit(LeakyRelu(0.01 * i, FLOAT), x) for i in range(b.size // 2)])
+    return b.graph(b.emit(BatchMatmul(False, False, FLOAT), total, b.constant((3, 3))))
+
+
 @family
 def views(b: Builder) -> Graph:
     """Each a part of the one before; in the end one element is left."""

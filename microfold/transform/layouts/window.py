@@ -101,9 +101,13 @@ class Surroundings:
             }
             if raised:
                 moved = dict.fromkeys(node.inputs[index] for node, index in raised)
-                sharing = (reader for value in moved if value is not None for reader in self._transposes(value))
+                sharing = (
+                    reader for value in moved if value is not None for reader in self._transposes(value)
+                )
                 window = self.window(self.behind([*inside, seed, *sharing], MAX_WINDOW))
-                if self._moved(raised) <= sum(n.operands[0].type.size for n in window.graph.nodes if moves(n.op)):
+                if self._moved(raised) <= sum(
+                    n.operands[0].type.size for n in window.graph.nodes if moves(n.op)
+                ):
                     yield window, raised
             depth *= 2
 
