@@ -210,8 +210,8 @@ def judge(data: bytes, traced: Traced, calls: Sequence[Sequence[Array]]) -> tupl
 def litert_decides(data: bytes, traced: Traced) -> bool:
     """Whether the model has what TensorFlow Lite for Microcontrollers is known to get wrong.
 
-    Constants dequantised per channel, stand-alone RELU6 that also requantises, and stale shapes: beside a -1
-    in a shape signature, or of a result that has another one.
+    Constants dequantised per channel, stand-alone RELU6 that also requantises, and stale shapes, as beside
+    a -1 in a shape signature.
     """
     per_channel = any(
         node.op.name == "dequantize"
@@ -221,7 +221,6 @@ def litert_decides(data: bytes, traced: Traced) -> bool:
     return (
         per_channel
         or "relu" in {n.op.name for n in traced.graph.nodes}
-        or -1 in declared_signatures(data)
         or has_stale_shapes(data, traced)
     )
 
@@ -240,13 +239,3 @@ def per_tensor(value: Value) -> Quant | None:
     """The value's quantisation if it has one scale."""
     quant = value.type.quant
     return quant if quant is not None and quant.axis is None else None
-
-
-def declared_signatures(data: bytes) -> set[int]:
-    """All extents of shape signatures in the main subgraph; -1 stands for an unknown one."""
-    graph = tflite.Model.GetRootAsModel(data, 0).Subgraphs(0)
-    extents: set[int] = set()
-    for i in range(graph.TensorsLength()):
-        tensor = graph.Tensors(i)
-        extents.update(int(tensor.ShapeSignature(j)) for j in range(tensor.ShapeSignatureLength()))
-    return extents
