@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import tomli
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.needs import need_modules
 from tools import release
@@ -95,4 +96,6 @@ def test_bill_of_materials(python: Path, tmp_path: Path) -> None:
     }
     locked = (ROOT / "requirements" / "run.lock").read_text(encoding="utf-8")
     for name, version in versions.values():
-        assert re.search(rf"^{re.escape(name.lower())}=={re.escape(version)}\b", locked, re.MULTILINE), name
+        assert re.search(
+            rf"^{re.escape(canonicalize_name(name))}=={re.escape(version)}\b", locked, re.MULTILINE
+        ), name
