@@ -15,9 +15,9 @@ from microfold.plan.in_time import place_in_time
 from microfold.plan.liveness import Storage, bytes_alive, lower_bound
 from microfold.plan.overlap import Overlap, align
 
-# More neighbours than that, on average, and blocks are placed in the order of time only: comparing all with all
-# would take too long.
-MAX_NEIGHBOURS = 64
+# With more neighbours on average, blocks are placed in the order of time only: to compare all with all would
+# take too long.
+MAX_NEIGHBOURS = 32
 
 
 @dataclass(frozen=True)

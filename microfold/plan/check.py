@@ -42,7 +42,7 @@ class _Replay:
         self.plan = plan
         self.allowed = {(o.source, o.target): o for o in plan.overlaps}
         self.targets = {o.target for o in plan.overlaps}
-        # Where living storages start, in order, and which they are. They share no bytes: what does is a fault.
+        # Where live storages start, in order, and which they are. They share no bytes: what does is not kept.
         self.starts: list[int] = []
         self.alive: list[Storage] = []
         self.dying: list[tuple[int, int, Storage]] = []
@@ -54,8 +54,8 @@ class _Replay:
         for now, group in itertools.groupby(sorted(blocks, key=lambda b: b.first), lambda b: b.first):
             while self.dying and self.dying[0][0] < now:
                 self._remove(heapq.heappop(self.dying)[2])
-            # An input may be overwritten only in the one call that reads it last and writes the output; for all
-            # else of that call, it is still there.
+            # An input may be overwritten only in the one call that reads it last and writes the output; for
+            # all else of that call, it is still there.
             plain: list[Storage] = []
             targets: list[Storage] = []
             for block in group:

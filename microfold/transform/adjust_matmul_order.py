@@ -120,7 +120,13 @@ class _Rules:
                 )
                 return None
             arrays = [_matrix(site.builder.constants[f.value], f.turned).astype(np.float64) for f in joined]
-            array = np.ascontiguousarray(np.matmul(*arrays).astype(np.float32))
+            with np.errstate(all="ignore"):
+                array = np.ascontiguousarray(np.matmul(*arrays).astype(np.float32))
+            if not np.isfinite(array).all():
+                self.context.declined(
+                    node, "the product of constants would have elements that no float32 holds"
+                )
+                return None
             value = site.builder.constant(array, product, name)
         else:
             (value,) = site.builder.emit(_op(*joined), [f.value for f in joined], [name])

@@ -12,8 +12,8 @@ of layout. Such a value travels forward, through operators that can compute unde
 take the order, a graph output, or an operator that needs its elements as they were. Where nothing undoes a
 transpose in front of it, it may be moved the other way, towards the inputs, if what is there is smaller.
 
-All transposes are tried together, and what they do is kept in each part of the graph, of those that have nothing
-to do with each other, whose transposes it makes cheaper. Then each is tried alone, with the nodes around it.
+All transposes are tried together. Where that makes some dearer, those parts of the graph, which have nothing
+to do with the others, stay as they are. Then each is tried alone, with the nodes around it.
 
 A change is made only if the transposes of the graph then move fewer elements, else fewer bytes, else are
 fewer, or move the same later: behind an operator that may then be fused into what computes its operand.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter
@@ -26,12 +27,14 @@ from microfold.target import Target, load
 from microfold.transform import available
 
 Meter = Callable[[], float]
+_OURS = f"{os.sep}microfold{os.sep}"
 
 
 class Steps:
-    """Counts lines of Python as they are run; each turn of a loop or comprehension is one.
+    """Counts lines of the compiler as they are run; each turn of a loop or comprehension is one.
 
-    Unlike seconds, they are the same on every machine, however busy. What C code does in one call is not seen.
+    Unlike seconds, they are the same on every machine, however busy. What C code, numpy and the templates'
+    engine do is not seen.
 
     Attributes:
         places: steps by the code that made them.
@@ -39,23 +42,25 @@ class Steps:
 
     def __init__(self) -> None:
         self.places: Counter[CodeType] = Counter()
-        self._count = 0
 
     def __call__(self) -> float:
-        return self._count
+        return self.places.total()
 
     @contextmanager
     def counting(self) -> Iterator[Steps]:
         """Count what happens within."""
+        places = self.places
 
         def line(frame: FrameType, event: str, _: Any) -> Any:
             if event == "line":
-                self._count += 1
-                self.places[frame.f_code] += 1
+                places[frame.f_code] += 1
             return line
 
+        def call(frame: FrameType, _event: str, _: Any) -> Any:
+            return line if _OURS in frame.f_code.co_filename else None
+
         old = sys.gettrace()
-        sys.settrace(line)
+        sys.settrace(call)
         try:
             yield self
         finally:

@@ -140,3 +140,16 @@ def test_a_narrow_layer_between() -> None:
         """,
         "has 9 elements, they have 6",
     )
+
+
+def test_a_product_of_constants_that_no_float32_holds() -> None:
+    """Where the input is small enough, the other order gives finite results."""
+    graph = f"""
+    graph @g(%x: float32[1,2]) -> (%y) {{
+      %a = constant float32[2,2] [1e+30, 0.0, 0.0, 1e+30]
+      %b = constant float32[2,2] [1e+30, 0.0, 0.0, 1e+30]
+      %p: float32[1,2] = batch_matmul(%x, %a) {PLAIN}
+      %y: float32[1,2] = batch_matmul(%p, %b) {PLAIN}
+    }}
+    """
+    check_declined(adjust_matmul_order, graph, "would have elements that no float32 holds")

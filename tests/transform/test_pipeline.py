@@ -7,7 +7,8 @@ import pytest
 from microfold.errors import InputError, UnsupportedModelError
 from microfold.frontend import tflite
 from microfold.instruments import Verify
-from microfold.ir.text import to_text
+from microfold.ir.text import parse, to_text
+from microfold.ops.transpose import Transpose
 from microfold.passes import PassContext
 from microfold.pipeline import default_pipeline, optimize
 from microfold.transform import available
@@ -36,6 +37,14 @@ def test_all_models_keep_their_meaning(made_models: Path) -> None:
             assert_same_meaning(graph, optimized, calls=2, tolerance=1e-5)
             count += 1
     assert count > 100
+
+
+def test_one_run_leaves_nothing_to_the_next() -> None:
+    """A shuffle of channels that goes into filters only when these are no longer grouped."""
+    graph = parse((Path(__file__).resolve().parents[1] / "models" / "found" / "lay_shuffle.mf").read_text())
+    once = optimize(graph)
+    assert sum(isinstance(node.op, Transpose) for node in once.nodes) == 2
+    assert to_text(optimize(once)) == to_text(once)
 
 
 def test_every_pass_is_named_as_its_file() -> None:

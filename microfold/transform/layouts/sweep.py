@@ -57,8 +57,8 @@ class Sweep:
         refused: found: why a node does not get the layout that is wished for.
         converted: found: which nodes do, and from which to which layout.
         made: found: the values that have been put in order.
-        reached: found: pairs of nodes that have to do with each other: where a message comes from, and where it
-            has been.
+        reached: found: pairs of nodes that have to do with each other: where a message comes from, and where
+            it has been.
         messages: found: the values that had another order behind their node.
         taken: found: the transposes and changes of layout that became messages, or parts of some.
     """

@@ -1,0 +1,95 @@
+"""Work grows about as the graph does, in counted steps, and no stage recurses over it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from microfold.ir.graph import Graph
+from microfold.ir.parse import parse
+from tests.growth.families import FAMILIES, build
+from tests.growth.stages import Stages, Steps, other_passes, whole_compilation
+
+FOUND = Path(__file__).resolve().parents[1] / "models" / "found"
+# Of graphs with four times the nodes: n log n, and some room.
+GROWTH = 4 * 1.6
+FAST = ("scaled_ladder", "transposed_fan", "quantizes")
+SLOW = (
+    "transposed_pools",
+    "mixed_transposes",
+    "transposed_parts",
+    "far_scales",
+    "distant_scales",
+    "unscaled_ladder",
+    "residual",
+    "fan",
+    "outputs",
+    "states",
+    "growing_concatenations",
+    "views",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def everything_is_loaded() -> None:
+    for name in ("clips", "convolutions", "matrices"):
+        whole_compilation(build(name, 6), Stages())
+
+
+def steps(graph: Graph) -> Stages:
+    counter = Steps()
+    stages = Stages(counter)
+    with counter.counting():
+        whole_compilation(graph, stages)
+    return stages
+
+
+@pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_steps_grow_with_the_graph(name: str) -> None:
+    small, large = (steps(build(name, size)).spent for size in (24, 96))
+    assert large.total() <= GROWTH * small.total(), {
+        stage: (small[stage], large[stage]) for stage in large if large[stage] > GROWTH * small[stage]
+    }
+
+
+@contextmanager
+def few_frames(count: int) -> Iterator[None]:
+    """Python's recursion ends so many calls deeper than here."""
+    old = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack(0)) + count)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(old)
+
+
+@pytest.mark.parametrize("name", ["activations", "far_scales", "transposed_elementwise"])
+def test_deep_graphs(name: str) -> None:
+    graph = build(name, 400)
+    with few_frames(200):
+        whole_compilation(graph, Stages())
+        other_passes(graph, Stages())
+
+
+@pytest.mark.slow
+def test_a_chain_of_8000() -> None:
+    graph = build("quantizes", 8000)
+    with few_frames(200):
+        whole_compilation(graph, Stages())
+
+
+@pytest.mark.parametrize("name", ["exponential", pytest.param("recursion", marks=pytest.mark.slow)])
+def test_what_was_found(name: str) -> None:
+    """Ways through a ladder doubled with each rung; a thousand nodes were too deep."""
+    graph = parse((FOUND / f"{name}.mf").read_text())
+    assert steps(graph).spent.total() < 20_000 * len(graph.nodes)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_have_about_as_many_nodes_as_asked_for(name: str) -> None:
+    assert 40 // 5 <= len(build(name, 40).nodes) <= 40 * 1.3
