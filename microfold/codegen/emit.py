@@ -18,7 +18,8 @@ def emit(program: Program) -> dict[str, str]:
     model = Model(program)
     functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
-    helpers = requirements.helpers([*functions, *records])
+    copies = ["mf_copy_block"] if program.state else []
+    helpers = requirements.helpers([*functions, *records, *copies])
     constants = "\n".join(text for array in model.arrays for text in array.rows)
     parts = {
         "model": model,

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from microfold import target, verify
-from microfold.compiler import compile_file
+from microfold.compiler import compile_file, compile_graph
 from microfold.errors import ToolError
 from microfold.options import Options
+from microfold.program import Program
 from microfold.simulate.boards import find
 from microfold.simulate.run import run
 from microfold.simulate.toolchain import ARM_COMPILER, compile_object, effective_flags, link
+from tests.codegen.builds import sample_graphs
 from tests.counts import MODELS
+from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 
 from .conftest import CORES, LENGTH, toy
@@ -34,7 +37,11 @@ def check(model: str, core: str, *flags: str, optimize: str = "balanced") -> Non
     need_tools(*CROSS_TOOLS)
     loaded = target.load(core)
     loaded = replace(loaded, cpu_flags=(*loaded.cpu_flags, *flags))
-    program = compile_file(MODELS.get(model, MADE / f"{model}.tflite"), loaded, Options(optimize=optimize))
+    path = MODELS.get(model, MADE / f"{model}.tflite")
+    check_program(compile_file(path, loaded, Options(optimize=optimize)))
+
+
+def check_program(program: Program) -> None:
     result = verify.verify(program, verify.input_sets([buffer.type for buffer in program.inputs], 4)[2:])
     assert result.exact, result.first_difference
 
@@ -95,9 +102,7 @@ def test_constants_of_any_size_before_initialised_data(simulation_tools: None) -
 @pytest.mark.parametrize(
     ("model", "core", "optimize"),
     [
-        ("dscnn_bn_int8", "cortex-m4", "balanced"),
-        ("attn_int8", "cortex-m4", "size"),
-        ("dscnn_bn_int8", "cortex-m33", "size"),
+        ("ops/dw_int8", "cortex-m4", "balanced"),
         ("digits", "cortex-m7", "speed"),
         ("dscnn_bn_int8", "cortex-m55", "balanced"),
         ("dscnn_bn_int8", "cortex-m3", "balanced"),
@@ -105,6 +110,25 @@ def test_constants_of_any_size_before_initialised_data(simulation_tools: None) -
 )
 def test_trapped(model: str, core: str, optimize: str) -> None:
     check(model, core, TRAPPED, optimize=optimize)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("core", "optimize"),
+    [
+        ("cortex-m4", "balanced"),
+        ("cortex-m4", "size"),
+        ("cortex-m33", "speed"),
+        ("cortex-m55", "balanced"),
+        ("cortex-m3", "balanced"),
+    ],
+)
+def test_trapped_in_odd_shapes(core: str, optimize: str) -> None:
+    """Rows and pixels that begin at all addresses."""
+    need_tools(*CROSS_TOOLS)
+    loaded = target.load(core)
+    loaded = replace(loaded, cpu_flags=(*loaded.cpu_flags, TRAPPED))
+    check_program(compile_graph(merge(list(sample_graphs().values())), loaded, Options(optimize=optimize)))
 
 
 @pytest.mark.slow
