@@ -18,6 +18,7 @@ from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.domain import constant_faults
 from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.limits import MAX_DEPTH
 from microfold.ir.types import TensorType
 
 MAX_FILE_BYTES = 1 << 30
@@ -354,6 +355,8 @@ class _Importer:
         """
         if not 0 < index < len(self.subgraphs) or index in self.running:
             raise Unsupported(f"it cannot run subgraph {index} of {len(self.subgraphs)} here")
+        if len(self.running) > MAX_DEPTH:
+            raise Unsupported(f"subgraphs may run each other {MAX_DEPTH} deep")
         self.bodies.append(index)
         if len(self.bodies) > MAX_BODIES:
             raise Unsupported(f"subgraphs are run from more than {MAX_BODIES} places")
