@@ -19,11 +19,11 @@ from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.domain import constant_faults
 from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.limits import MAX_DEPTH
 from microfold.ir.types import TensorType
 
 MAX_FILE_BYTES = 1 << 30
 
-MAX_DEPTH = 32  # of subgraphs in subgraphs
 MAX_BODIES = 256  # a small file can call the same subgraphs exponentially often
 
 _WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")

@@ -21,6 +21,8 @@ MAX_BYTES = 1 << 30
 MAX_OPERATIONS = 1 << 34
 # Of a graph, those of its subgraphs not counted.
 MAX_NODES = 1 << 16
+# Subgraphs in subgraphs.
+MAX_DEPTH = 32
 # What one evaluation at compile time may take, and all those of one pass together.
 FOLD_OPERATIONS, FOLD_BYTES = 1 << 25, 1 << 26
 FOLD_OPERATIONS_TOTAL, FOLD_BYTES_TOTAL = 1 << 28, 1 << 28

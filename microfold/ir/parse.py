@@ -15,12 +15,11 @@ import numpy as np
 from microfold.errors import TypeRuleError
 from microfold.ir.attributes import attribute_types, from_results
 from microfold.ir.graph import Graph, Node, State, Step, Value
+from microfold.ir.limits import MAX_DEPTH
 from microfold.ir.literals import LiteralCursor
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.tokens import Token
 from microfold.ir.types import Array, DType, TensorType
-
-MAX_DEPTH = 32  # of subgraphs in subgraphs
 
 # What a type rule raises; those beside the first: on attributes so far off that it cannot even be stated.
 ABSURD = (TypeRuleError, ValueError, TypeError, LookupError, ArithmeticError)

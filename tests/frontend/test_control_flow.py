@@ -162,3 +162,20 @@ def test_calls_do_not_multiply_without_end() -> None:
 def test_variables_without_a_value() -> None:
     with pytest.raises(UnsupportedModelError, match="it is read, but nothing ever gives it a value"):
         load(models.MADE / "lstm_fixed_f32.tflite")
+
+
+def test_subgraphs_that_run_each_other_very_deep() -> None:
+    """Refused, not followed until Python gives up."""
+    need_modules("ai_edge_litert")
+    from tests.make_control_flow import Model
+
+    model = Model(200)
+    for index, graph in enumerate(model.subgraphs):
+        x = graph.input("x")
+        graph.table.outputs = (
+            graph.add("CALL", [x], [graph.tensor("y")], subgraph=index + 1)
+            if index + 1 < len(model.subgraphs)
+            else graph.add("NEG", [x], [graph.tensor("y")])
+        )
+    with pytest.raises(UnsupportedModelError, match="subgraphs may run each other 32 deep"):
+        import_model(model.pack())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-
-import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement import padding_pairs
@@ -52,7 +51,7 @@ def space_to_batch_nd(context: OperatorContext) -> None:
     inner_axes = [2 + 2 * i for i in range(rank)]
     outer_axes = [1 + 2 * i for i in range(rank)]
     tail = range(1 + 2 * rank, len(split))
-    merged = (batch * int(np.prod(block)), *outer, *rest)
+    merged = (batch * math.prod(block), *outer, *rest)
     context.finish(_moved(context, x, split, [*inner_axes, 0, *outer_axes, *tail], merged))
 
 
@@ -66,7 +65,7 @@ def batch_to_space_nd(context: OperatorContext) -> None:
     rank = len(block)
     if not 1 <= rank < x.type.rank or min(block) < 1 or len(crops) != 2 * rank or min(crops) < 0:
         raise Unsupported(f"block {list(block)} and crops {list(crops)} do not fit {x.type}")
-    size = int(np.prod(block))
+    size = math.prod(block)
     if x.type.shape[0] % size:
         raise Unsupported(f"a batch of {x.type.shape[0]} must divide into blocks of {size}")
     batch, spatial, rest = x.type.shape[0] // size, x.type.shape[1 : 1 + rank], x.type.shape[1 + rank :]
@@ -166,7 +165,10 @@ def _mirrored(context: OperatorContext, x: Value, axis: int, start: int, count: 
 def reverse_v2(context: OperatorContext) -> None:
     x = context.input(0)
     context.require_same_quantization(x)
-    axes = {context.axis(axis, x.type.rank) for axis in context.integers(1, "axes")}
+    named = context.integers(1, "axes")
+    axes = {context.axis(axis, x.type.rank) for axis in named}
+    if len(axes) != len(named):
+        raise Unsupported(f"its axes must be distinct; they are {list(named)}")
     begin = tuple(n - 1 if axis in axes else 0 for axis, n in enumerate(x.type.shape))
     strides = tuple(-1 if axis in axes else 1 for axis in range(x.type.rank))
     context.finish(*context.emit(StridedSlice(begin, x.type.shape, strides), x))
