@@ -352,7 +352,7 @@ class _Importer:
         if not 0 < index < len(self.subgraphs) or index in self.running:
             raise Unsupported(f"it cannot run subgraph {index} of {len(self.subgraphs)} here")
         if len(self.running) > MAX_DEPTH:
-            raise Unsupported(f"subgraphs may run one another {MAX_DEPTH} deep")
+            raise Unsupported(f"subgraphs may run each other {MAX_DEPTH} deep")
         self.bodies.append(index)
         if len(self.bodies) > MAX_BODIES:
             raise Unsupported(f"subgraphs are run from more than {MAX_BODIES} places")
