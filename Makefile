@@ -1,11 +1,11 @@
-# make setup            the packages and the Python environment for all of the following; ./setup.sh says more
+# make setup            the packages and the Python environment for all of the following; .ci/setup says more
 # make lint             formatting, lint and types
 # make test             all tests but the exhaustive ones
 # make test-fast        the quick ones; no tools are needed but a C compiler
 # make test-exhaustive  sweeps over what the other tests sample
 # make analyze          static analysers over generated C
 # make audit            known vulnerabilities of what is locked
-# make lock             requirements/*.lock anew, with the latest versions that pyproject.toml allows
+# make lock             .ci/requirements/*.lock anew, with the latest versions that pyproject.toml allows
 # make release          dist/: wheel, source distribution and bill of materials
 
 VENV   ?= .venv
@@ -18,10 +18,10 @@ LOCK   := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3
 .NOTPARALLEL:
 
 setup:
-	./setup.sh dev
+	.ci/setup dev
 
 venv:
-	@./setup.sh venv
+	@.ci/setup venv
 
 test: venv
 	$(PYTEST) -m "not exhaustive"
@@ -42,19 +42,19 @@ format: venv
 	$(BIN)/ruff check --fix .
 
 analyze: venv
-	$(BIN)/python -m tools.analyze
+	PYTHONPATH=.:.ci $(BIN)/python -m tools.analyze
 
 audit: venv
-	$(BIN)/python -m tools.audit
+	PYTHONPATH=.:.ci $(BIN)/python -m tools.audit
 
 lock: venv
-	$(LOCK) --group build -o requirements/build.lock
-	$(LOCK) pyproject.toml -o requirements/run.lock
-	$(LOCK) pyproject.toml --extra dev --group build -c requirements/run.lock -c requirements/build.lock \
-	  -o requirements/dev.lock
+	$(LOCK) --group build -o .ci/requirements/build.lock
+	$(LOCK) pyproject.toml -o .ci/requirements/run.lock
+	$(LOCK) pyproject.toml --extra dev --group build -c .ci/requirements/run.lock -c .ci/requirements/build.lock \
+	  -o .ci/requirements/dev.lock
 
 release: venv
-	$(BIN)/python -m tools.release
+	PYTHONPATH=.:.ci $(BIN)/python -m tools.release
 
 clean:
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis examples/*/build

@@ -88,7 +88,7 @@ def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path: Path) 
 def test_the_commands_of_the_readme_need_nothing_to_be_there() -> None:
     """Neither make nor sudo are on a bare machine."""
     for command in readme_commands():
-        assert command.startswith("./setup.sh")
+        assert command.startswith(".ci/setup")
         assert "sudo" not in command
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     assert set(readme_commands()[1].partition("make ")[2].split()) <= targets

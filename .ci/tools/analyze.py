@@ -23,7 +23,7 @@ from microfold.compiler import compile_file
 from microfold.errors import UnsupportedModelError
 from microfold.options import Options
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("host", "cortex-m4", "cortex-m55")
 EXAMPLES = ("digits/digits", "sine/sine")
 MODELS = (

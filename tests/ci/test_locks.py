@@ -25,7 +25,7 @@ def environment(python: str) -> dict[str, str]:
 
 def locked(name: str, python: str) -> dict[str, str]:
     """Versions in a lock, for one Python on Linux."""
-    text = (ROOT / "requirements" / f"{name}.lock").read_text(encoding="utf-8")
+    text = (ROOT / ".ci" / "requirements" / f"{name}.lock").read_text(encoding="utf-8")
     entries = [Requirement(line) for line in re.findall(r"^([a-z].*?)(?: \\)?$", text, re.MULTILINE)]
     assert text.count("--hash=sha256:") >= len(entries)
     return {

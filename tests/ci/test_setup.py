@@ -1,4 +1,4 @@
-"""setup.sh makes the environment once, and again where it is not what is asked for."""
+""".ci/setup makes the environment once, and again where it is not what is asked for."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Checkout:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        shutil.copy(ROOT / "setup.sh", folder)
+        (folder / ".ci").mkdir()
+        shutil.copy(ROOT / ".ci" / "setup", folder / ".ci")
         shutil.copy(ROOT / "pyproject.toml", folder)
-        shutil.copytree(ROOT / "requirements", folder / "requirements")
+        shutil.copytree(ROOT / ".ci" / "requirements", folder / ".ci" / "requirements")
         self.python = folder / "python"
         self.python.write_text(PYTHON, encoding="utf-8")
         self.python.chmod(0o755)
@@ -39,7 +40,7 @@ class Checkout:
         self.log.write_text("", encoding="utf-8")
         names = {"PYTHON": str(self.python), "LOG": str(self.log), "BROKEN": str(self.broken)}
         done = subprocess.run(
-            ["./setup.sh", *arguments],
+            [".ci/setup", *arguments],
             cwd=self.folder,
             env={**os.environ, **names},
             capture_output=True,
@@ -55,7 +56,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
-DEV = ["pip requirements/dev.lock", "pip ."]
+DEV = ["pip .ci/requirements/dev.lock", "pip ."]
 
 
 def test_nothing_is_done_twice(checkout: Checkout) -> None:
@@ -65,14 +66,15 @@ def test_nothing_is_done_twice(checkout: Checkout) -> None:
 
 
 def test_the_second_command_after_the_first(checkout: Checkout) -> None:
-    assert checkout.run() == ["venv", "pip requirements/run.lock", "pip requirements/build.lock", "pip ."]
+    locks = [f"pip .ci/requirements/{name}.lock" for name in ("run", "build")]
+    assert checkout.run() == ["venv", *locks, "pip ."]
     assert checkout.run() == []
     assert checkout.run("venv") == DEV
 
 
 def test_an_interrupted_installation_is_done_again(checkout: Checkout) -> None:
     checkout.broken.touch()
-    assert checkout.run("venv", code=1) == ["venv", "pip requirements/dev.lock"]
+    assert checkout.run("venv", code=1) == ["venv", "pip .ci/requirements/dev.lock"]
     checkout.broken.unlink()
     assert checkout.run("venv") == DEV
 
@@ -85,7 +87,7 @@ def test_a_half_made_environment_is_made_anew(checkout: Checkout) -> None:
     assert checkout.run("venv") == ["venv", *DEV]
 
 
-@pytest.mark.parametrize("file", ["pyproject.toml", "requirements/dev.lock"])
+@pytest.mark.parametrize("file", ["pyproject.toml", ".ci/requirements/dev.lock"])
 def test_other_requirements_are_installed(file: str, checkout: Checkout) -> None:
     checkout.run("venv")
     with (checkout.folder / file).open("a", encoding="utf-8") as stream:

@@ -18,7 +18,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(source: Path, dist: Path, epoch: int | None = None) -> tuple[Path, Path]:
@@ -42,7 +42,7 @@ def install(wheel: Path, folder: Path) -> Path:
     venv.create(folder)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
-    subprocess.run([*pip, "--require-hashes", "-r", ROOT / "requirements" / "run.lock"], check=True)
+    subprocess.run([*pip, "--require-hashes", "-r", ROOT / ".ci" / "requirements" / "run.lock"], check=True)
     subprocess.run([*pip, "--no-deps", wheel], check=True)
     return python
 
