@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -52,7 +53,7 @@ class Node:
         (value,) = self.outputs
         return value
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Value, ...]:
         """All values that the node reads: inputs that are there, then the epilogue's."""
         present = tuple(value for value in self.inputs if value is not None)
