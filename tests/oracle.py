@@ -218,11 +218,7 @@ def litert_decides(data: bytes, traced: Traced) -> bool:
         and node.operands[0].type.quant not in (None, per_tensor(node.operands[0]))
         for node in traced.graph.nodes
     )
-    return (
-        per_channel
-        or "relu" in {n.op.name for n in traced.graph.nodes}
-        or has_stale_shapes(data, traced)
-    )
+    return per_channel or "relu" in {n.op.name for n in traced.graph.nodes} or has_stale_shapes(data, traced)
 
 
 def has_stale_shapes(data: bytes, traced: Traced) -> bool:
