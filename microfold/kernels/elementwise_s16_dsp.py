@@ -39,9 +39,6 @@ class _Int16Dsp(BinaryKernel):
     def supports(self, site: Site) -> str | None:
         if reason := super().supports(site):
             return reason
-        types = [v.type for v in (*site.node.operands[:2], *site.node.outputs)]
-        if any(t.quant is None or t.quant.zero_point for t in types):
-            return "it needs zero points of 0"
         shift = self.output(site).shift
         if not -30 <= shift < 0:
             return "it needs multipliers below one half"

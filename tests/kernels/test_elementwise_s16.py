@@ -141,9 +141,3 @@ def test_the_largest_product_may_be_left_to_others() -> None:
         assert name == ("s16_mul__dsp" if same else "s16_mul__c")
         refused += not same
     assert refused < 20
-
-
-def test_zero_points_are_left_to_others() -> None:
-    x = Value("x", TensorType(DType.INT16, (64,), Quant.per_tensor(1e-4, 5)))
-    graph = graphs.one_node_graph(Add(_element(1e-4)), [x, _input("y", (64,))], {})
-    assert compile_graph(graph, target.load("cortex-m4")).layers[0].kernel.name == "s16_add__c"
