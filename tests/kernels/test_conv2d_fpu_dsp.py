@@ -20,7 +20,8 @@ from microfold.ops.conv2d import Conv2D
 from microfold.options import Options
 from microfold.program import Program
 from tests.codegen.builds import STRICT, write_sources
-from tests.codegen.test_warnings import arm_headers, silent
+from tests.codegen.sweep import arm_headers
+from tests.codegen.test_warnings import silent
 from tests.kernels import graphs
 from tests.needs import need_tools
 

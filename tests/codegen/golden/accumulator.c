@@ -5,6 +5,7 @@
 
 #include "accumulator.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* A hook after every layer, for profiling and tests: ACCUMULATOR_HOOKS names a header that defines it. */
@@ -31,6 +32,13 @@ typedef struct {
 #define mf_noinline __attribute__((noinline))
 #else
 #define mf_noinline
+#endif
+
+/* Not used where there is assembly. */
+#if defined(__GNUC__)
+#define mf_unused __attribute__((unused))
+#else
+#define mf_unused
 #endif
 
 /* Copies bytes, four words at a time where both addresses allow it; the ranges must not overlap. */
@@ -69,6 +77,30 @@ static mf_noinline void mf_copy_bytes(void *to, const void *from, int32_t bytes)
         *target++ = *source++;
     }
 }
+
+/* Like memcpy. That of a C library may load words at any address, whatever this code is compiled for. */
+#if defined(__thumb2__) && !defined(__ARM_FEATURE_UNALIGNED)
+static mf_unused void mf_copy_block(void *to, const void *from, size_t bytes)
+{
+    const uint8_t *source = from;
+    uint8_t *target = to;
+
+    if ((((uintptr_t)target | (uintptr_t)source) & 3u) == 0) {
+        for (; bytes >= 4; bytes -= 4) {
+            memcpy(__builtin_assume_aligned(target, 4), __builtin_assume_aligned(source, 4), 4);
+            target += 4;
+            source += 4;
+        }
+    }
+    for (; bytes > 0; bytes--) {
+        *target++ = *source++;
+        /* Otherwise compilers might make a call of memcpy of it. */
+        __asm__ volatile("" : : : "memory");
+    }
+}
+#else
+#define mf_copy_block memcpy
+#endif
 
 typedef struct {
     int32_t length; /* of the innermost loop */
@@ -207,7 +239,7 @@ void accumulator_init(accumulator_context *context)
 
 void accumulator_reset(accumulator_context *context)
 {
-    memcpy(ACCUMULATOR_STATE(total_offset), accumulator__total_initial, 20); /* "total" */
+    mf_copy_block(ACCUMULATOR_STATE(total_offset), accumulator__total_initial, 20); /* "total" */
     memset(ACCUMULATOR_STATE(product_offset), 0, 20); /* "product" */
 }
 
@@ -244,8 +276,8 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
     ACCUMULATOR_LAYER_DONE(context, 3);
 
     /* Kept for the next run: "total" */
-    memcpy(ACCUMULATOR_STATE(total_offset), ACCUMULATOR_ARENA(next_total_offset), 20);
+    mf_copy_block(ACCUMULATOR_STATE(total_offset), ACCUMULATOR_ARENA(next_total_offset), 20);
 
     /* Kept for the next run: "product" */
-    memcpy(ACCUMULATOR_STATE(product_offset), ACCUMULATOR_ARENA(next_product_offset), 20);
+    mf_copy_block(ACCUMULATOR_STATE(product_offset), ACCUMULATOR_ARENA(next_product_offset), 20);
 }
