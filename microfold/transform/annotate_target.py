@@ -14,17 +14,30 @@ so that a longer pattern finds its nodes free.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from microfold.analysis.compiler_regions import compiler_regions
 from microfold.ir.composite import Composite, find_composites
 from microfold.ir.graph import Graph, Node, Value, make_node, rewire
 from microfold.ops.call import Call
 from microfold.ops.compiler_region import CompilerBegin, CompilerEnd
-from microfold.passes import PassContext, function_pass
+from microfold.passes import PassContext, module_pass
 
 
-@function_pass(opt_level=0)
+@module_pass(opt_level=0)
 def annotate_target(graph: Graph, context: PassContext) -> Graph:
-    """Put `compiler_begin` and `compiler_end` around every match."""
+    """Put `compiler_begin` and `compiler_end` around every match, but not in what is a region already."""
+    taken = {node.op.body for node in graph.nodes if isinstance(node.op, Call) and node.op.compiler}
+    bodies = {
+        name: body if name in taken else annotate_target.transform(body, context)
+        for name, body in graph.subgraphs.items()
+    }
+    if any(body is not graph.subgraphs[name] for name, body in bodies.items()):
+        graph = replace(graph, subgraphs=bodies)
+    return _annotate(graph, context)
+
+
+def _annotate(graph: Graph, context: PassContext) -> Graph:
     owner = {node: found for found in _composites(graph, context) for node in found.nodes}
     if not owner:
         return graph
