@@ -32,11 +32,11 @@ def int8_element(scale: float = 0.05, zero_point: int = -5) -> ElementType:
 def one_node_graph(
     op: Op, inputs: list[Value], constants: dict[Value, Array], activation: Clip | None = None
 ) -> Graph:
-    """The graph of a single node; `activation` is fused into its epilogue."""
+    """The graph of a single node, which may read an input twice; `activation` is fused into its epilogue."""
     steps = (Step(activation),) if activation is not None else ()
     operands = [*inputs, *constants]
     node: Node = make_node(op, operands, ["model/layer/out"], steps)
-    return Graph("net", tuple(inputs), node.outputs, (node,), constants)
+    return Graph("net", tuple(dict.fromkeys(inputs)), node.outputs, (node,), constants)
 
 
 def _weights(
