@@ -169,6 +169,10 @@ def forward_rewrite(
     Returns:
         The new graph; `graph` itself, dead nodes and all, if no rule answered.
     """
+    if not callable(rules) and on_multi_ref is None:
+        operators = {type(node.op) for node in graph.nodes}
+        if all(_lookup(rules, operator) is None for operator in operators):
+            return graph  # no rule can answer
     source = graph
     graph = remove_dead_nodes(graph)
     uses = graph.use_counts()
