@@ -1,4 +1,4 @@
-"""What is read of ELF files: sections and what they take of flash (System V ABI, section header table)."""
+"""What is read of ELF files (System V ABI): what sections take of flash, loaded code, symbols."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from microfold.errors import ToolError
+
 ARM = 40
 _NOBITS = 8
 _ALLOC = 2
+_PT_LOAD = 1
+_SHT_SYMTAB = 2
 
 
 @dataclass(frozen=True)
@@ -51,3 +55,46 @@ def read_elf(path: Path) -> ElfFile | None:
     except (struct.error, IndexError, ValueError):
         return None
     return ElfFile(machine, sizes)
+
+
+@dataclass(frozen=True)
+class Code:
+    """The loaded segments of an image: address and bytes."""
+
+    segments: tuple[tuple[int, bytes], ...]
+
+    def at(self, address: int, size: int) -> bytes:
+        for start, data in self.segments:
+            if start <= address and address + size <= start + len(data):
+                return data[address - start : address - start + size]
+        raise ToolError(f"executed code must lie in the image; {size} bytes at {address:#x} do not")
+
+
+def load_code(elf: Path) -> Code:
+    """Segments of a 32-bit little-endian ELF file (System V ABI, program header)."""
+    data = elf.read_bytes()
+    (offset,) = struct.unpack_from("<I", data, 28)
+    size, count = struct.unpack_from("<HH", data, 42)
+    headers = (struct.unpack_from("<8I", data, offset + i * size) for i in range(count))
+    loaded = (header for header in headers if header[0] == _PT_LOAD)
+    return Code(tuple((address, data[begin : begin + length]) for _, begin, address, _, length, *_ in loaded))
+
+
+def has_arm_code(data: bytes) -> bool:
+    """Whether an image has code in the Arm instruction set, as its mapping symbols ``$a`` say.
+
+    They are those of the ELF for the Arm Architecture (Arm IHI 0044), 5.5.5.
+    """
+    (offset,) = struct.unpack_from("<I", data, 32)
+    size, count = struct.unpack_from("<HH", data, 46)
+    # Of each section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
+    sections = [struct.unpack_from("<10I", data, offset + i * size) for i in range(count)]
+    for _, kind, _, _, begin, length, link, _, _, entry in sections:
+        if kind != _SHT_SYMTAB:
+            continue
+        names = sections[link][4]
+        for symbol in range(begin, begin + length, entry):
+            (name,) = struct.unpack_from("<I", data, symbol)
+            if data[names + name : names + name + 2] == b"$a" and data[names + name + 2] in b"\0.":
+                return True
+    return False

@@ -53,7 +53,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     "toml": FILES,
     "signals": [],
     "scratch": ["errors"],
-    "elf": [],
+    "elf": ["errors"],
     "stack": [],
     "benchmark": ["errors", "toml"],
     "target": SETTINGS,

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from microfold.codegen.environment import environment
+from microfold.elf import load_code
 from microfold.errors import ToolError
 from microfold.scratch import ScratchFolder, scratch_folder
 from microfold.simulate import toolchain
 from microfold.simulate.boards import Board
-from microfold.simulate.elf import load_code
 from microfold.simulate.emulator import run_image
 from microfold.simulate.memory import ImageMemory, image_memory, placed_sections
 from microfold.simulate.sources import Array, LayerTensor, ModelSources, TensorSpec

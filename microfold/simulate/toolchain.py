@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from microfold.elf import has_arm_code
 from microfold.errors import ToolError
-from microfold.simulate.elf import has_arm_code
 
 ARM_COMPILER = "arm-none-eabi-gcc"
 EMULATOR = "qemu-system-arm"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from microfold import resources
+from microfold.elf import Code
 from microfold.errors import ToolError
-from microfold.simulate.elf import Code
 from microfold.simulate.memory import PlacedSection
 from microfold.simulate.thumb import Instruction, Kind, instructions
 from microfold.simulate.toolchain import find_tool, run_tool
