@@ -237,7 +237,11 @@ class Sequential(Pass):
         return {name for step in self.passes for name in _names(step)}
 
     def _run(self, graph: Graph, context: PassContext) -> Graph:
-        for step in self.passes:
+        return self._in_order(self.passes, graph, context)
+
+    @staticmethod
+    def _in_order(passes: Sequence[Pass], graph: Graph, context: PassContext) -> Graph:
+        for step in passes:
             reason = step.why_skipped(context)
             if reason is None:
                 graph = step(graph, context)
@@ -251,19 +255,36 @@ MAX_ROUNDS = 16
 
 
 class UntilStable(Sequential):
-    """A `Sequential` of passes that help each other, repeated until it returns its graph.
+    """A `Sequential` of passes that help each other, repeated until they return their graph.
 
-    Its passes must each get closer to something, so that it ends. Repeated decisions are recorded once.
+    They must each get closer to something, so that it ends. Repeated decisions are recorded once.
+
+    Args:
+        then: passes that run once, behind the others; the last ones of `passes`.
+        passes, name, opt_level, required: see `Sequential`.
     """
 
+    def __init__(
+        self,
+        passes: Sequence[Pass],
+        *,
+        then: Sequence[Pass] = (),
+        name: str = "until_stable",
+        opt_level: int = 0,
+        required: Sequence[Pass] = (),
+    ):
+        super().__init__([*passes, *then], name=name, opt_level=opt_level, required=required)
+        self._repeated = tuple(passes)
+        self._then = tuple(then)
+
     def _run(self, graph: Graph, context: PassContext) -> Graph:
-        context = recording_once(context)
+        repeated = recording_once(context)
         for _ in range(MAX_ROUNDS):
-            result = super()._run(graph, context)
+            result = self._in_order(self._repeated, graph, repeated)
             if result is graph:
                 break
             graph = result
-        return graph
+        return self._in_order(self._then, graph, context)
 
 
 def recording_once(context: PassContext) -> PassContext:

@@ -51,7 +51,7 @@ from microfold.transform.to_mixed_precision import to_mixed_precision
 
 
 def default_pipeline() -> UntilStable:
-    """What every build runs, in order; again, as long as one run makes room for another."""
+    """What every build runs, in order; rewrites again, as long as one run makes room for another."""
     return UntilStable(
         [
             # --- One graph of the operators that the passes know.
@@ -138,6 +138,8 @@ def default_pipeline() -> UntilStable:
             eliminate_common_subexpr,
             # A state whose last reader went is no state.
             dead_code_elimination,
+        ],
+        then=[
             # --- What code generation expects.
             # What other people's code computes is cut out while operators are bare, as patterns want them.
             annotate_target,
