@@ -35,7 +35,8 @@ def read_file(path: Path, largest: int = LARGEST_INPUT) -> bytes:
                 raise InputError(f"cannot read {path}: it must be a file; it is {_kind(status.st_mode)}")
             if status.st_size > largest:
                 raise InputError(f"{path} may have {largest:,} bytes; it has {status.st_size:,}")
-            content = file.read(largest)
+            # Not more than there is: a buffer of the largest size would be taken first.
+            content = file.read(status.st_size or largest)
             if content is None:  # type: ignore[reportUnnecessaryComparison]  # what /proc has may have to be waited for
                 raise BlockingIOError(errno.EAGAIN, "it has nothing to read yet")
             return content

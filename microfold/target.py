@@ -205,7 +205,7 @@ def _cycles_per_instruction(table: Any, path: Path) -> Mapping[str, float]:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not 0 < value <= MOST_CYCLES:
             raise TargetError(
-                f"{where}.{key} must be positive and at most {MOST_CYCLES}; it is {_shown(value)}"
+                f"{where}.{key} must be a positive number, at most {MOST_CYCLES}; it is {_shown(value)}"
             )
         factors[str(key)] = float(value)  # type: ignore[reportUnknownArgumentType]
     if factors and OTHERS not in factors:

@@ -40,7 +40,7 @@ SAFE = {
     "name", "version", "model.name", "model.macro", "note", "usage", "what", "header", "slot.label",
     "place.comment", "port.index", "port.type.size", "model.options.weights_section",
     '(" *     %-44s %s" | format(code, remark)).rstrip()',
-    '(" * " ~ text) | wordwrap(107, wrapstring="\\n * ")',
+    '(" * " ~ text) | wordwrap(107, wrapstring="\\n * ", break_on_hyphens=False)',
 }  # fmt: skip
 FOREIGN = ("target.name", "library.name", "functions", "cpu_flags", "build_target", "description")
 

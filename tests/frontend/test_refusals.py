@@ -7,7 +7,7 @@ import struct
 import pytest
 import tflite
 
-from microfold.errors import ModelFormatError, UnsupportedModelError
+from microfold.errors import InputError, ModelFormatError, UnsupportedModelError
 from microfold.frontend.tflite import import_model, load
 from tests.frontend import models
 
@@ -111,9 +111,9 @@ def test_not_a_model(data: bytes) -> None:
 
 
 def test_missing_file(tmp_path) -> None:
-    with pytest.raises(ModelFormatError, match="cannot read"):
+    with pytest.raises(InputError, match="cannot read"):
         load(tmp_path / "none.tflite")
-    with pytest.raises(ModelFormatError, match="cannot read"):
+    with pytest.raises(InputError, match="cannot read"):
         load(tmp_path)
 
 

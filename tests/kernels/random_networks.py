@@ -401,6 +401,6 @@ def merge(graphs: list[Graph], seed: int = 0) -> Graph:
         for _ in range(min(len(queue), int(rng.integers(1, 6)))):
             nodes.append(queue.pop(0))
     constants = {value: array for graph in graphs for value, array in graph.constants.items()}
-    inputs = tuple(value for graph in graphs for value in graph.inputs)
+    inputs = tuple(dict.fromkeys(value for graph in graphs for value in graph.inputs))
     outputs = tuple(value for graph in graphs for value in graph.outputs)
     return Graph("nets", inputs, outputs, tuple(nodes), constants)
