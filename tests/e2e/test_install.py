@@ -94,7 +94,7 @@ def test_bill_of_materials(python: Path, tmp_path: Path) -> None:
     assert {name.lower() for name in found} == {
         item.name for item in needed if item.marker is None or item.marker.evaluate()
     }
-    locked = (ROOT / "requirements" / "run.lock").read_text(encoding="utf-8")
+    locked = (ROOT / ".ci" / "requirements" / "run.lock").read_text(encoding="utf-8")
     for name, version in versions.values():
         assert re.search(
             rf"^{re.escape(canonicalize_name(name))}=={re.escape(version)}\b", locked, re.MULTILINE
