@@ -62,7 +62,8 @@ def _flush(status: int) -> int:
             status = CLOSED_OUTPUT
             _discard(stream)
         except OSError as error:
-            if stream is sys.stdout:
+            # A command that failed has said why; it may have been this.
+            if stream is sys.stdout and status < 2:
                 with contextlib.suppress(OSError):
                     print(f"microfold: cannot write the output: {error.strerror}", file=sys.stderr)
             status = status or 2
