@@ -212,9 +212,7 @@ class FunctionPass(ModulePass):
     """A pass over single graphs: it works on each subgraph alone, then on the main graph."""
 
     def _apply(self, graph: Graph, context: PassContext) -> Graph:
-        bodies = {name: self._apply(body, context) for name, body in graph.subgraphs.items()}
-        if any(body is not graph.subgraphs[name] for name, body in bodies.items()):
-            graph = replace(graph, subgraphs=bodies)
+        graph = graph.with_bodies(lambda _, body: self._apply(body, context))
         return self.transform(graph, context)
 
 

@@ -172,7 +172,7 @@ class Model:
         self.macro = program.name.upper()
         self.options = program.options
         self.target = program.target
-        # The core and the flag that selects it, if the target has flags.
+        # The core and the flags that select it, if the target has any.
         self.build_target = ", ".join(filter(None, [program.target.name, " ".join(program.target.cpu_flags)]))
         self.caller_io = program.options.io == "caller"
         self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
@@ -173,6 +173,13 @@ class Graph:
     def array(self, value: Value | None) -> Array | None:
         """The constant behind a value; None if it is absent or not constant."""
         return self.constants.get(value) if value is not None else None
+
+    def with_bodies(self, change: Callable[[str, Graph], Graph]) -> Graph:
+        """The graph with other subgraphs, each given by its name and what it was; itself if all stay."""
+        bodies = {name: change(name, body) for name, body in self.subgraphs.items()}
+        if all(body is self.subgraphs[name] for name, body in bodies.items()):
+            return self
+        return replace(self, subgraphs=bodies)
 
     def with_nodes(
         self,

@@ -14,8 +14,6 @@ so that a longer pattern finds its nodes free.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from microfold.analysis.compiler_regions import compiler_regions
 from microfold.ir.composite import Composite, find_composites
 from microfold.ir.graph import Graph, Node, Value, make_node, rewire
@@ -28,13 +26,10 @@ from microfold.passes import PassContext, module_pass
 def annotate_target(graph: Graph, context: PassContext) -> Graph:
     """Put `compiler_begin` and `compiler_end` around every match, but not in what is a region already."""
     taken = {node.op.body for node in graph.nodes if isinstance(node.op, Call) and node.op.compiler}
-    bodies = {
-        name: body if name in taken else annotate_target.transform(body, context)
-        for name, body in graph.subgraphs.items()
-    }
-    if any(body is not graph.subgraphs[name] for name, body in bodies.items()):
-        graph = replace(graph, subgraphs=bodies)
-    return _annotate(graph, context)
+    annotated = graph.with_bodies(
+        lambda name, body: body if name in taken else annotate_target.transform(body, context)
+    )
+    return _annotate(annotated, context)
 
 
 def _annotate(graph: Graph, context: PassContext) -> Graph:

@@ -15,7 +15,7 @@ Relay and FuseOpsByPattern in Relax.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from microfold.ir.composite import find_composites
 from microfold.ir.graph import Graph
@@ -40,12 +40,9 @@ class MergeComposite:
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         # Not in what is a composite already: it would match once more.
         merged = {n.op.body for n in graph.nodes if isinstance(n.op, Call) and n.op.composite}
-        bodies = {
-            name: body if name in merged else self.transform(body, context)
-            for name, body in graph.subgraphs.items()
-        }
-        if any(body is not graph.subgraphs[name] for name, body in bodies.items()):
-            graph = replace(graph, subgraphs=bodies)
+        graph = graph.with_bodies(
+            lambda name, body: body if name in merged else self.transform(body, context)
+        )
         found = find_composites(graph, [("", self.patterns)], declined=context.declined)
         if not found:
             return graph

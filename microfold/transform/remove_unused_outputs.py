@@ -28,10 +28,7 @@ def remove_unused_outputs(graph: Graph, context: PassContext) -> Graph:
     """Narrow subgraphs to the results that their callers read, outer ones first."""
     while (narrowed := _narrow(graph, context)) is not graph:
         graph = narrowed
-    bodies = {name: remove_unused_outputs.transform(body, context) for name, body in graph.subgraphs.items()}
-    if any(body is not graph.subgraphs[name] for name, body in bodies.items()):
-        graph = replace(graph, subgraphs=bodies)
-    return graph
+    return graph.with_bodies(lambda _, body: remove_unused_outputs.transform(body, context))
 
 
 def _narrow(graph: Graph, context: PassContext) -> Graph:
