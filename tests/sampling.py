@@ -9,8 +9,13 @@ import pytest
 
 
 def sampled(items: Iterable[Any], every: int) -> list[Any]:
-    """Parameters: the first, and every so many after it; the others are for `-m exhaustive`."""
+    """Values of one parameter: the first, and every so many after it; the others are for `-m exhaustive`."""
+    return sampled_rows(((item,) for item in items), every)
+
+
+def sampled_rows(rows: Iterable[Iterable[Any]], every: int) -> list[Any]:
+    """The same of several parameters; the number should share no divisor with the length of an inner list."""
     return [
-        pytest.param(item, marks=pytest.mark.exhaustive) if index % every else pytest.param(item)
-        for index, item in enumerate(items)
+        pytest.param(*row, marks=pytest.mark.exhaustive) if index % every else pytest.param(*row)
+        for index, row in enumerate(rows)
     ]

@@ -19,6 +19,7 @@ from microfold.simulate.toolchain import ARM_COMPILER, run_tool
 from microfold.toml import read_toml
 from tests.counts import CORES, MODELS
 from tests.needs import need_tools
+from tests.sampling import sampled
 
 FILE = Path(__file__).parent / "code_bounds.toml"
 HEAD_ROOM = 0.02
@@ -41,7 +42,7 @@ def _code(model: str, core: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_code_stays_within_bounds(core: str, request: pytest.FixtureRequest) -> None:
     need_tools(ARM_COMPILER)
     compiler = run_tool(

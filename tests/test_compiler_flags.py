@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from microfold.target import Target
 from tests.codegen.sweep import arm_headers
 from tests.counts import MODELS
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled_rows
 
 # What others than GCC with -O2 may need more. Less is no harm: -O3 saves up to a sixth in small layers.
 SPREAD = 0.15
@@ -46,8 +48,10 @@ def _clang(core: Target, folder: Path) -> Target:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55", "cortex-m0plus"])
-@pytest.mark.parametrize("model", CHOSEN)
+@pytest.mark.parametrize(
+    ("model", "core"),
+    sampled_rows(itertools.product(CHOSEN, ["cortex-m4", "cortex-m55", "cortex-m0plus"]), 4),
+)
 def test_flags(model: str, core: str) -> None:
     need_tools(*CROSS_TOOLS)
     loaded = target.load(core)

@@ -13,12 +13,13 @@ from microfold.errors import TargetError
 from microfold.report import build_report
 from tests.counts import CORES, MODELS, counts
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 LARGEST_ERROR = 0.1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_estimates_are_close(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     wrong: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,15 @@ from microfold.simulate.toolchain import ARM_COMPILER, find_tool, run_tool
 from microfold.stack import UnboundedStackError, stack_bound
 from microfold.verify import input_sets
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled_rows
 
 MODELS = Path(__file__).parent / "models" / "made"
+BOARDS = [name for name in target.available() if target.load(name).board]
+BUILDS: dict[str, dict[str, str]] = {
+    "zoo_f32": {},
+    "cnn_int8": {"optimize": "speed"},
+    "zoo_int8": {"optimize": "size", "io": "caller"},
+}
 
 
 def listing(**functions: str) -> str:
@@ -186,17 +194,10 @@ def test_what_no_compiler_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", [name for name in target.available() if target.load(name).board])
-@pytest.mark.parametrize(
-    ("model", "options"),
-    [
-        ("zoo_f32", {}),
-        ("cnn_int8", {"optimize": "speed"}),
-        ("zoo_int8", {"optimize": "size", "io": "caller"}),
-    ],
-)
-def test_no_painted_stack_is_deeper(core: str, model: str, options: dict[str, str]) -> None:
+@pytest.mark.parametrize(("core", "model"), sampled_rows(itertools.product(BOARDS, BUILDS), 5))
+def test_no_painted_stack_is_deeper(core: str, model: str) -> None:
     need_tools(*CROSS_TOOLS)
+    options = BUILDS[model]
     program = compiled(model, core, **options)
     found = measure(program)
     assert found is not None

@@ -6,6 +6,7 @@ made that costs the fewest instructions per byte saved.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -42,18 +43,33 @@ def select_within(flash: int, sites: Sequence[Site]) -> list[Choice] | str:
     """
     options = [_worthwhile(site) for site in sites]
     chosen = [choices[0] for choices in options]
-    while sum(choice.flash for choice in chosen) > flash:
-        exchanges = [
-            ((other.cost - chosen[index].cost) / (chosen[index].flash - other.flash), index, position)
-            for index, choices in enumerate(options)
-            for position, other in enumerate(choices)
-            if other.flash < chosen[index].flash
-        ]
-        if not exchanges:
-            return f"the smallest kernels need {sum(choice.flash for choice in chosen)} bytes of constants"
-        _, index, position = min(exchanges)
+    needed = sum(choice.flash for choice in chosen)
+    best = [exchange for index in range(len(sites)) if (exchange := _exchange(index, chosen, options))]
+    heapq.heapify(best)
+    while needed > flash:
+        if not best:
+            return f"the smallest kernels need {needed} bytes of constants"
+        _, index, position = heapq.heappop(best)
+        needed -= chosen[index].flash - options[index][position].flash
         chosen[index] = options[index][position]
+        if exchange := _exchange(index, chosen, options):
+            heapq.heappush(best, exchange)
     return chosen
+
+
+def _exchange(
+    index: int, chosen: Sequence[Choice], options: Sequence[Sequence[Choice]]
+) -> tuple[float, int, int] | None:
+    """The exchange of one layer's choice that costs the fewest instructions per byte: cost, layer, option."""
+    now = chosen[index]
+    return min(
+        (
+            ((other.cost - now.cost) / (now.flash - other.flash), index, position)
+            for position, other in enumerate(options[index])
+            if other.flash < now.flash
+        ),
+        default=None,
+    )
 
 
 def _worthwhile(site: Site) -> list[Choice]:

@@ -122,7 +122,7 @@ def test_certificate_for_another_network_is_found(certificate: Certificate) -> N
     assert any("it depends on channel 3 of %a" in found for found in faults)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=75)
 @given(graph=networks())
 def test_claims_against_the_reference(graph: Graph) -> None:
     """Every claimed channel, on inputs at both ends and at random."""

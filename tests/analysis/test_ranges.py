@@ -16,7 +16,7 @@ from microfold.ir.types import Tensor
 from tests.analysis.networks import networks
 from tests.evaluation import random_array
 
-thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=75)
 
 
 def ranges_of(text: str) -> tuple[Graph, Ranges]:

@@ -232,13 +232,11 @@ def test_contexts_are_independent(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "chain",
         "accumulator",
-        "cnn_int8",
         pytest.param("dscnn_bn_int8", marks=pytest.mark.slow),
         *(
             pytest.param(name, marks=pytest.mark.exhaustive)
-            for name in BUNDLED[1:]
+            for name in ("chain", *BUNDLED)
             if name != "dscnn_bn_int8"
         ),
     ],

@@ -25,7 +25,7 @@ FLAGS = (
     "-fno-omit-frame-pointer",
 )
 CALLS = 6
-CHUNKS = 12
+CHUNKS = 36
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 
 
@@ -62,7 +62,7 @@ def test_samples(compiler: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("chunk", sampled(range(CHUNKS), 5))
+@pytest.mark.parametrize("chunk", sampled(range(CHUNKS), 19))
 def test_made_models(chunk: int, tmp_path: Path) -> None:
     """All bundled models that compile, in chunks that share an executable; the compilers take turns."""
     compiler = COMPILERS[chunk % len(COMPILERS)]

@@ -65,7 +65,7 @@ def test_some_models(core: str) -> None:
     need_tools("gcc", "clang", "arm-none-eabi-gcc")
     number = SOME.index(core)
     level = list(sweep.LEVELS)[number % len(sweep.LEVELS)]
-    _, said = sweep.sweep(PATHS[number::24], [target.load(core)], [level])
+    _, said = sweep.sweep(PATHS[number::72], [target.load(core)], [level])
     assert not said, "\n".join(said)
 
 

@@ -6,6 +6,7 @@ MICROFOLD_MODELS; `docs/models.md` says where they come from.
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from microfold.errors import UnsupportedModelError
 from microfold.options import Options
 from microfold.verify import input_sets, verify
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import sampled
+from tests.sampling import sampled, sampled_rows
 
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 ELSEWHERE = os.environ.get("MICROFOLD_MODELS", "")
@@ -75,8 +76,7 @@ def test_bundled_on_the_host(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.parametrize(("name", "core"), sampled_rows(itertools.product(BUNDLED, CORES), 3))
 def test_bundled_on_a_simulated_core(name: str, core: str) -> None:
     check(MADE / f"{name}.tflite", core)
 
@@ -101,7 +101,7 @@ def test_other_optimisation_goals(core: str, optimize: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", sampled(sorted(MADE.rglob("*.tflite")), 3), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sampled(sorted(MADE.rglob("*.tflite")), 6), ids=lambda p: p.stem)
 def test_every_bundled_model_is_exact_or_refused(path: Path) -> None:
     """Whatever compiles is exact; whatever does not says why."""
     try:

@@ -16,7 +16,7 @@ from tests.fuzz.sequences import Sequences, search
 from tests.needs import need_modules, need_tools
 
 CORPUS = Path(__file__).with_name("corpus")
-EXAMPLES = {"files": 30, "text": 30, "targets": 40, "mutants": 3}
+EXAMPLES = {"files": 150, "text": 100, "targets": 40, "mutants": 3}
 FOUND = sorted(path for path in CORPUS.iterdir() if path.suffix not in ("", ".txt"))
 
 

@@ -14,6 +14,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.parse import parse
 from tests.growth.families import FAMILIES, build
 from tests.growth.stages import Stages, Steps, other_passes, whole_compilation
+from tests.sampling import sampled
 
 FOUND = Path(__file__).resolve().parents[1] / "models" / "found"
 # Of graphs with four times the nodes: n log n, and some room.
@@ -49,7 +50,7 @@ def steps(graph: Graph) -> Stages:
     return stages
 
 
-@pytest.mark.parametrize("name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize("name", [*FAST, *sampled(SLOW, 3)])
 def test_steps_grow_with_the_graph(name: str) -> None:
     small, large = (steps(build(name, size)).spent for size in (24, 96))
     assert large.total() <= GROWTH * small.total(), {
@@ -83,7 +84,7 @@ def test_a_chain_of_8000() -> None:
         whole_compilation(graph, Stages())
 
 
-@pytest.mark.parametrize("name", ["exponential", pytest.param("recursion", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["exponential", pytest.param("recursion", marks=pytest.mark.exhaustive)])
 def test_what_was_found(name: str) -> None:
     """Ways through a ladder doubled with each rung; a thousand nodes were too deep."""
     graph = parse((FOUND / f"{name}.mf").read_text())

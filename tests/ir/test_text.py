@@ -185,7 +185,7 @@ def same_structure(first: Graph, second: Graph) -> None:
         assert a.initial.tobytes() == b.initial.tobytes()
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 @given(graph=graphs())
 def test_random_graphs_round_trip(graph: Graph) -> None:
     text = to_text(graph)
@@ -295,7 +295,7 @@ def test_subgraphs_do_not_exhaust_the_stack() -> None:
 PIECES = ["", "%", '"', "(", ")", "q", "-1", "999999999999", "none", ",", "{", "e9"]
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damaged_text_is_refused_or_parses(data: st.DataObject) -> None:
     text = EVERYTHING

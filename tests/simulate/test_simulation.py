@@ -92,7 +92,7 @@ def test_layers_add_up_to_the_total(core: Core):
     assert sum(result.layer_instructions[0]) == pytest.approx(result.instructions[0], abs=20)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_counter_wraps(cortex_m4: Core):
     """At 3.2 ticks an instruction, the 32-bit counter wraps after 1.34e9 of them."""
     short = simulate(cortex_m4, toy(LOOP % 10), layers=False)

@@ -20,6 +20,7 @@ from tests.codegen.builds import sample_graphs
 from tests.counts import MODELS
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled_rows
 
 from .conftest import CORES, LENGTH, toy
 
@@ -101,12 +102,15 @@ def test_constants_of_any_size_before_initialised_data(simulation_tools: None) -
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "core", "optimize"),
-    [
-        ("ops/dw_int8", "cortex-m4", "balanced"),
-        ("digits", "cortex-m7", "speed"),
-        ("dscnn_bn_int8", "cortex-m55", "balanced"),
-        ("dscnn_bn_int8", "cortex-m3", "balanced"),
-    ],
+    sampled_rows(
+        [
+            ("ops/dw_int8", "cortex-m4", "balanced"),
+            ("digits", "cortex-m7", "speed"),
+            ("dscnn_bn_int8", "cortex-m55", "balanced"),
+            ("dscnn_bn_int8", "cortex-m3", "balanced"),
+        ],
+        every=3,
+    ),
 )
 def test_trapped(model: str, core: str, optimize: str) -> None:
     check(model, core, TRAPPED, optimize=optimize)
@@ -115,13 +119,16 @@ def test_trapped(model: str, core: str, optimize: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("core", "optimize"),
-    [
-        ("cortex-m4", "balanced"),
-        ("cortex-m4", "size"),
-        ("cortex-m33", "speed"),
-        ("cortex-m55", "balanced"),
-        ("cortex-m3", "balanced"),
-    ],
+    sampled_rows(
+        [
+            ("cortex-m4", "balanced"),
+            ("cortex-m4", "size"),
+            ("cortex-m33", "speed"),
+            ("cortex-m55", "balanced"),
+            ("cortex-m3", "balanced"),
+        ],
+        every=3,
+    ),
 )
 def test_trapped_in_odd_shapes(core: str, optimize: str) -> None:
     """Rows and pixels that begin at all addresses."""
@@ -134,12 +141,15 @@ def test_trapped_in_odd_shapes(core: str, optimize: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "core"),
-    [
-        ("dscnn_bn_int8", "cortex-m4"),
-        ("digits", "cortex-m7"),
-        ("dscnn_bn_int8", "cortex-m33"),
-        ("cnn_f32", "cortex-m4"),
-    ],
+    sampled_rows(
+        [
+            ("dscnn_bn_int8", "cortex-m4"),
+            ("digits", "cortex-m7"),
+            ("dscnn_bn_int8", "cortex-m33"),
+            ("cnn_f32", "cortex-m4"),
+        ],
+        every=3,
+    ),
 )
 def test_without_fpu_though_made_for_one(model: str, core: str) -> None:
     check(model, core, "-mfloat-abi=soft")
@@ -148,15 +158,18 @@ def test_without_fpu_though_made_for_one(model: str, core: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "core"),
-    [
-        ("dscnn_bn_int8", "cortex-m4-nofp"),
-        ("digits", "cortex-m7-nofp"),
-        ("dscnn_bn_int8", "cortex-m33-nofp"),
-        ("digits", "cortex-m33-nodsp"),
-        ("dscnn_bn_int8", "cortex-m55-nofp"),
-        ("digits", "cortex-m55-nomve"),
-        ("cnn_f32", "cortex-m33-nofp"),
-    ],
+    sampled_rows(
+        [
+            ("dscnn_bn_int8", "cortex-m4-nofp"),
+            ("digits", "cortex-m7-nofp"),
+            ("dscnn_bn_int8", "cortex-m33-nofp"),
+            ("digits", "cortex-m33-nodsp"),
+            ("dscnn_bn_int8", "cortex-m55-nofp"),
+            ("digits", "cortex-m55-nomve"),
+            ("cnn_f32", "cortex-m33-nofp"),
+        ],
+        every=3,
+    ),
 )
 def test_targets_without_fpu(model: str, core: str) -> None:
     check(model, core)

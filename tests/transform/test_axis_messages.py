@@ -53,7 +53,7 @@ PASSES = [
     fold_batchnorm_to_conv2d,
     canonicalize_ops,
 ]
-many = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=200)
+many = settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=100)
 
 
 class _Builder:

@@ -20,7 +20,7 @@ TOLERANCE = 1e-5
 PASSES: dict[str, Pass] = {
     name: item if isinstance(item, Pass) else item() for name, item in available().items()
 }
-relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=150)
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 
 
 @relaxed

@@ -36,7 +36,7 @@ RELU = "clip() {minimum=0.0, maximum=inf}"
 POOL = "{size=(2, 2), strides=(1, 1), padding=((0, 0), (0, 0))}"
 SAME = "{strides=(1, 1), dilations=(1, 1), padding=((1, 1), (1, 1))}"
 
-thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200)
+thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 
 
 def prune(graph: Graph, block: int = 1) -> tuple[Graph, Certificate | None]:
