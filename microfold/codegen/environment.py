@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from functools import cache
 from pathlib import Path
 
 import jinja2
+from jinja2.bccache import Bucket
 
 from microfold import resources
 from microfold.codegen.layout import comment_block, comment_text, string_text
 from microfold.codegen.literals import literal
+
+
+class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
+    """Compiled templates beside their texts, as Python keeps its modules'; none where that fails."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        try:
+            super().load_bytecode(bucket)
+        except Exception:  # whatever reading a damaged file may raise
+            bucket.reset()
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with contextlib.suppress(OSError):
+            Path(self.directory).mkdir(exist_ok=True)
+            super().dump_bytecode(bucket)
 
 
 @cache
@@ -27,10 +45,15 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        bytecode_cache=None if sys.dont_write_bytecode else _CompiledTemplates(str(_compiled_folder())),
     )
     env.filters |= {"literal": literal, "comment": comment_block}
     env.filters |= {"comment_safe": comment_text, "string_safe": string_text}
     return env
+
+
+def _compiled_folder() -> Path:
+    return resources.template_dir() / "__pycache__"
 
 
 def template_source(path: str) -> str:

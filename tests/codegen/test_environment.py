@@ -1,0 +1,56 @@
+"""Compiled templates are kept beside their texts; nothing hangs on them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from microfold import resources
+from microfold.codegen.environment import environment
+
+
+@pytest.fixture
+def templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one template, as if all were there."""
+    (tmp_path / "one.j2").write_text("{{ 6 * 7 }}")
+    monkeypatch.setattr(resources, "template_dir", lambda: tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    return tmp_path
+
+
+def render() -> str:
+    return environment.__wrapped__().get_template("one.j2").render()
+
+
+def test_second_process_compiles_nothing(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert render() == "42"
+    monkeypatch.setattr("jinja2.environment.Environment.compile", None)
+    assert render() == "42"
+    assert list(templates.glob("__pycache__/*.cache"))
+
+
+def test_changed_template_is_compiled_anew(templates: Path) -> None:
+    assert render() == "42"
+    (templates / "one.j2").write_text("{{ 6 * 8 }}")
+    assert render() == "48"
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk", None], ids=["empty", "junk", "cut"])
+def test_damaged_file_is_ignored(templates: Path, damage: bytes | None) -> None:
+    assert render() == "42"
+    (kept,) = (templates / "__pycache__").iterdir()
+    kept.write_bytes(kept.read_bytes()[:30] if damage is None else damage)
+    assert render() == "42"
+
+
+def test_folder_that_cannot_be_made(templates: Path) -> None:
+    (templates / "__pycache__").write_text("")
+    assert render() == "42"
+
+
+def test_python_is_told_to_keep_nothing(templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert render() == "42"
+    assert not (templates / "__pycache__").exists()
