@@ -154,7 +154,9 @@ def plan_arena(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaP
         placement = _Placement(conflicts, grow_down=grow_down)
         for block in order:
             placement.place(block)
-        if best is None or placement.size < best.size:
+            if best is not None and placement.size >= best.size:
+                break
+        else:
             best = placement
     assert best is not None
     return ArenaPlan(best.result(), best.size, lower_bound(blocks), tuple(overlaps))
