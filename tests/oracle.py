@@ -8,16 +8,17 @@ oracle's tensor takes the place of ours, so that a difference is charged to the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tflite
 from numpy.typing import NDArray
 
 from microfold.frontend.tflite import Traced
-from microfold.ir.graph import Value
+from microfold.ir.graph import Node, Value
 from microfold.ir.interpret import functions
 from microfold.ir.types import Quant, Tensor
+from microfold.ops.quantize import Quantize
 
 Array = NDArray[np.generic]
 Tensors = dict[int, Array]  # tensor index in the file to its content after a call
@@ -154,7 +155,8 @@ def differences(
                 if index is None or index not in oracle:
                     tensors[value] = result
                     continue
-                fault = difference(result.data, oracle[index], units=int(value in inexact))
+                theirs = defined(node, tensors, result.data, oracle[index])
+                fault = difference(result.data, theirs, units=int(value in inexact))
                 if fault:
                     faults.append(f"call {call}, tensor {index} {value!r} of {node.op}: {fault}")
                 inexact.discard(value)
@@ -164,6 +166,16 @@ def differences(
                 )
         state = {item: tensors[item.next].data for item in graph.state}
     return faults
+
+
+def defined(node: Node, tensors: Mapping[Value, Tensor], ours: Array, theirs: Array) -> Array:
+    """The oracle's result with ours where the oracle's C is undefined: quantised values beyond int32."""
+    if not isinstance(node.op, Quantize) or ours.size != theirs.size:
+        return theirs
+    assert node.op.out.quant is not None
+    with np.errstate(all="ignore"):
+        steps = tensors[node.operands[0]].data / np.float32(node.op.out.quant.scale)
+    return np.where(np.abs(steps) < 2.0**31, theirs.reshape(ours.shape), ours)
 
 
 def difference(ours: Array, theirs: Array, units: int = 0) -> str:
@@ -210,15 +222,35 @@ def judge(data: bytes, traced: Traced, calls: Sequence[Sequence[Array]]) -> tupl
 def litert_decides(data: bytes, traced: Traced) -> bool:
     """Whether the model has what TensorFlow Lite for Microcontrollers is known to get wrong.
 
-    Constants dequantised per channel, stand-alone RELU6 that also requantises, and stale shapes, as beside
-    a -1 in a shape signature.
+    Constants dequantised per channel, stand-alone RELU6 that also requantises, stale shapes, as beside a -1
+    in a shape signature, and depthwise convolutions that leave the depth multiplier to the shapes.
     """
     per_channel = any(
         node.op.name == "dequantize"
         and node.operands[0].type.quant not in (None, per_tensor(node.operands[0]))
         for node in traced.graph.nodes
     )
-    return per_channel or "relu" in {n.op.name for n in traced.graph.nodes} or has_stale_shapes(data, traced)
+    return (
+        per_channel
+        or "relu" in {n.op.name for n in traced.graph.nodes}
+        or has_stale_shapes(data, traced)
+        or leaves_depth_multiplier(data)
+    )
+
+
+def leaves_depth_multiplier(data: bytes) -> bool:
+    """Whether a depthwise convolution has 0 for its depth multiplier, with which TFLM computes nothing."""
+    model = tflite.Model.GetRootAsModel(data, 0)
+    graph = model.Subgraphs(0)
+    for operator in map(graph.Operators, range(graph.OperatorsLength())):
+        code = model.OperatorCodes(operator.OpcodeIndex())
+        if max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) == tflite.BuiltinOperator.DEPTHWISE_CONV_2D:
+            options = tflite.DepthwiseConv2DOptions()
+            table = operator.BuiltinOptions()
+            options.Init(table.Bytes, table.Pos)
+            if options.DepthMultiplier() == 0:
+                return True
+    return False
 
 
 def has_stale_shapes(data: bytes, traced: Traced) -> bool:
