@@ -223,7 +223,7 @@ def litert_decides(data: bytes, traced: Traced) -> bool:
     """Whether the model has what TensorFlow Lite for Microcontrollers is known to get wrong.
 
     Constants dequantised per channel, stand-alone RELU6 that also requantises, stale shapes, as beside a -1
-    in a shape signature, and depthwise convolutions that leave the depth multiplier to the shapes.
+    in a shape signature, and options that it ignores.
     """
     per_channel = any(
         node.op.name == "dequantize"
@@ -234,21 +234,32 @@ def litert_decides(data: bytes, traced: Traced) -> bool:
         per_channel
         or "relu" in {n.op.name for n in traced.graph.nodes}
         or has_stale_shapes(data, traced)
-        or leaves_depth_multiplier(data)
+        or has_ignored_options(data)
     )
 
 
-def leaves_depth_multiplier(data: bytes) -> bool:
-    """Whether a depthwise convolution has 0 for its depth multiplier, with which TFLM computes nothing."""
+def has_ignored_options(data: bytes) -> bool:
+    """Whether TFLM ignores what an operator's options say, or what they leave to the shapes.
+
+    It computes nothing for a depth multiplier of 0, and every axis is one of the bounds, whatever the mask
+    of ellipses says.
+    """
     model = tflite.Model.GetRootAsModel(data, 0)
     graph = model.Subgraphs(0)
     for operator in map(graph.Operators, range(graph.OperatorsLength())):
         code = model.OperatorCodes(operator.OpcodeIndex())
-        if max(code.BuiltinCode(), code.DeprecatedBuiltinCode()) == tflite.BuiltinOperator.DEPTHWISE_CONV_2D:
-            options = tflite.DepthwiseConv2DOptions()
-            table = operator.BuiltinOptions()
-            options.Init(table.Bytes, table.Pos)
-            if options.DepthMultiplier() == 0:
+        kind, table = max(code.BuiltinCode(), code.DeprecatedBuiltinCode()), operator.BuiltinOptions()
+        if table is None:
+            continue
+        if kind == tflite.BuiltinOperator.DEPTHWISE_CONV_2D:
+            convolution = tflite.DepthwiseConv2DOptions()
+            convolution.Init(table.Bytes, table.Pos)
+            if convolution.DepthMultiplier() == 0:
+                return True
+        elif kind == tflite.BuiltinOperator.STRIDED_SLICE:
+            slice_ = tflite.StridedSliceOptions()
+            slice_.Init(table.Bytes, table.Pos)
+            if slice_.EllipsisMask():
                 return True
     return False
 
