@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,14 @@ def compile_all(
     # None is split, dropped or shared.
     assert sorted(layer.label for layer in program.layers) == sorted(graphs)
     return program, layers
+
+
+def assert_chosen(layers: Mapping[str, Layer], kernel: str, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+    """Every layer has the kernel, and those that are named have chosen this of it."""
+    assert {layer.kernel.name for layer in layers.values()} == {kernel}
+    for name, choice in wanted.items():
+        spec = dict(layers[name].call.function.spec)
+        assert spec | choice == spec, name
 
 
 def _named(name: str, graph: Graph) -> Graph:
