@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from microfold.program import Layer, Program
 from microfold.target import Target
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
+
+Spec = Mapping[str, Any]
+NOTHING: Mapping[str, Spec] = MappingProxyType({})
 
 
 def load(core: str, *flags: str) -> Target:
@@ -64,12 +68,21 @@ def compile_all(
     return program, layers
 
 
-def assert_chosen(layers: Mapping[str, Layer], kernel: str, wanted: Mapping[str, Mapping[str, Any]]) -> None:
-    """Every layer has the kernel, and those that are named have chosen this of it."""
+def assert_chosen(layers: Mapping[str, Layer], kernel: str, wanted: Mapping[str, Spec] = NOTHING) -> None:
+    """Every layer has this kernel, whose choices for the named ones are, among others, those wanted."""
     assert {layer.kernel.name for layer in layers.values()} == {kernel}
     for name, choice in wanted.items():
         spec = dict(layers[name].call.function.spec)
         assert spec | choice == spec, name
+
+
+def check_choice(
+    graphs: Mapping[str, Graph], core: str, kernel: str, optimize: str = "balanced", **wanted: Any
+) -> None:
+    """All graphs in one firmware, by this kernel, which must make these choices for each of them."""
+    program, layers = compile_all(graphs, load(core), Options(optimize=optimize))
+    assert_chosen(layers, kernel, dict.fromkeys(graphs, wanted))
+    assert_exact(program, 6)
 
 
 def _named(name: str, graph: Graph) -> Graph:

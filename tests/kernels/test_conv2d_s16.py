@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import pytest
 
 from microfold.ir.graph import Graph
 from microfold.kernels.conv2d_s16_dsp import pack_channel_pairs, pad_segments
-from microfold.options import Options
 from tests.kernels import graphs
-from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
+from tests.kernels.cores import check_choice
 from tests.kernels.portable import as_int16
 from tests.needs import CROSS_TOOLS
 
@@ -33,24 +30,18 @@ GRAPHS: dict[str, Graph] = {
 }
 
 
-def _check(names: Iterable[str], core: str, optimize: str = "balanced", **wanted: str) -> None:
-    cases = {name: as_int16(GRAPHS[name]) for name in names}
-    program, layers = compile_all(cases, load(core), Options(optimize=optimize))
-    assert_chosen(layers, KERNELS[core], dict.fromkeys(cases, wanted))
-    assert_exact(program, 6)
-
-
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", KERNELS)
 def test_equals_reference(core: str) -> None:
-    _check(GRAPHS, core)
+    check_choice({name: as_int16(graph) for name, graph in GRAPHS.items()}, core, KERNELS[core])
 
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
 def test_speed_keeps_int16_weights() -> None:
-    _check(["3x3, relu", "saturated, sums of 64 bits"], "cortex-m4", "speed", packing="int16")
+    cases = {name: as_int16(GRAPHS[name]) for name in ("3x3, relu", "saturated, sums of 64 bits")}
+    check_choice(cases, "cortex-m4", KERNELS["cortex-m4"], "speed", packing="int16")
 
 
 def test_packing_of_two_channels() -> None:

@@ -149,7 +149,7 @@ def _check(names: Iterable[str], tile: int, monkeypatch: pytest.MonkeyPatch, mac
         for kernel in (c.kernel for c in candidates(_site(graph)) if c.reason is None):
             monkeypatch.setattr(kernel, "cost", Mock(return_value=float(kernel.name != wanted)))
     program, layers = compile_all(cases, machine, SPEED)
-    assert_chosen(layers, wanted, {})
+    assert_chosen(layers, wanted)
     assert_exact(program, 8)
 
 

@@ -83,7 +83,7 @@ def test_without_assembly() -> None:
         for name in names
     }
     program, layers = compile_all(cases, load("cortex-m4", "-DMF_NO_ASM"))
-    assert_chosen(layers, KERNEL, {})
+    assert_chosen(layers, KERNEL)
     assert_exact(program, 8)
 
 
