@@ -85,11 +85,11 @@ def _compiled(graph: Graph, core: str = "cortex-m4", *flags: str, level: str = "
     sampled(
         [
             ("cortex-m4",),
-            ("cortex-m33", "-O3"),
             ("cortex-m4", "-DMF_NO_ASM"),
             ("cortex-m4", "-fno-omit-frame-pointer", "-O0"),
+            ("cortex-m33", "-O3"),
         ],
-        2,
+        4,
     ),
     ids=" ".join,
 )

@@ -21,6 +21,7 @@ from microfold.options import Options
 from tests.kernels import graphs
 from tests.kernels.cores import assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 M4 = target.load("cortex-m4")
 # All pairs of values; whole words and rests; an operand that stays the same, on either side; nested loops.
@@ -71,7 +72,7 @@ CASES: dict[str, Graph] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flag", ["", "-O3", "-Os"])
+@pytest.mark.parametrize("flag", sampled(["", "-O3", "-Os"], 3))
 def test_equals_the_reference(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     for graph in CASES.values():

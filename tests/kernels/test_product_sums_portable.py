@@ -15,6 +15,7 @@ from microfold.ops.fully_connected import FullyConnected
 from tests.kernels import graphs
 from tests.kernels.portable import CORES, as_float, as_int16, check, check_all
 from tests.needs import CROSS_TOOLS
+from tests.sampling import sampled
 
 SAME3 = ((1, 1), (1, 1))
 LOW = graphs.int8_element(0.05, -128)
@@ -97,7 +98,7 @@ def test_float() -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_int8_on_cores(core: str) -> None:
     check_all(INT8, core)
 

@@ -13,6 +13,7 @@ from tests.kernels.graphs import NO_PADDING, conv2d_graph, depthwise_conv2d_grap
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import layer_instructions
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 SAME = ((1, 1), (1, 1))
 # Kernels whose estimate is larger than this many times the cheapest one's are no rivals.
@@ -45,7 +46,7 @@ def _rivals(site: Site) -> list[Kernel]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55", "cortex-m3", "cortex-m0plus"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m55", "cortex-m0plus", "cortex-m3"], 2))
 def test_the_chosen_kernel_is_about_the_fastest(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     graph, loaded = merge(_graphs()), target.load(core)
