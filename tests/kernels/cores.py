@@ -73,7 +73,7 @@ def assert_chosen(layers: Mapping[str, Layer], kernel: str, wanted: Mapping[str,
     assert {layer.kernel.name for layer in layers.values()} == {kernel}
     for name, choice in wanted.items():
         spec = dict(layers[name].call.function.spec)
-        assert spec | choice == spec, name
+        assert spec | dict(choice) == spec, name
 
 
 def check_choice(
