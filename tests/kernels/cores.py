@@ -1,29 +1,42 @@
-"""Checks of one-node graphs on simulated cores."""
+"""Checks of one-node graphs, alone or many in one program."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from microfold import target, verify
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph
+from microfold.ir.graph import Graph, make_node
 from microfold.kernels.kernel import KERNELS, Site
 from microfold.options import Options
-from microfold.program import Program
+from microfold.plan import memory
+from microfold.plan.arena import ArenaPlan, plan_arena
+from microfold.plan.liveness import Storage, lower_bound
+from microfold.plan.overlap import Overlap
+from microfold.program import Layer, Program
+from microfold.target import Target
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 
+Spec = Mapping[str, Any]
+NOTHING: Mapping[str, Spec] = MappingProxyType({})
 
-def check(graph: Graph, core: str, kernel: str, *, optimize: str = "balanced", runs: int = 6) -> Program:
-    """Compiles for the core, which must choose the kernel, and compares every tensor with the reference."""
-    need_tools(*CROSS_TOOLS)
-    program = compile_graph(graph, target.load(core), Options(optimize=optimize))
-    assert program.layers[0].kernel.name == kernel
+
+def load(core: str, *flags: str) -> Target:
+    """The core, its code compiled with more flags."""
+    loaded = target.load(core)
+    return replace(loaded, cpu_flags=(*loaded.cpu_flags, *flags))
+
+
+def assert_exact(program: Program, runs: int) -> None:
+    """Every tensor of `runs` input sets equals the reference."""
     result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], runs))
-    assert result.exact, result.first_difference
-    return program
+    assert result.exact, result.differences
 
 
 def check_all(
@@ -34,9 +47,66 @@ def check_all(
     program = compile_graph(merge(list(graphs)), target.load(core), Options(optimize=optimize))
     chosen = {layer.kernel.name for layer in program.layers}
     assert chosen == kernels, chosen ^ kernels
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], runs))
-    assert result.exact, result.first_difference
+    assert_exact(program, runs)
     return program
+
+
+def compile_all(
+    graphs: Mapping[str, Graph], core: Target, options: Options | None = None
+) -> tuple[Program, dict[str, Layer]]:
+    """One-node graphs in one program, and the layer of each: it bears the graph's name.
+
+    To start compilers and simulators for every graph would take longer than all else.
+    """
+    graph = merge([_named(*item) for item in graphs.items()])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "plan_arena", _plan_each)
+        program = compile_graph(graph, core, options)
+    layers = {layer.label: layer for layer in program.layers}
+    # None is split, dropped or shared.
+    assert sorted(layer.label for layer in program.layers) == sorted(graphs)
+    return program, layers
+
+
+def assert_chosen(layers: Mapping[str, Layer], kernel: str, wanted: Mapping[str, Spec] = NOTHING) -> None:
+    """Every layer has this kernel, whose choices for the named ones are, among others, those wanted."""
+    assert {layer.kernel.name for layer in layers.values()} == {kernel}
+    for name, choice in wanted.items():
+        spec = dict(layers[name].call.function.spec)
+        assert spec | dict(choice) == spec, name
+
+
+def check_choice(
+    graphs: Mapping[str, Graph], core: str, kernel: str, optimize: str = "balanced", **wanted: Any
+) -> None:
+    """All graphs in one firmware, by this kernel, which must make these choices for each of them."""
+    program, layers = compile_all(graphs, load(core), Options(optimize=optimize))
+    assert_chosen(layers, kernel, dict.fromkeys(graphs, wanted))
+    assert_exact(program, 6)
+
+
+def _named(name: str, graph: Graph) -> Graph:
+    """The graph with another name of its result, by which a difference is reported."""
+    (node,) = graph.nodes
+    new = make_node(node.op, node.inputs, [name], node.epilogue)
+    return replace(graph, nodes=(new,), outputs=new.outputs)
+
+
+def _plan_each(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaPlan:
+    """What each layer has in the arena, planned as if it were alone: results lie over dying inputs.
+
+    Among others', there would mostly be other places for them.
+    """
+    layers: dict[int, list[Storage]] = {}
+    for block in blocks:
+        layers.setdefault(block.last if block.first < 0 else block.first, []).append(block)
+    offsets: dict[Storage, int] = {}
+    size = 0
+    for own in layers.values():
+        plan = plan_arena(own, [o for o in overlaps if o.source in own and o.target in own])
+        offsets |= {block: size + offset for block, offset in plan.offsets.items()}
+        size += plan.size
+    return ArenaPlan(offsets, size, lower_bound(blocks), tuple(overlaps))
 
 
 def prefer(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

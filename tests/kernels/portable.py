@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, Value, make_node
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.program import Program
 from microfold.simulate.toolchain import missing_tools
+from microfold.target import Target
+from tests.kernels.cores import assert_exact, compile_all
 
 # Cores to run portable C on, as if they had nothing of their own; the host does too.
 CORES = ("cortex-m3", "cortex-m0plus")
@@ -19,19 +22,38 @@ CORES = ("cortex-m3", "cortex-m0plus")
 
 def check(graph: Graph, core: str = "host", *, runs: int = 6) -> Program:
     """Compiles, and compares every tensor of `runs` input sets with the reference."""
-    program = compile_graph(graph, dataclasses.replace(target.load(core), features=frozenset()))
-    assert all("__c" in layer.kernel.name for layer in program.layers)
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], runs))
-    assert result.exact, result.differences
-    return program
+    return _checked(compile_graph(graph, _bare(core)), runs)
 
 
 def check_on_cores(graph: Graph, *, runs: int = 6) -> None:
     """The host, and the simulated cores if their tools are there."""
-    check(graph, runs=runs)
-    if not missing_tools():
-        for core in CORES:
-            check(graph, core, runs=runs)
+    for core in _cores():
+        check(graph, core, runs=runs)
+
+
+def check_all(graphs: Mapping[str, Graph], core: str = "host", *, runs: int = 6) -> Program:
+    """Compares all graphs, in one program; a difference names its graph."""
+    return _checked(compile_all(graphs, _bare(core))[0], runs)
+
+
+def check_all_on_cores(graphs: Mapping[str, Graph], *, runs: int = 6) -> None:
+    """One program for the host, and one for each simulated core if the tools are there."""
+    for core in _cores():
+        check_all(graphs, core, runs=runs)
+
+
+def _cores() -> tuple[str, ...]:
+    return ("host",) if missing_tools() else ("host", *CORES)
+
+
+def _bare(core: str) -> Target:
+    return dataclasses.replace(target.load(core), features=frozenset())
+
+
+def _checked(program: Program, runs: int) -> Program:
+    assert all("__c" in layer.kernel.name for layer in program.layers)
+    assert_exact(program, runs)
+    return program
 
 
 def as_float(graph: Graph) -> Graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import Tensor
@@ -15,6 +15,7 @@ from microfold.ops.clip import Clip
 from microfold.ops.sub import Sub
 from microfold.options import Options
 from tests.kernels import graphs
+from tests.kernels.cores import assert_exact, compile_all
 from tests.needs import CROSS_TOOLS
 
 simulated = pytest.mark.needs(*CROSS_TOOLS)
@@ -65,13 +66,15 @@ def test_split_gives_the_reference_for_all_pairs(
 
 
 @simulated
-@pytest.mark.parametrize("op", [Add, Sub])
-@pytest.mark.parametrize("activation", [None, graphs.RELU, graphs.RELU6])
-def test_equals_the_reference(op: type[Add] | type[Sub], activation: Clip | None) -> None:
-    program = compile_graph(_graph(op, SCALES["generic"], activation), target.load("cortex-m4"))
-    assert program.layers[0].kernel.name.endswith("__dsp_table")
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.first_difference
+def test_equals_the_reference() -> None:
+    cases = {
+        f"{op.name} {activation}": _graph(op, SCALES["generic"], activation)
+        for op in (Add, Sub)
+        for activation in (None, graphs.RELU, graphs.RELU6)
+    }
+    program, layers = compile_all(cases, target.load("cortex-m4"))
+    assert all(layer.kernel.name.endswith("__dsp_table") for layer in layers.values())
+    assert_exact(program, 8)
 
 
 def test_leaves_the_rest_to_other_kernels() -> None:

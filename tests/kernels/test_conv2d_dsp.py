@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import DType
@@ -16,6 +15,7 @@ from microfold.kernels.kernel import KERNELS
 from microfold.ops.conv2d import Conv2D
 from microfold.options import Options
 from tests.kernels import graphs
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS
 
 KERNEL = "s8_conv2d__dsp_4x2"
@@ -90,53 +90,52 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+def _made(*names: str) -> dict[str, Graph]:
+    return {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
+
+
+def _wanted(*names: str) -> dict[str, dict[str, Any]]:
+    return {name: CASES[name][2] for name in names}
+
+
 def check(
-    graph: Graph,
-    wanted: dict[str, Any],
+    cases: dict[str, Graph],
+    wanted: dict[str, dict[str, Any]],
     core: str = "cortex-m4",
     optimize: str = "balanced",
     flags: tuple[str, ...] = (),
 ) -> None:
-    chosen = target.load(core)
-    chosen = replace(chosen, cpu_flags=(*chosen.cpu_flags, *flags))
-    program = compile_graph(graph, chosen, Options(optimize=optimize))
-    assert program.layers[0].kernel.name == KERNEL
-    spec = dict(program.layers[0].call.function.spec)
-    assert spec | wanted == spec
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.first_difference
+    program, layers = compile_all(cases, load(core, *flags), Options(optimize=optimize))
+    assert_chosen(layers, KERNEL, wanted)
+    assert_exact(program, 8)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_equals_reference(name: str) -> None:
-    arguments, options, wanted = CASES[name]
-    check(graphs.conv2d_graph(*arguments, **options), wanted)
+def test_equals_reference() -> None:
+    check(_made(*CASES), _wanted(*CASES))
 
 
-@pytest.mark.parametrize("name", ["pointwise, 3 channels", "3x3 same, relu6, other zero point", "3x3 same"])
-def test_speed_keeps_int16_weights(name: str) -> None:
-    arguments, options, _ = CASES[name]
-    check(graphs.conv2d_graph(*arguments, **options), {"packing": "int16"}, optimize="speed")
+def test_speed_keeps_int16_weights() -> None:
+    names = ("pointwise, 3 channels", "3x3 same, relu6, other zero point", "3x3 same")
+    check(_made(*names), {name: {"packing": "int16"} for name in names}, optimize="speed")
 
 
 @pytest.mark.parametrize("core", ["cortex-m7", "cortex-m33"])
 def test_other_cores(core: str) -> None:
-    arguments, options, wanted = CASES["3x3 same, relu6, other zero point"]
-    check(graphs.conv2d_graph(*arguments, **options), wanted, core)
+    name = "3x3 same, relu6, other zero point"
+    check(_made(name), _wanted(name), core)
 
 
-@pytest.mark.parametrize("name", ["pointwise, 3 channels", "3x3 same", "wide range of scales"])
-def test_without_assembly(name: str) -> None:
-    arguments, options, wanted = CASES[name]
-    check(graphs.conv2d_graph(*arguments, **options), wanted, flags=("-DMF_NO_ASM",))
+def test_without_assembly() -> None:
+    names = ("pointwise, 3 channels", "3x3 same", "wide range of scales")
+    check(_made(*names), _wanted(*names), flags=("-DMF_NO_ASM",))
 
 
 @pytest.mark.parametrize("flags", [(), ("-DMF_NO_ASM",)])
 @pytest.mark.parametrize(("channels", "optimize"), [(7, "balanced"), (16, "speed")])
 def test_written_out(channels: int, optimize: str, flags: tuple[str, ...]) -> None:
     """Few inputs and many outputs: the inner loop is no loop."""
-    graph = graphs.conv2d_graph(22, 26, channels, 15, (1, 1))
-    check(graph, {"steps": -(-channels // 2)}, optimize=optimize, flags=flags)
+    cases = {"few": graphs.conv2d_graph(22, 26, channels, 15, (1, 1))}
+    check(cases, {"few": {"steps": -(-channels // 2)}}, optimize=optimize, flags=flags)
 
 
 def test_int16_weights_where_they_are_few() -> None:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import UnsupportedModelError
-from microfold.ir.graph import Graph
 from microfold.kernels import conv2d_fpu_dsp
 from microfold.kernels.conv2d_fpu_dsp import Conv2DFpuDsp
 from microfold.kernels.conv2d_resident import Placement, place_weights
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.ops.conv2d import Conv2D
 from microfold.options import Options
-from microfold.program import Program
 from tests.codegen.builds import STRICT, write_sources
 from tests.codegen.sweep import arm_headers
 from tests.codegen.test_warnings import silent
 from tests.kernels import graphs
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import need_tools
+from tests.sampling import sampled
 
 KERNEL = "s8_conv2d__dsp_fpu"
+SPEED = Options(optimize="speed")
 SAME3 = ((1, 1), (1, 1))
 RELU_OUT = graphs.int8_element(0.05, -128)
 SATURATED_OUT = graphs.int8_element(1.0, 7)
@@ -139,46 +141,33 @@ def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conv2d_fpu_dsp, "FEWEST_OUTPUTS", 1)
 
 
-def compiled(graph: Graph, core: str = "cortex-m4", flags: tuple[str, ...] = ()) -> Program:
+def check(names: Iterable[str], core: str = "cortex-m4", *flags: str) -> None:
     need_tools("arm-none-eabi-gcc", "qemu-system-arm")
-    chosen = target.load(core)
-    return compile_graph(
-        graph, replace(chosen, cpu_flags=(*chosen.cpu_flags, *flags)), Options(optimize="speed")
-    )
-
-
-def check(program: Program, wanted: dict[str, Any]) -> None:
-    assert program.layers[0].kernel.name == KERNEL
-    spec = dict(program.layers[0].call.function.spec)
-    assert spec | wanted == spec
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.first_difference
+    cases = {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
+    program, layers = compile_all(cases, load(core, *flags), SPEED)
+    assert_chosen(layers, KERNEL, {name: CASES[name][2] for name in cases})
+    assert_exact(program, 8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_equals_reference(name: str) -> None:
-    arguments, options, wanted = CASES[name]
-    check(compiled(graphs.conv2d_graph(*arguments, **options)), wanted)
+def test_equals_reference() -> None:
+    check(CASES)
+
+
+@pytest.mark.slow
+def test_without_assembly() -> None:
+    names = ("pointwise, 64 channels, relu", "3x3 stride 2, asymmetric", "10x4, 1 channel")
+    check(names, "cortex-m4", "-DMF_NO_ASM")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["pointwise, 64 channels, relu", "3x3 stride 2, asymmetric", "10x4, 1 channel"]
+    "core_and_flags",
+    sampled([("cortex-m7",), ("cortex-m33",), ("cortex-m4", "-Os")], 3),
+    ids=" ".join,
 )
-def test_without_assembly(name: str) -> None:
-    arguments, options, wanted = CASES[name]
-    check(compiled(graphs.conv2d_graph(*arguments, **options), flags=("-DMF_NO_ASM",)), wanted)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("core", "flags"),
-    [("cortex-m7", ()), ("cortex-m33", ()), ("cortex-m4", ("-Os",))],
-)
-def test_other_cores_and_flags(core: str, flags: tuple[str, ...]) -> None:
-    arguments, options, wanted = CASES["3x3 same, relu, 5 channels"]
-    check(compiled(graphs.conv2d_graph(*arguments, **options), core, flags), wanted)
+def test_other_cores_and_flags(core_and_flags: tuple[str, ...]) -> None:
+    check(["3x3 same, relu, 5 channels"], *core_and_flags)
 
 
 @pytest.mark.slow
@@ -187,9 +176,10 @@ def test_layers_in_one_arena() -> None:
     graph = graphs.conv2d_graph(18, 18, 3, 12, padding=SAME3, activation=graphs.RELU, out=RELU_OUT)
     graph = graphs.append_conv2d(graph, 12, (3, 3))
     graph = graphs.append_conv2d(graph, 20, (1, 1))
-    program = compiled(graph)
+    need_tools("arm-none-eabi-gcc", "qemu-system-arm")
+    program = compile_graph(graph, target.load("cortex-m4"), SPEED)
     assert [layer.kernel.name for layer in program.layers] == [KERNEL] * 3
-    check(program, {})
+    assert_exact(program, 8)
 
 
 def test_placement() -> None:
@@ -214,11 +204,11 @@ def test_placement() -> None:
 def test_reasons() -> None:
     graph = graphs.conv2d_graph(8, 8, 8, 8, (1, 1), activation=graphs.RELU6)
     with pytest.raises(UnsupportedModelError, match="all values of int8"):
-        compile_graph(graph, target.load("cortex-m4"), Options(optimize="speed"))
+        compile_graph(graph, target.load("cortex-m4"), SPEED)
     graph = graphs.conv2d_graph(8, 8, 8, 8, (1, 1))
     chosen = target.load("cortex-m4")
     with pytest.raises(UnsupportedModelError, match="the target lacks fpu"):
-        compile_graph(graph, replace(chosen, features=chosen.features - {"fpu"}), Options(optimize="speed"))
+        compile_graph(graph, replace(chosen, features=chosen.features - {"fpu"}), SPEED)
 
 
 def test_default_level_wants_shared_code() -> None:
@@ -243,5 +233,6 @@ def test_compilers_are_silent(compiler: str, optimize: str, tmp_path: Path) -> N
         arguments, options, _ = CASES[name]
         folder = tmp_path / str(number)
         folder.mkdir()
-        sources = write_sources(compiled(graphs.conv2d_graph(*arguments, **options)), folder)
+        program = compile_graph(graphs.conv2d_graph(*arguments, **options), target.load("cortex-m4"), SPEED)
+        sources = write_sources(program, folder)
         silent([*command, *flags, *sources], folder)

@@ -11,6 +11,7 @@ from microfold.ir.types import DType
 from tests.kernels import graphs
 from tests.kernels.test_conv2d_dsp import CASES, SAME3, WIDE_OUT
 from tests.kernels.thumb import CORES, check, measured
+from tests.sampling import sampled
 
 GRAPHS = [
     *(graphs.conv2d_graph(*arguments, **options) for arguments, options, _ in CASES.values()),
@@ -37,13 +38,13 @@ def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_without_assembly(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check(GRAPHS[::3], core, monkeypatch, assembly=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_cost(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [(12, 12, 8, 16), (12, 12, 16, 8), (6, 6, 64, 64)]
     cases = [graphs.conv2d_graph(*size, padding=SAME3, largest=60) for size in sizes]

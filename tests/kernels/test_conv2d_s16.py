@@ -8,8 +8,9 @@ import pytest
 from microfold.ir.graph import Graph
 from microfold.kernels.conv2d_s16_dsp import pack_channel_pairs, pad_segments
 from tests.kernels import graphs
-from tests.kernels.cores import check
+from tests.kernels.cores import check_choice
 from tests.kernels.portable import as_int16
+from tests.needs import CROSS_TOOLS
 
 SAME3 = ((1, 1), (1, 1))
 KERNELS = {"cortex-m4": "s16_conv2d__dsp_4x2", "cortex-m55": "s16_conv2d__mve_1x4"}
@@ -30,17 +31,17 @@ GRAPHS: dict[str, Graph] = {
 
 
 @pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", KERNELS)
-@pytest.mark.parametrize("name", GRAPHS)
-def test_equals_reference(name: str, core: str) -> None:
-    check(as_int16(GRAPHS[name]), core, KERNELS[core])
+def test_equals_reference(core: str) -> None:
+    check_choice({name: as_int16(graph) for name, graph in GRAPHS.items()}, core, KERNELS[core])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["3x3, relu", "saturated, sums of 64 bits"])
-def test_speed_keeps_int16_weights(name: str) -> None:
-    program = check(as_int16(GRAPHS[name]), "cortex-m4", KERNELS["cortex-m4"], optimize="speed")
-    assert dict(program.layers[0].call.function.spec)["packing"] == "int16"
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_speed_keeps_int16_weights() -> None:
+    cases = {name: as_int16(GRAPHS[name]) for name in ("3x3, relu", "saturated, sums of 64 bits")}
+    check_choice(cases, "cortex-m4", KERNELS["cortex-m4"], "speed", packing="int16")
 
 
 def test_packing_of_two_channels() -> None:

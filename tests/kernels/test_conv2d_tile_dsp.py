@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from microfold import target, verify
-from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph
 from microfold.kernels.conv2d_dsp import Conv2DDsp
 from microfold.kernels.kernel import KERNELS
 from microfold.options import Options
-from microfold.program import Program
+from microfold.target import Target
 from tests.kernels import graphs
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import need_tools
 
 KERNEL = "s8_conv2d__dsp_tile"
@@ -64,42 +62,26 @@ def only_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microfold.kernels.select.KERNELS", others)
 
 
-def compiled(
-    graph: Graph, core: str = "cortex-m4", flags: tuple[str, ...] = (), optimize: str = "balanced"
-) -> Program:
-    chosen = target.load(core)
-    chosen = replace(chosen, cpu_flags=(*chosen.cpu_flags, *flags))
-    program = compile_graph(graph, chosen, Options(optimize=optimize))
-    assert program.layers[0].kernel.name == KERNEL
-    return program
-
-
-def check(program: Program) -> None:
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.first_difference
+def check(wanted: Mapping[str, Mapping[str, Any]], core: Target, optimize: str = "balanced") -> None:
+    """These cases, for each of which the kernel must have chosen this."""
+    cases = {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in wanted}
+    program, layers = compile_all(cases, core, Options(optimize=optimize))
+    assert_chosen(layers, KERNEL, wanted)
+    assert_exact(program, 8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_equals_reference(name: str) -> None:
-    arguments, options, wanted = CASES[name]
-    program = compiled(graphs.conv2d_graph(*arguments, **options))
-    spec = dict(program.layers[0].call.function.spec)
-    assert spec | wanted == spec
-    check(program)
+def test_equals_reference() -> None:
+    check({name: wanted for name, (_, _, wanted) in CASES.items()}, load("cortex-m4"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["3x3 stride 2", "5x5 stride 2", "dilation 3, stride 2"])
-def test_int16_weights(name: str) -> None:
-    arguments, options, _ = CASES[name]
-    program = compiled(graphs.conv2d_graph(*arguments, **options), optimize="speed")
-    assert dict(program.layers[0].call.function.spec)["packing"] == "int16"
-    check(program)
+def test_int16_weights() -> None:
+    names = ("3x3 stride 2", "5x5 stride 2", "dilation 3, stride 2")
+    check({name: {"packing": "int16"} for name in names}, load("cortex-m4"), "speed")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimize", ["size", "speed"])
 def test_without_assembly(optimize: str) -> None:
-    arguments, options, _ = CASES["3x3 stride 2"]
-    check(compiled(graphs.conv2d_graph(*arguments, **options), "cortex-m33", ("-DMF_NO_ASM",), optimize))
+    check({"3x3 stride 2": {}}, load("cortex-m33", "-DMF_NO_ASM"), optimize)

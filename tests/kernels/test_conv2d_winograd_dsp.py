@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from microfold import target, verify
-from microfold.compiler import compile_graph
+from microfold import target
 from microfold.ir.graph import Graph
 from microfold.kernels.conv2d_winograd_dsp import (
     FILTER_TRANSFORMS,
@@ -27,6 +26,7 @@ from microfold.kernels.select import candidates
 from microfold.options import Options
 from microfold.target import Target
 from tests.kernels import graphs
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS
 
 SAME = ((1, 1), (1, 1))
@@ -129,32 +129,28 @@ needs_core = pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.slow
 @needs_core
 @pytest.mark.parametrize("tile", [2, 4])
-@pytest.mark.parametrize("case", CASES)
-def test_on_core(case: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _check(case, tile, monkeypatch, target.load("cortex-m4"))
+def test_on_core(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    _check(CASES, tile, monkeypatch, load("cortex-m4"))
 
 
 @pytest.mark.slow
 @needs_core
 @pytest.mark.parametrize(("core", "flag"), [("cortex-m33", ""), ("cortex-m4", "-DMF_NO_ASM")])
 def test_other_cores_and_compilers(core: str, flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = target.load(core)
-    machine = replace(machine, cpu_flags=(*machine.cpu_flags, *flag.split()))
     for tile in (2, 4):
-        _check("parts of tiles, relu", tile, monkeypatch, machine)
+        _check(["parts of tiles, relu"], tile, monkeypatch, load(core, *flag.split()))
 
 
-def _check(case: str, tile: int, monkeypatch: pytest.MonkeyPatch, machine: Target) -> None:
-    arguments, keywords = CASES[case]
-    graph = graphs.conv2d_graph(*arguments, **keywords)
+def _check(names: Iterable[str], tile: int, monkeypatch: pytest.MonkeyPatch, machine: Target) -> None:
+    cases = {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
     wanted = f"s8_conv2d__dsp_winograd_{tile}x{tile}"
     # Whatever the costs are.
-    for kernel in (c.kernel for c in candidates(_site(graph)) if c.reason is None):
-        monkeypatch.setattr(kernel, "cost", Mock(return_value=float(kernel.name != wanted)))
-    program = compile_graph(graph, machine, SPEED)
-    assert [layer.kernel.name for layer in program.layers] == [wanted]
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.differences
+    for graph in cases.values():
+        for kernel in (c.kernel for c in candidates(_site(graph)) if c.reason is None):
+            monkeypatch.setattr(kernel, "cost", Mock(return_value=float(kernel.name != wanted)))
+    program, layers = compile_all(cases, machine, SPEED)
+    assert_chosen(layers, wanted)
+    assert_exact(program, 8)
 
 
 def test_only_for_speed() -> None:

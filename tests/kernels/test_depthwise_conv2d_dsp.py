@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from microfold import target, verify
-from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph
 from microfold.kernels.depthwise_conv2d_dsp import DepthwiseConv2DDsp, DepthwiseConv2DTapsDsp
 from microfold.kernels.kernel import KERNELS
 from tests.kernels import graphs
-from tests.kernels.cores import check_all
+from tests.kernels.cores import assert_chosen, assert_exact, check_all, compile_all, load
 from tests.needs import CROSS_TOOLS
 
 KERNEL = "s8_depthwise_conv2d__dsp_plane"
@@ -75,24 +71,20 @@ def only_these(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microfold.kernels.select.KERNELS", kernels)
 
 
-def _verify(graph: Graph, kernel: str = KERNEL, flags: tuple[str, ...] = ()) -> None:
-    core = target.load("cortex-m4")
-    program = compile_graph(graph, replace(core, cpu_flags=(*core.cpu_flags, *flags)))
-    assert program.layers[0].kernel.name == kernel
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.first_difference
-
-
 def test_equals_the_reference() -> None:
     cases = [graphs.depthwise_conv2d_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
     check_all(cases, "cortex-m4", {KERNEL}, runs=8)
 
 
-@pytest.mark.parametrize("case", ["3x3 same relu", "3x3 no activation", "3x3 stride 2", "3 channels"])
-def test_without_assembly(case: str) -> None:
-    arguments, options = CASES[case]
-    graph = graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options)
-    _verify(graph, flags=("-DMF_NO_ASM",))
+def test_without_assembly() -> None:
+    names = ("3x3 same relu", "3x3 no activation", "3x3 stride 2", "3 channels")
+    cases = {
+        name: graphs.depthwise_conv2d_graph(*CASES[name][0], seed=len(name), **CASES[name][1])
+        for name in names
+    }
+    program, layers = compile_all(cases, load("cortex-m4", "-DMF_NO_ASM"))
+    assert_chosen(layers, KERNEL)
+    assert_exact(program, 8)
 
 
 FEW_OUTPUTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {

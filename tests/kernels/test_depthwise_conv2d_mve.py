@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from microfold import target, verify
-from microfold.compiler import compile_graph
+from microfold import target
 from tests.kernels import graphs
-from tests.kernels.cores import check_all
+from tests.kernels.cores import assert_exact, check_all, compile_all
 from tests.needs import CROSS_TOOLS
 
 pytestmark = pytest.mark.needs(*CROSS_TOOLS)
@@ -47,15 +46,6 @@ LANES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 }
 
 
-def _verify(case: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> str:
-    arguments, options = case
-    graph = graphs.depthwise_conv2d_graph(*arguments, seed=seed, **options)
-    program = compile_graph(graph, target.load("cortex-m55"))
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.first_difference
-    return program.layers[0].kernel.name
-
-
 @pytest.mark.parametrize(
     ("cases", "kernel"), [(TILE, "s8_depthwise_conv2d__mve_tile"), (LANES, "s8_depthwise_conv2d__mve_4")]
 )
@@ -64,14 +54,25 @@ def test_equals_the_reference(cases: dict[str, tuple[tuple[Any, ...], dict[str, 
     check_all(made, "cortex-m55", {kernel}, runs=8)
 
 
-@pytest.mark.parametrize(
-    ("shape", "options"),
-    [
-        ((9, 8, 5), {"kernel": (5, 4), "multiplier": 3, "strides": (2, 1), "padding": ((1, 2), (3, 0))}),
-        ((20, 17, 1), {"kernel": (10, 8), "multiplier": 8, "strides": (2, 2), "padding": ((4, 5), (3, 3))}),
-        ((5, 4, 1), {"padding": SAME3}),
-        ((4, 4, 2), {"kernel": (3, 2), "padding": ((1, 0), (0, 1)), "batch": 2}),
-    ],
-)
-def test_selected_kernel_equals_the_reference(shape: tuple[int, ...], options: dict[str, Any]) -> None:
-    assert _verify((shape, options), 1).startswith("s8_depthwise_conv2d__")
+OTHERS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "multiplier 3": (
+        (9, 8, 5),
+        {"kernel": (5, 4), "multiplier": 3, "strides": (2, 1), "padding": ((1, 2), (3, 0))},
+    ),
+    "multiplier 8": (
+        (20, 17, 1),
+        {"kernel": (10, 8), "multiplier": 8, "strides": (2, 2), "padding": ((4, 5), (3, 3))},
+    ),
+    "one channel": ((5, 4, 1), {"padding": SAME3}),
+    "two channels": ((4, 4, 2), {"kernel": (3, 2), "padding": ((1, 0), (0, 1)), "batch": 2}),
+}
+
+
+def test_selected_kernels_equal_the_reference() -> None:
+    cases = {
+        name: graphs.depthwise_conv2d_graph(*shape, seed=1, **options)
+        for name, (shape, options) in OTHERS.items()
+    }
+    program, layers = compile_all(cases, target.load("cortex-m55"))
+    assert all(layer.kernel.name.startswith("s8_depthwise_conv2d__") for layer in layers.values())
+    assert_exact(program, 8)

@@ -11,6 +11,7 @@ from microfold.ops.window import Window
 from tests.kernels import graphs
 from tests.kernels.test_depthwise_conv2d_dsp import CASES, FEW_OUTPUTS, SAME3
 from tests.kernels.thumb import CORES, check, measured
+from tests.sampling import sampled
 
 GRAPHS = [
     *(
@@ -30,13 +31,13 @@ def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_without_assembly(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check(GRAPHS[::3], core, monkeypatch, assembly=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_cost(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [
         graphs.depthwise_conv2d_graph(16, 16, 8, padding=SAME3),

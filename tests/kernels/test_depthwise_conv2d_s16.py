@@ -13,6 +13,7 @@ from microfold.kernels.depthwise_conv2d_s16_mve import channel_lanes, pack_even_
 from tests.kernels import graphs
 from tests.kernels.cores import check_all, prefer
 from tests.kernels.portable import as_int16
+from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -62,9 +63,11 @@ def test_dilated_rows_are_left_to_others() -> None:
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)
-    for channels, size in ((16, 8), (32, 12), (24, 5)):
-        graph = as_int16(graphs.depthwise_conv2d_graph(size, size, channels, padding=SAME3))
-        ((name, estimated, counted),) = measured(compile_graph(graph, target.load(core)))
+    cases = [
+        as_int16(graphs.depthwise_conv2d_graph(size, size, channels, padding=SAME3))
+        for channels, size in ((16, 8), (32, 12), (24, 5))
+    ]
+    for name, estimated, counted in measured(compile_graph(merge(cases), target.load(core))):
         assert name in (DSP, MVE) and abs(estimated / counted - 1) < 0.3, (name, estimated, counted)
 
 

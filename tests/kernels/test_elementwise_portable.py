@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -44,11 +45,13 @@ from microfold.ops.transpose import Transpose
 from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.ops.window import Padding, Pair
 from tests.kernels import graphs
-from tests.kernels.portable import as_float, as_int16, check, check_on_cores
+from tests.kernels.portable import as_float, as_int16, check, check_all, check_all_on_cores
+from tests.kernels.random_networks import merge
 
 INT8 = graphs.int8_element()
 INT16 = ElementType(DType.INT16, Quant.per_tensor(0.0004))
 FLOAT = ElementType(DType.FLOAT32)
+every_element = pytest.mark.parametrize("element", [INT8, INT16, FLOAT], ids=["int8", "int16", "float"])
 SHAPES = {
     "same": ((2, 3, 4), (2, 3, 4)),
     "scalar": ((2, 3, 4), (1,)),
@@ -67,47 +70,66 @@ def _graph(op: Op, *inputs: Value, activation: Clip | None = None) -> Graph:
     return graphs.one_node_graph(op, list(inputs), {}, activation)
 
 
-@pytest.mark.parametrize("element", [INT8, INT16, FLOAT], ids=["int8", "int16", "float"])
-@pytest.mark.parametrize("shapes", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("op", [Add, Sub, Mul, SquaredDifference, Prelu])
-def test_arithmetic(
-    op: type[Add], shapes: tuple[tuple[int, ...], tuple[int, ...]], element: ElementType
-) -> None:
+@every_element
+def test_arithmetic(element: ElementType) -> None:
     first, second = element, element
     if element is INT8:
         first, second = graphs.int8_element(0.031, 4), graphs.int8_element(0.077, -90)
     elif element is INT16:
         second = ElementType(DType.INT16, Quant.per_tensor(0.0001))
-    activation = graphs.RELU6 if shapes == SHAPES["same"] else None
-    check(
-        _graph(
-            op(element), _value("a", shapes[0], first), _value("b", shapes[1], second), activation=activation
-        )
+    check_all(
+        {
+            f"{op.name} {name}": _graph(
+                op(element),
+                _value("a", a, first),
+                _value("b", b, second),
+                activation=graphs.RELU6 if name == "same" else None,
+            )
+            for op in (Add, Sub, Mul, SquaredDifference, Prelu)
+            for name, (a, b) in SHAPES.items()
+        }
     )
 
 
-@pytest.mark.parametrize("element", [INT8, INT16, ElementType(DType.INT32), ElementType(DType.BOOL), FLOAT])
-@pytest.mark.parametrize("op", [Maximum, Minimum])
-def test_extrema(op: type[Maximum], element: ElementType) -> None:
-    check(_graph(op(), _value("a", (3, 4), element), _value("b", (4,), element)))
+def test_extrema() -> None:
+    check_all(
+        {
+            f"{op.name} {element}": _graph(op(), _value("a", (3, 4), element), _value("b", (4,), element))
+            for op in (Maximum, Minimum)
+            for element in (INT8, INT16, ElementType(DType.INT32), ElementType(DType.BOOL), FLOAT)
+        }
+    )
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "out"), [(0.1, 0.1, 0.2), (0.1, 0.1, 0.1), (1e-6, 1.0, 0.5), (0.3, 0.2, 1e-4)]
-)
-def test_add_of_any_scales(first: float, second: float, out: float) -> None:
+def test_add_of_any_scales() -> None:
     """All pairs of int8 values; 0.1 with 0.1 has multipliers of one half."""
-    a = graphs.int8_input("a", (256, 1), first, -128)
-    b = graphs.int8_input("b", (1, 256), second, 127)
-    check_on_cores(_graph(Add(graphs.int8_element(out, 3)), a, b))
+    check_all_on_cores(
+        {
+            f"{first} + {second} = {out}": _graph(
+                Add(graphs.int8_element(out, 3)),
+                graphs.int8_input("a", (256, 1), first, -128),
+                graphs.int8_input("b", (1, 256), second, 127),
+            )
+            for first, second, out in (
+                (0.1, 0.1, 0.2),
+                (0.1, 0.1, 0.1),
+                (1e-6, 1.0, 0.5),
+                (0.3, 0.2, 1e-4),
+            )
+        }
+    )
 
 
 def test_one_operand_twice_and_a_constant() -> None:
-    x = graphs.int8_input("x", (3, 5))
+    x, y = graphs.int8_input("x", (3, 5)), graphs.int8_input("y", (3, 5))
     constant = Value("k", x.type.with_shape((5,)))
     array = np.array([-128, -1, 0, 1, 127], np.int8)
-    check(graphs.one_node_graph(Mul(INT8), [x, x], {}))
-    check(graphs.one_node_graph(Add(INT8), [x], {constant: array}))
+    check_all(
+        {
+            "twice": graphs.one_node_graph(Mul(INT8), [x, x], {}),
+            "constant": graphs.one_node_graph(Add(INT8), [y], {constant: array}),
+        }
+    )
 
 
 TABLES = (
@@ -122,79 +144,107 @@ TABLES = (
 )
 
 
-@pytest.mark.parametrize("op", TABLES, ids=str)
-def test_unary_int8(op: Op) -> None:
-    check(_graph(op, graphs.int8_input("x", (256,))))
+def test_unary_int8() -> None:
+    check_all({str(op): _graph(op, graphs.int8_input("x", (256,))) for op in TABLES})
 
 
-@pytest.mark.parametrize(
-    "op", [Abs(INT16), LeakyRelu(-0.3, INT16), Relu(-1.0, math.inf, INT16), Requantize(INT8)], ids=str
-)
-def test_unary_int16(op: Op) -> None:
-    check_on_cores(_graph(op, _value("x", (500,), ElementType(DType.INT16, Quant.per_tensor(0.0007)))))
+def test_unary_int16() -> None:
+    element = ElementType(DType.INT16, Quant.per_tensor(0.0007))
+    ops = (Abs(INT16), LeakyRelu(-0.3, INT16), Relu(-1.0, math.inf, INT16), Requantize(INT8))
+    check_all_on_cores({str(op): _graph(op, _value("x", (500,), element)) for op in ops})
 
 
-@pytest.mark.parametrize("element", [INT8, INT16, ElementType(DType.UINT8, Quant.per_tensor(0.1, 7))])
-def test_quantize_and_back(element: ElementType) -> None:
-    check_on_cores(_graph(Quantize(element), _value("x", (300,), FLOAT)))
-    check_on_cores(_graph(Dequantize(), _value("x", (300,), element)))
+def test_quantize_and_back() -> None:
+    elements = (INT8, INT16, ElementType(DType.UINT8, Quant.per_tensor(0.1, 7)))
+    there = {f"to {e.dtype}": _graph(Quantize(e), _value("x", (300,), FLOAT)) for e in elements}
+    back = {f"from {e.dtype}": _graph(Dequantize(), _value("x", (300,), e)) for e in elements}
+    check_all_on_cores(there | back)
 
 
-@pytest.mark.parametrize("source", [DType.INT8, DType.INT32, DType.FLOAT32, DType.BOOL], ids=str)
-@pytest.mark.parametrize("target", [DType.INT8, DType.UINT8, DType.INT64, DType.FLOAT32, DType.BOOL], ids=str)
-def test_cast(source: DType, target: DType) -> None:
-    check(_graph(Cast(target), _value("x", (40,), ElementType(source))))
+def _cast(source: DType, target: DType) -> Graph:
+    return _graph(Cast(target), _value("x", (40,), ElementType(source)))
 
 
-@pytest.mark.parametrize("element", [INT8, INT16, FLOAT], ids=["int8", "int16", "float"])
-@pytest.mark.parametrize("op", [AveragePool2D, MaxPool2D])
-@pytest.mark.parametrize(
-    ("size", "strides", "padding"),
-    [
-        ((2, 2), (2, 2), ((0, 0), (0, 0))),
-        ((3, 3), (1, 2), ((1, 1), (2, 1))),
-        ((5, 6), (1, 1), ((0, 0), (0, 0))),
-    ],
-)
-def test_pools(
-    op: type[AveragePool2D | MaxPool2D], size: Pair, strides: Pair, padding: Padding, element: ElementType
-) -> None:
-    x = _value("x", (2, 5, 6, 3), element)
-    check(_graph(op(size, strides, padding), x, activation=graphs.RELU))
-
-
-@pytest.mark.parametrize("depth", [1, 2, 10, 700])
-@pytest.mark.parametrize("scale", [0.004, 0.1, 2.0])
-def test_softmax(depth: int, scale: float) -> None:
-    x = graphs.int8_input("x", (3, depth), scale)
-    check(_graph(Softmax(1.0, graphs.int8_element(1 / 256, -128)), x))
-    check(_graph(Softmax(0.7, ElementType(DType.INT16, Quant.per_tensor(1 / 65536, -32768))), x))
-    check(_graph(Softmax(1.5, FLOAT), _value("x", (3, depth), FLOAT)))
-    wide = ElementType(DType.INT16, Quant.per_tensor(scale / 256))
-    check(
-        _graph(
-            Softmax(1.0, ElementType(DType.INT16, Quant.per_tensor(1 / 32768))), _value("x", (3, depth), wide)
-        )
+def test_cast() -> None:
+    check_all(
+        {
+            f"{source} to {target}": _cast(source, target)
+            for source in (DType.INT8, DType.INT32, DType.FLOAT32, DType.BOOL)
+            for target in (DType.INT8, DType.UINT8, DType.INT64, DType.FLOAT32, DType.BOOL)
+            if source is not target
+        }
     )
 
 
-@pytest.mark.parametrize("axes", [(0,), (1, 2), (3,), (0, 2), (0, 1, 2, 3)], ids=str)
-@pytest.mark.parametrize("element", [INT8, INT16, FLOAT], ids=["int8", "int16", "float"])
-def test_reductions(axes: tuple[int, ...], element: ElementType) -> None:
-    x = _value("x", (2, 3, 4, 5), graphs.int8_element(0.2, 9) if element is INT8 else element)
-    for op in (
-        Mean(axes, False, element),
-        Sum(axes, True, element),
-        ReduceMax(axes, False),
-        ReduceMin(axes, True),
-    ):
-        check(_graph(op, x), runs=5)
+def test_a_cast_to_the_same_type_copies() -> None:
+    program = check(merge([_cast(dtype, dtype) for dtype in (DType.INT8, DType.FLOAT32, DType.BOOL)]))
+    assert [layer.kernel.name for layer in program.layers] == ["copy__c"] * 3
+
+
+WINDOWS: tuple[tuple[Pair, Pair, Padding], ...] = (
+    ((2, 2), (2, 2), ((0, 0), (0, 0))),
+    ((3, 3), (1, 2), ((1, 1), (2, 1))),
+    ((5, 6), (1, 1), ((0, 0), (0, 0))),
+)
+
+
+@every_element
+def test_pools(element: ElementType) -> None:
+    check_all(
+        {
+            f"{op.name} {window}": _graph(
+                op(*window), _value("x", (2, 5, 6, 3), element), activation=graphs.RELU
+            )
+            for op in (AveragePool2D, MaxPool2D)
+            for window in WINDOWS
+        }
+    )
+
+
+def test_softmax() -> None:
+    unit8 = graphs.int8_element(1 / 256, -128)
+    unit16 = ElementType(DType.INT16, Quant.per_tensor(1 / 65536, -32768))
+    half16 = ElementType(DType.INT16, Quant.per_tensor(1 / 32768))
+    cases: dict[str, Graph] = {}
+    for depth, scale in itertools.product((1, 2, 10, 700), (0.004, 0.1, 2.0)):
+        narrow = graphs.int8_element(scale, 3)
+        wide = ElementType(DType.INT16, Quant.per_tensor(scale / 256))
+        for name, op, element in (
+            ("int8", Softmax(1.0, unit8), narrow),
+            ("int8 to int16", Softmax(0.7, unit16), narrow),
+            ("float", Softmax(1.5, FLOAT), FLOAT),
+            ("int16", Softmax(1.0, half16), wide),
+        ):
+            cases[f"{name}, {depth} of {scale}"] = _graph(op, _value("x", (3, depth), element))
+    check_all(cases)
+
+
+@every_element
+def test_reductions(element: ElementType) -> None:
+    source = graphs.int8_element(0.2, 9) if element is INT8 else element
+    check_all(
+        {
+            f"{op.name} {axes}": _graph(op, _value("x", (2, 3, 4, 5), source))
+            for axes in ((0,), (1, 2), (3,), (0, 2), (0, 1, 2, 3))
+            for op in (
+                Mean(axes, False, element),
+                Sum(axes, True, element),
+                ReduceMax(axes, False),
+                ReduceMin(axes, True),
+            )
+        },
+        runs=5,
+    )
 
 
 def test_product_and_extremum_positions() -> None:
-    check(_graph(ReduceProd((1,), False), _value("x", (3, 4), FLOAT)))
-    for op in (ArgMax(1, DType.INT32), ArgMin(2, DType.INT64)):
-        check(_graph(op, _value("x", (2, 9, 3), INT8)))
+    check_all(
+        {
+            "product": _graph(ReduceProd((1,), False), _value("x", (3, 4), FLOAT)),
+            "largest": _graph(ArgMax(1, DType.INT32), _value("x", (2, 9, 3), INT8)),
+            "smallest": _graph(ArgMin(2, DType.INT64), _value("x", (2, 9, 3), INT8)),
+        }
+    )
 
 
 MOVES = {
@@ -210,36 +260,52 @@ MOVES = {
 }
 
 
-@pytest.mark.parametrize("element", [INT8, INT16, FLOAT], ids=["int8", "int16", "float"])
-@pytest.mark.parametrize(("op", "shape"), MOVES.values(), ids=MOVES)
-def test_movement(op: Op, shape: tuple[int, ...], element: ElementType) -> None:
-    check(_graph(op, _value("x", shape, element)), runs=4)
+@every_element
+def test_movement(element: ElementType) -> None:
+    check_all({name: _graph(op, _value("x", shape, element)) for name, (op, shape) in MOVES.items()}, runs=4)
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_concatenate(axis: int) -> None:
-    shapes = [tuple(n if i == axis else 3 for i in range(3)) for n in (1, 4, 2)]
-    check_on_cores(_graph(Concatenate(axis), *(_value(f"x{i}", s, INT8) for i, s in enumerate(shapes))))
+def test_concatenate() -> None:
+    cases: dict[str, Graph] = {}
+    for axis in range(3):
+        shapes = [tuple(n if i == axis else 3 for i in range(3)) for n in (1, 4, 2)]
+        inputs = [_value(f"x{i}", shape, INT8) for i, shape in enumerate(shapes)]
+        cases[f"axis {axis}"] = _graph(Concatenate(axis), *inputs)
+    check_all_on_cores(cases)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("index", [DType.INT32, DType.INT64], ids=str)
-def test_gather_takes_any_index(axis: int, index: DType) -> None:
-    check(_graph(Gather(axis), _value("x", (5, 4), INT16), _value("i", (3,), ElementType(index))))
+def test_gather_takes_any_index() -> None:
+    check_all(
+        {
+            f"axis {axis}, {index}": _graph(
+                Gather(axis), _value("x", (5, 4), INT16), _value("i", (3,), ElementType(index))
+            )
+            for axis in (0, 1)
+            for index in (DType.INT32, DType.INT64)
+        }
+    )
 
 
-@pytest.mark.parametrize("element", [INT8, INT16, FLOAT], ids=["int8", "int16", "float"])
-@pytest.mark.parametrize(("align", "half"), [(False, False), (True, False), (False, True)])
-def test_resize_bilinear(align: bool, half: bool, element: ElementType) -> None:
-    check(_graph(ResizeBilinear((7, 4), align, half), _value("x", (2, 3, 6, 2), element)))
+@every_element
+def test_resize_bilinear(element: ElementType) -> None:
+    kinds = {"plain": (False, False), "aligned": (True, False), "half pixels": (False, True)}
+    check_all(
+        {
+            name: _graph(ResizeBilinear((7, 4), *kind), _value("x", (2, 3, 6, 2), element))
+            for name, kind in kinds.items()
+        }
+    )
 
 
-@pytest.mark.parametrize("element", [INT8, INT16, FLOAT], ids=["int8", "int16", "float"])
-@pytest.mark.parametrize("turns", [(False, False), (True, False), (False, True)])
-def test_batch_matmul(turns: tuple[bool, bool], element: ElementType) -> None:
-    first = (2, 1, 5, 3) if turns[0] else (2, 1, 3, 5)
-    second = (4, 6, 5) if turns[1] else (4, 5, 6)
-    check(_graph(BatchMatmul(*turns, element), _value("a", first, element), _value("b", second, element)))
+@every_element
+def test_batch_matmul(element: ElementType) -> None:
+    cases: dict[str, Graph] = {}
+    for turns in ((False, False), (True, False), (False, True)):
+        first = (2, 1, 5, 3) if turns[0] else (2, 1, 3, 5)
+        second = (4, 6, 5) if turns[1] else (4, 5, 6)
+        operands = _value("a", first, element), _value("b", second, element)
+        cases[f"turned {turns}"] = _graph(BatchMatmul(*turns, element), *operands)
+    check_all(cases)
 
 
 def test_transpose_conv2d() -> None:
@@ -254,8 +320,7 @@ def test_transpose_conv2d() -> None:
     x = graphs.int8_input("x", (2, 3, 4, 4))
     op = TransposeConv2D((2, 3), (1, 0), (6, 11), INT8)
     graph = graphs.one_node_graph(op, [x], constants, graphs.RELU)
-    for variant in (graph, as_int16(graph), as_float(graph)):
-        check(variant)
+    check_all({"int8": graph, "int16": as_int16(graph), "float": as_float(graph)})
 
 
 def test_loops_merge() -> None:

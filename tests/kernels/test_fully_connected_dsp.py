@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from microfold import target, verify
-from microfold.compiler import compile_graph
 from microfold.kernels.fully_connected_dsp import block_units
 from microfold.options import Options
 from tests.kernels import graphs
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS
 
 KERNEL = "s8_fully_connected__dsp_8"
@@ -41,38 +40,27 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def check(name: str, optimize: str, flags: tuple[str, ...] = (), **changed: str) -> None:
-    arguments, options, wanted = CASES[name]
-    core = target.load("cortex-m4")
-    program = compile_graph(
-        graphs.fully_connected_graph(*arguments, **options),
-        replace(core, cpu_flags=(*core.cpu_flags, *flags)),
-        Options(optimize=optimize),
-    )
-    assert program.layers[0].kernel.name == KERNEL
-    assert program.layers[0].call.scratch == 0
-    spec = dict(program.layers[0].call.function.spec)
-    assert spec | wanted | changed == spec
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
-    assert result.exact, result.first_difference
+def check(names: Iterable[str], optimize: str = "balanced", flags: tuple[str, ...] = (), **more: str) -> None:
+    cases = {name: graphs.fully_connected_graph(*CASES[name][0], **CASES[name][1]) for name in names}
+    program, layers = compile_all(cases, load("cortex-m4", *flags), Options(optimize=optimize))
+    assert_chosen(layers, KERNEL, {name: CASES[name][2] | more for name in cases})
+    assert all(layer.call.scratch == 0 for layer in program.layers)
+    assert_exact(program, 8)
 
 
 @needs_tools
-@pytest.mark.parametrize("name", CASES)
-def test_equals_reference(name: str) -> None:
-    check(name, "balanced")
+def test_equals_reference() -> None:
+    check(CASES)
 
 
 @needs_tools
-@pytest.mark.parametrize("name", ["odd units and inputs, batch 3", "relu"])
-def test_speed_takes_no_larger_weights(name: str) -> None:
-    check(name, "speed", packing="dual")
+def test_speed_takes_no_larger_weights() -> None:
+    check(["odd units and inputs, batch 3", "relu"], "speed", packing="dual")
 
 
 @needs_tools
-@pytest.mark.parametrize("name", ["odd units and inputs, batch 3", "saturated weights"])
-def test_without_assembly(name: str) -> None:
-    check(name, "balanced", flags=("-DMF_NO_ASM",))
+def test_without_assembly() -> None:
+    check(["odd units and inputs, batch 3", "saturated weights"], flags=("-DMF_NO_ASM",))
 
 
 def test_units_are_stored_in_reading_order() -> None:

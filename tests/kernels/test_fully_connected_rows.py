@@ -18,6 +18,7 @@ from tests.kernels.portable import as_int16
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 VARIANTS = {
     "cortex-m0plus": "__thumb1_",
@@ -61,7 +62,7 @@ def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", VARIANTS)
+@pytest.mark.parametrize("core", sampled(VARIANTS, 2))
 def test_many_rows_are_computed_in_this_way(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     graph = graphs.fully_connected_graph(64, 64, batch=16)

@@ -8,8 +8,9 @@ import pytest
 from microfold.ir.graph import Graph
 from microfold.kernels.fully_connected_s16_dsp import pack_unit_quads
 from tests.kernels import graphs
-from tests.kernels.cores import check, prefer
+from tests.kernels.cores import check_choice, prefer
 from tests.kernels.portable import as_int16
+from tests.needs import CROSS_TOOLS
 
 KERNELS = {"cortex-m4": "s16_fully_connected__dsp_4", "cortex-m55": "s16_fully_connected__mve_4"}
 
@@ -22,19 +23,20 @@ GRAPHS: dict[str, Graph] = {
 
 
 @pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", KERNELS)
-@pytest.mark.parametrize("name", GRAPHS)
-def test_equals_reference(name: str, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, KERNELS[core])
-    check(as_int16(GRAPHS[name]), core, KERNELS[core])
+    check_choice({name: as_int16(graph) for name, graph in GRAPHS.items()}, core, KERNELS[core])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["odd, batch 3", "saturated, sums of 64 bits"])
-def test_speed_keeps_int16_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    prefer(monkeypatch, KERNELS["cortex-m4"])
-    program = check(as_int16(GRAPHS[name]), "cortex-m4", KERNELS["cortex-m4"], optimize="speed")
-    assert dict(program.layers[0].call.function.spec)["packing"] == "int16"
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_speed_keeps_int16_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = KERNELS["cortex-m4"]
+    prefer(monkeypatch, kernel)
+    cases = {name: as_int16(GRAPHS[name]) for name in ("odd, batch 3", "saturated, sums of 64 bits")}
+    check_choice(cases, "cortex-m4", kernel, "speed", packing="int16")
 
 
 def test_units_are_stored_in_reading_order() -> None:

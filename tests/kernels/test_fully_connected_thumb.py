@@ -19,6 +19,7 @@ from microfold.program import Program
 from tests.kernels import graphs
 from tests.kernels.test_fully_connected_dsp import CASES
 from tests.kernels.thumb import CORES, check, measured, prefer
+from tests.sampling import sampled
 
 GRAPHS = [
     *(graphs.fully_connected_graph(*arguments, **options) for arguments, options, _ in CASES.values()),
@@ -64,10 +65,14 @@ def _check(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", [*PAIRS, *OTHERS])
-@pytest.mark.parametrize("assembly", [True, False])
-def test_equals_reference(kernel: type[Kernel], assembly: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = RUNS if kernel in PAIRS else GRAPHS
-    _check(kernel, cases if assembly else cases[::2], monkeypatch, assembly=assembly)
+def test_equals_reference(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
+    _check(kernel, RUNS if kernel in PAIRS else GRAPHS, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", sampled([*PAIRS, *OTHERS], 2))
+def test_without_assembly(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
+    _check(kernel, (RUNS if kernel in PAIRS else GRAPHS)[::2], monkeypatch, assembly=False)
 
 
 @pytest.mark.parametrize("share", [0.0, 1 / 64, 1 / 8])
@@ -125,7 +130,7 @@ def test_arithmetic_of_pairs(saturated: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", [*PAIRS, *OTHERS])
+@pytest.mark.parametrize("kernel", sampled([*PAIRS, *OTHERS], 2))
 def test_cost(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [
         graphs.fully_connected_graph(*size, largest=largest)

@@ -19,6 +19,7 @@ from microfold.program import Program
 from tests.kernels.graphs import NO_PADDING, RELU, RELU6, conv2d_graph, fully_connected_graph, int8_element
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 SAME = ((1, 1), (1, 1))
 CORES = ("cortex-m4", "cortex-m3", "cortex-m0plus", "cortex-m55")
@@ -107,7 +108,7 @@ def test_host_equals_reference() -> None:
 
 @pytest.mark.usefixtures("all_packed")
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m3", "cortex-m0plus"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m3", "cortex-m0plus"], 3))
 def test_without_assembly(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     check(compiled(merge([*dense(), *images()]), core, flags=("-DMF_NO_ASM",)))

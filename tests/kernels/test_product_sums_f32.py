@@ -12,7 +12,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.options import Options
 from microfold.simulate.program import simulator
 from tests.kernels import graphs
-from tests.kernels.cores import check
+from tests.kernels.cores import assert_exact, compile_all, load
 from tests.kernels.portable import as_float
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -52,12 +52,15 @@ GRAPHS: dict[str, Graph] = {
 
 
 @pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
-@pytest.mark.parametrize("name", GRAPHS)
-def test_equals_reference(name: str, core: str) -> None:
-    kernel = KERNELS[name.split()[0], core]
+def test_equals_reference(core: str) -> None:
+    cases = {name: as_float(graph) for name, graph in GRAPHS.items()}
     # Others keep such weights as float16.
-    check(as_float(GRAPHS[name]), core, kernel, optimize="speed", runs=5)
+    program, layers = compile_all(cases, load(core), Options(optimize="speed"))
+    for name, layer in layers.items():
+        assert layer.kernel.name == KERNELS[name.split()[0], core], name
+    assert_exact(program, 5)
 
 
 @pytest.mark.slow

@@ -13,7 +13,9 @@ from microfold.ir.types import DType, Quant, TensorType
 from microfold.kernels.accumulate import interleave_channels
 from microfold.ops.fully_connected import FullyConnected
 from tests.kernels import graphs
-from tests.kernels.portable import as_float, as_int16, check, check_on_cores
+from tests.kernels.portable import CORES, as_float, as_int16, check, check_all
+from tests.needs import CROSS_TOOLS
+from tests.sampling import sampled
 
 SAME3 = ((1, 1), (1, 1))
 LOW = graphs.int8_element(0.05, -128)
@@ -69,37 +71,36 @@ GRAPHS = {
     for family, table in (("conv", CONVOLUTIONS), ("depthwise", DEPTHWISE), ("dense", DENSE))
     for name, graph in table.items()
 }
-everything = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 
 
-@everything
-def test_int8(graph: Graph) -> None:
-    check(graph)
-
-
-@everything
-def test_int16(graph: Graph) -> None:
-    check(as_int16(graph))
-
-
-@everything
-def test_float(graph: Graph) -> None:
-    check(as_float(graph))
-
-
-@pytest.mark.slow
-@everything
-def test_int8_on_cores(graph: Graph) -> None:
-    check_on_cores(graph)
-
-
-@pytest.mark.parametrize("zero_point", [-7, 100])
-def test_weights_with_a_zero_point(zero_point: int) -> None:
+def _weights_with_a_zero_point(zero_point: int) -> Graph:
     rng = np.random.default_rng(0)
     x = graphs.int8_input("x", (2, 21))
     weights = Value("weights", TensorType(DType.INT8, (6, 21), Quant.per_tensor(0.01, zero_point)))
     array = rng.integers(-128, 127, (6, 21), endpoint=True).astype(np.int8)
-    check_on_cores(graphs.one_node_graph(FullyConnected(graphs.int8_element()), [x], {weights: array}))
+    return graphs.one_node_graph(FullyConnected(graphs.int8_element()), [x], {weights: array})
+
+
+INT8 = GRAPHS | {f"zero point {point}": _weights_with_a_zero_point(point) for point in (-7, 100)}
+
+
+def test_int8() -> None:
+    check_all(INT8)
+
+
+def test_int16() -> None:
+    check_all({name: as_int16(graph) for name, graph in GRAPHS.items()})
+
+
+def test_float() -> None:
+    check_all({name: as_float(graph) for name, graph in GRAPHS.items()})
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
+def test_int8_on_cores(core: str) -> None:
+    check_all(INT8, core)
 
 
 def test_accumulators_that_might_overflow_are_refused_with_a_weight_zero_point() -> None:

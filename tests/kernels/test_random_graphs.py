@@ -24,6 +24,7 @@ from tests.codegen.test_sanitizers import check as check_with_sanitizers
 from tests.kernels.graphs import int8_element, int8_input
 from tests.kernels.random_networks import merge, random_network
 from tests.needs import need_tools
+from tests.sampling import sampled
 
 TYPES = (DType.INT8, DType.FLOAT32, DType.INT16)
 CORES = ("cortex-m4", "cortex-m55", "cortex-m3", "cortex-m33", "cortex-m7", "cortex-m0plus")
@@ -50,8 +51,8 @@ def assert_exact(graph: Graph, core: str = "host", options: Options | None = Non
     return program
 
 
+@pytest.mark.parametrize("first", sampled([0, TOGETHER], 2))
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("first", [0, TOGETHER])
 def test_host(first: int, dtype: DType) -> None:
     need_tools("cc")
     check(first, dtype, "host")
@@ -88,10 +89,28 @@ def test_every_kernel_has_a_cost(core: str) -> None:
                 assert candidate.kernel.lower(site).scratch >= 0
 
 
+SEEDS = (2000, 2000 + TOGETHER)
+# Usual runs take every third: cores with other instructions, and each seed, with its options, twice.
+RUNS = [
+    ("cortex-m4", SEEDS[0]),
+    ("cortex-m4", SEEDS[1]),
+    ("cortex-m7", SEEDS[0]),
+    ("cortex-m55", SEEDS[1]),
+    ("cortex-m55", SEEDS[0]),
+    ("cortex-m7", SEEDS[1]),
+    ("cortex-m3", SEEDS[1]),
+    ("cortex-m3", SEEDS[0]),
+    ("cortex-m33", SEEDS[0]),
+    ("cortex-m0plus", SEEDS[0]),
+    ("cortex-m0plus", SEEDS[1]),
+    ("cortex-m33", SEEDS[1]),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
-@pytest.mark.parametrize("first", [2000, 2000 + TOGETHER])
-def test_core(first: int, core: str) -> None:
+@pytest.mark.parametrize("run", sampled(RUNS, 3), ids=str)
+def test_core(run: tuple[str, int]) -> None:
+    core, first = run
     need_tools("arm-none-eabi-gcc", "qemu-system-arm")
     check(first, DType.INT8, core)
 

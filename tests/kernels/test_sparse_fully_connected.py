@@ -7,13 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, make_node
 from microfold.ir.types import Array
 from microfold.kernels.sparse_fully_connected import pack_blocks, unpack_blocks
 from microfold.ops.sparse_fully_connected import SparseFullyConnected
 from tests.kernels import graphs
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all
 from tests.kernels.portable import as_float, check_on_cores
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -67,28 +68,24 @@ def test_long_steps() -> None:
 
 
 @pytest.mark.parametrize("floating", [False, True], ids=["int8", "float"])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_host(shape: str, floating: bool) -> None:
-    program = compile_graph(layer(shape, 0.2, floating), target.load("host"))
-    assert "sparse" in program.layers[0].kernel.name
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 4))
-    assert result.exact, result.differences
+def test_host(floating: bool) -> None:
+    cases = {shape: layer(shape, 0.2, floating) for shape in SHAPES}
+    program, layers = compile_all(cases, target.load("host"))
+    assert all("sparse" in layer.kernel.name for layer in layers.values())
+    assert_exact(program, 4)
 
 
 def test_a_matrix_of_zeros() -> None:
-    program = compile_graph(layer("odd", 0.0), target.load("host"))
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 2))
-    assert result.exact, result.differences
+    assert_exact(compile_graph(layer("odd", 0.0), target.load("host")), 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", ["wide", "far apart"])
-def test_dsp(shape: str) -> None:
+def test_dsp() -> None:
     need_tools(*CROSS_TOOLS)
-    program = compile_graph(layer(shape, 0.2), target.load("cortex-m4"))
-    assert program.layers[0].kernel.name == "s8_sparse_fully_connected__dsp_1x4"
-    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 3))
-    assert result.exact, result.differences
+    cases = {shape: layer(shape, 0.2) for shape in ("wide", "far apart")}
+    program, layers = compile_all(cases, target.load("cortex-m4"))
+    assert_chosen(layers, "s8_sparse_fully_connected__dsp_1x4")
+    assert_exact(program, 3)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from tests.kernels import graphs
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 KERNEL = {
     "cortex-m3": "transpose__words_4x4",
@@ -56,7 +57,7 @@ def test_equals_the_reference(core: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", KERNEL)
+@pytest.mark.parametrize("core", sampled(KERNEL, 2))
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     cases = [((1, 12, 12, 16), (0, 3, 1, 2)), ((1, 16, 12, 12), (0, 2, 3, 1)), ((2, 31, 33), (0, 2, 1))]

@@ -17,6 +17,7 @@ from tests.kernels import graphs
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 VARIANTS = {
     "host": "__c_",
@@ -95,7 +96,7 @@ def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", [core for core in VARIANTS if core != "host"])
+@pytest.mark.parametrize("core", sampled([core for core in VARIANTS if core != "host"], 2))
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     case = _graph((1, 8, 8, 16), 8, (4, 4), (2, 2), (1, 1), (16, 16))

@@ -10,6 +10,7 @@ import pytest
 from microfold import target, verify
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
+from microfold.ir.types import Array
 from microfold.kernels.kernel import KERNELS, Kernel, Site
 from microfold.program import Program
 from microfold.simulate.program import simulator
@@ -48,11 +49,15 @@ def check(
     return program
 
 
+def layer_instructions(program: Program, calls: Sequence[Sequence[Array]]) -> list[tuple[int, ...]]:
+    """Those of each call, by the one image that counts them."""
+    with simulator(program) as machine:
+        return [call.layer_instructions for call in machine.firmware(hooked=True).run(calls)]
+
+
 def measured(program: Program) -> list[tuple[str, float, float]]:
     """Name, estimated and counted instructions of each layer."""
-    calls = verify.input_sets([b.type for b in program.inputs], 1)
-    with simulator(program) as machine:
-        counted = machine.run(calls).layer_instructions[0]
+    (counted,) = layer_instructions(program, verify.input_sets([b.type for b in program.inputs], 1))
     sites = [Site(x.node, program.graph, program.target, program.options) for x in program.layers]
     estimated = [x.kernel.cost(site) for x, site in zip(program.layers, sites, strict=True)]
     names = [layer.kernel.name for layer in program.layers]
