@@ -122,7 +122,7 @@ def test_core_other_types(dtype: DType) -> None:
     check(3000, dtype, "cortex-m4")
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", sampled(TYPES, 3))
 def test_sanitizers(dtype: DType, tmp_path: Path) -> None:
     need_tools("gcc")
     program = compile_graph(networks(4000, dtype, 5), target.load("host"))
