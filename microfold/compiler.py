@@ -19,11 +19,11 @@ from microfold.ir.domain import admit
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.limits import MAX_BYTES
 from microfold.ir.views import Views
-from microfold.kernels.budget import select_within
 from microfold.kernels.kernel import Call, Kernel, Site
-from microfold.kernels.select import Candidate, candidates, select
+from microfold.kernels.selection.cheapest import Candidate, candidates, select
+from microfold.kernels.selection.flash_budget import select_within
 from microfold.options import Options
-from microfold.passes import Decision, PassContext
+from microfold.passes.context import Decision, PassContext
 from microfold.pipeline import optimize
 from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage, computing_nodes
@@ -32,7 +32,7 @@ from microfold.plan.overlap import align
 from microfold.plan.smallest import smallest_kernels
 from microfold.program import Buffer, Layer, Program, StateSlot
 from microfold.target import Target
-from microfold.transform.io_layout import with_io_layout
+from microfold.transform.layout.io_layout import with_io_layout
 
 
 def compile_file(

@@ -16,7 +16,7 @@ from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
 from microfold.kernels.kernel import Call, Kernel, Library
 from microfold.options import Options
-from microfold.passes import PassContext
+from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
 from microfold.target import Target
 

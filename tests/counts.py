@@ -6,10 +6,11 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_file
 from microfold.program import Program
 from microfold.simulate.program import simulator
+from microfold.verification import verify
 
 _MADE = Path(__file__).parent / "models" / "made"
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

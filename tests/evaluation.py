@@ -7,7 +7,7 @@ import numpy as np
 from microfold.ir.graph import Graph, Node
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.ops.control_flow import While
+from microfold.ops.control.control_flow import While
 
 MOST_TURNS = 20
 

@@ -12,19 +12,19 @@ from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph, Node, State, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
-from microfold.ops.add import Add
-from microfold.ops.clip import Clip
-from microfold.ops.concatenate import Concatenate
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.fully_connected import FullyConnected
-from microfold.ops.mean import Mean
-from microfold.ops.pad import Pad
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.ops.movement.transpose import Transpose
+from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.reshape import Reshape
-from microfold.ops.softmax import Softmax
-from microfold.ops.strided_slice import StridedSlice
-from microfold.ops.transpose import Transpose
+from microfold.ops.reduce.mean import Mean
 from tests.random_operators import STEPS, UNIT
 
 SCALES = (0.05, 0.1, 0.37)

@@ -10,34 +10,34 @@ import numpy as np
 from microfold.ir.graph import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, TensorType
-from microfold.ops.abs import Abs
-from microfold.ops.add import Add
 from microfold.ops.batch_matmul import BatchMatmul
-from microfold.ops.broadcast_to import BroadcastTo
-from microfold.ops.compare import Compare
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.dequantize import Dequantize
-from microfold.ops.div import Div
-from microfold.ops.fully_connected import FullyConnected
-from microfold.ops.gather import Gather
-from microfold.ops.leaky_relu import LeakyRelu
-from microfold.ops.logistic import Logistic
-from microfold.ops.maximum import Maximum
-from microfold.ops.mean import Sum
-from microfold.ops.minimum import Minimum
-from microfold.ops.mul import Mul
-from microfold.ops.prelu import Prelu
-from microfold.ops.quantize import Quantize
-from microfold.ops.reduce import ReduceMax, ReduceMin
-from microfold.ops.relu import Relu
-from microfold.ops.requantize import Requantize
-from microfold.ops.reshape import Reshape
-from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
-from microfold.ops.select import Select
-from microfold.ops.sub import Sub
-from microfold.ops.tanh import Tanh
-from microfold.ops.transpose import Transpose
-from microfold.ops.transpose_conv2d import TransposeConv2D
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.elementwise.abs import Abs
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.compare import Compare
+from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.div import Div
+from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.logistic import Logistic
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.prelu import Prelu
+from microfold.ops.elementwise.quantize import Quantize
+from microfold.ops.elementwise.relu import Relu
+from microfold.ops.elementwise.requantize import Requantize
+from microfold.ops.elementwise.select import Select
+from microfold.ops.elementwise.sub import Sub
+from microfold.ops.elementwise.tanh import Tanh
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.broadcast_to import BroadcastTo
+from microfold.ops.movement.gather import Gather
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.movement.transpose import Transpose
+from microfold.ops.reduce.mean import Sum
+from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
 if TYPE_CHECKING:
     from tests.random_graphs import Builder

@@ -13,7 +13,9 @@ import pytest
 import microfold.ops
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
-from microfold.passes import PassContext, Sequential, function_pass
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+from microfold.passes.kinds import Sequential
 from microfold.pipeline import default_pipeline
 from microfold.transform import available
 from tests.command_line import Outcome, microfold

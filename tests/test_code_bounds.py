@@ -13,10 +13,11 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_file
-from microfold.measure import measure
 from microfold.options import Options
-from microfold.simulate.toolchain import ARM_COMPILER, run_tool
-from microfold.toml import read_toml
+from microfold.simulate.toolchain import ARM_COMPILER
+from microfold.support.toml import read_toml
+from microfold.support.tools import run_tool
+from microfold.verification.measure import measure
 from tests.counts import CORES, MODELS
 from tests.needs import need_tools
 from tests.sampling import sampled

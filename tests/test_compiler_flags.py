@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_file
 from microfold.simulate.program import simulator
 from microfold.target import Target
+from microfold.verification import verify
 from tests.codegen.sweep import arm_headers
 from tests.counts import MODELS
 from tests.needs import CROSS_TOOLS, need_tools

@@ -10,7 +10,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_file
 from microfold.errors import TargetError
-from microfold.report import build_report
+from microfold.report.data import build_report
 from tests.counts import CORES, MODELS, counts
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled

@@ -10,65 +10,43 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "microfold"
 
 # Each part with the parts that it may import, beside itself. A part is a package or a module of microfold.
-FILES = ["errors", "signals", "files"]
 IR = ["errors", "ir"]
-OPS = [*IR, "numerics", "fixed_point", "ops"]
-SETTINGS = [*FILES, "resources", "timing", "toml", "target", "options"]
+OPS = [*IR, "arithmetic", "ops"]
+SETTINGS = ["errors", "support", "target", "options"]
 KERNELS = [*OPS, *SETTINGS, "analysis", "kernels"]
-PASSES = [*OPS, *FILES, "analysis", "passes", "instruments", "transform", "pipeline"]
+PASSES = [*OPS, "support", "analysis", "passes", "transform", "pipeline"]
 PROGRAM = [*KERNELS, "passes", "plan", "program"]
 CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
 COMPILER = [*CODEGEN, "frontend", *EXTERNAL, "compiler"]
-RUN = [
-    *COMPILER,
-    "benchmark",
-    "host",
-    "simulate",
-    "export",
-    "elf",
-    "scratch",
-    "stack",
-    "measure",
-    "tables",
-    "inspection",
-    "report",
-    "verify",
-]
+RUN = [*COMPILER, "host", "simulate", "verification", "report"]
 
 MAY_IMPORT: dict[str, list[str]] = {
     "errors": [],
-    "resources": ["errors"],
+    "support": ["errors"],
     "ir": IR,
-    "numerics": IR,
-    "fixed_point": [*IR, "numerics"],
+    "arithmetic": IR,
     "ops": OPS,
-    "frontend": [*OPS, *FILES],
-    "passes": IR,
-    "instruments": [*IR, *FILES, "passes"],
+    "frontend": [*OPS, "support"],
+    "passes": [*IR, "support"],
     "analysis": OPS,
     "transform": [*OPS, "analysis", "passes"],
     "pipeline": PASSES,
-    "timing": [],
-    "toml": FILES,
-    "signals": [],
-    "scratch": ["errors"],
-    "elf": ["errors"],
-    "stack": [],
-    "benchmark": ["errors", "toml"],
     "target": SETTINGS,
     "options": SETTINGS,
     "kernels": KERNELS,
     "plan": KERNELS,
     "program": PROGRAM,
-    "files": FILES,
     "codegen": CODEGEN,
     "external": EXTERNAL,
     "compiler": COMPILER,
+    "host": COMPILER,
+    "simulate": COMPILER,
+    "verification": [*COMPILER, "host", "simulate"],
+    "report": [*COMPILER, "host", "simulate", "verification"],
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["host", "simulate", "export", "measure", "tables", "inspection", "report", "verify"]
-MAY_IMPORT |= dict.fromkeys(BOTTOM, RUN)
+BOTTOM = ["host", "simulate", "verification", "report"]
 MAY_IMPORT |= {"cli": [*RUN, "cli"], "__main__": ["cli"], "__init__": ["host"]}
 
 

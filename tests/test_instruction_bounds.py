@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from microfold.simulate.toolchain import ARM_COMPILER, run_tool
-from microfold.toml import read_toml
+from microfold.simulate.toolchain import ARM_COMPILER
+from microfold.support.toml import read_toml
+from microfold.support.tools import run_tool
 from tests.counts import CORES, MODELS, counts
 from tests.needs import CROSS_TOOLS, need_tools
 

@@ -8,20 +8,12 @@ import pytest
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.errors import GraphError, InputError
-from microfold.instruments import DumpIR, PrintIR, Timing, Verify
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse, to_text
-from microfold.passes import (
-    Decision,
-    FunctionPass,
-    Instrument,
-    ModulePass,
-    Pass,
-    PassContext,
-    Sequential,
-    function_pass,
-    module_pass,
-)
+from microfold.passes.context import Decision, Instrument, PassContext
+from microfold.passes.decorators import function_pass, module_pass
+from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
+from microfold.passes.kinds import FunctionPass, ModulePass, Pass, Sequential
 
 GRAPH = parse("graph @g(%x: float32[2]) -> (%y) { %y: float32[2] = clip(%x) {minimum=0.0, maximum=1.0} }")
 
@@ -246,7 +238,7 @@ def test_timing_counts_each_moment_once(monkeypatch: pytest.MonkeyPatch) -> None
     clock = iter(
         [0.0, 1.0, 3.0, 7.0]
     )  # the outer pass starts, the inner one does, it ends, the outer one does
-    monkeypatch.setattr("microfold.instruments.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("microfold.passes.instruments.time.perf_counter", lambda: next(clock))
 
     @function_pass(opt_level=0)
     def outer(graph: Graph, context: PassContext) -> Graph:

@@ -47,7 +47,7 @@ def process(*arguments: object, **options: object) -> subprocess.CompletedProces
         ("typer", signal.SIGTERM, 143),
         ("numpy", signal.SIGINT, 130),
         ("microfold.transform", signal.SIGTERM, 143),
-        ("microfold.measure", signal.SIGHUP, 129),
+        ("microfold.verification.measure", signal.SIGHUP, 129),
     ],
 )
 def test_signals_while_modules_are_imported(tmp_path: Path, module: str, number: int, status: int) -> None:

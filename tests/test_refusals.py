@@ -170,7 +170,7 @@ def test_a_defect_is_a_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     def broken(*_: object) -> None:
         raise RuntimeError("something")
 
-    monkeypatch.setattr("microfold.inspection.inspect_model", broken)
+    monkeypatch.setattr("microfold.report.inspection.inspect_model", broken)
     result = microfold("inspect", CNN)
     assert result.status == 3
     assert "a defect of microfold, please report it" in result.err

@@ -15,12 +15,12 @@ from microfold.compiler import compile_graph
 from microfold.errors import InputError
 from microfold.ir.text import parse
 from microfold.options import Options
-from microfold.passes import Decision, PassContext
+from microfold.passes.context import Decision, PassContext
 from microfold.program import Program
-from microfold.report import RELAXED_RUNS, build_report, verify_report
-from microfold.tables import print_verification
-from microfold.transform.fold_quantized_scale_axis import fold_quantized_scale_axis
-from microfold.verify import input_sets, verify
+from microfold.report.data import RELAXED_RUNS, build_report, verify_report
+from microfold.report.terminal import print_verification
+from microfold.transform.scales.fold_quantized_scale_axis import fold_quantized_scale_axis
+from microfold.verification.verify import input_sets, verify
 
 TEXT = """\
     graph @g(%x: int8[1,8] q(0.02, 3)) -> (%y) {

@@ -13,7 +13,7 @@ import pytest
 
 from microfold.ir.graph import Graph, Node, State, Value
 from microfold.ir.parse import parse
-from microfold.kernels.smallest import Option
+from microfold.kernels.selection.least_flash import Option
 from microfold.plan.liveness import Storage
 from tests.growth.families import FAMILIES, build
 from tests.print_builds import files_text

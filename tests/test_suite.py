@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from microfold import target
-from microfold.benchmark.suite import FIGURES, compare, load_peers, models_with_peers, targets_with_peers
 from microfold.errors import InputError
+from microfold.verification.benchmark.suite import (
+    FIGURES,
+    compare,
+    load_peers,
+    models_with_peers,
+    targets_with_peers,
+)
 
 REPORT = {
     "target": "cortex-m4",

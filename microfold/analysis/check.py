@@ -16,15 +16,15 @@ from microfold.analysis.element_ranges import MOVEMENTS, Ends, element_ranges
 from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.op import Pattern
 from microfold.ir.types import Array, Tensor
-from microfold.ops.broadcast_to import BroadcastTo
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.fully_connected import FullyConnected
-from microfold.ops.mean import Mean, Sum
-from microfold.ops.pad import Pad
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.broadcast_to import BroadcastTo
+from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.reduce import ReduceMax, ReduceMin
-from microfold.ops.transpose_conv2d import TransposeConv2D
+from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
 _DATA = -1  # marks elements that each reader has as it needs them: those of constants, and padding
 

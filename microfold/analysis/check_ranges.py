@@ -10,10 +10,10 @@ from microfold.analysis.element_ranges import Ends, element_ranges, element_reac
 from microfold.analysis.ranges import Ranges
 from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.types import Array
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.fully_connected import FullyConnected
-from microfold.ops.transpose_conv2d import TransposeConv2D
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 def check_ranges(graph: Graph, ranges: Ranges) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Node
-from microfold.ops.compiler_region import CompilerBegin, CompilerEnd
+from microfold.ops.external.compiler_region import CompilerBegin, CompilerEnd
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,17 +21,17 @@ from microfold.analysis.ranges import Ranges
 from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array
-from microfold.ops.broadcast_to import BroadcastTo
-from microfold.ops.concatenate import Concatenate
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.image import refuses_layout
-from microfold.ops.mean import Mean, Sum
-from microfold.ops.pad import Pad
+from microfold.ops.movement.broadcast_to import BroadcastTo
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.movement.transpose import Transpose
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.reduce import ReduceMax, ReduceMin
-from microfold.ops.reshape import Reshape
-from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
-from microfold.ops.transpose import Transpose
+from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
 INT32_LIMIT = (1 << 31) - 1
 

@@ -16,29 +16,29 @@ from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops import accumulate
-from microfold.ops.add import Add, add_parameters
-from microfold.ops.clip import Clip
-from microfold.ops.concatenate import Concatenate
-from microfold.ops.concatenate_view import ConcatenateView
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.copy import Copy
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.elementwise.add import Add, add_parameters
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.sub import Sub
+from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.image import refuses_layout
-from microfold.ops.maximum import Maximum
-from microfold.ops.mean import Mean, Sum
-from microfold.ops.minimum import Minimum
-from microfold.ops.mul import Mul
-from microfold.ops.pad import Pad
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.concatenate_view import ConcatenateView
+from microfold.ops.movement.copy import Copy
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.movement.slice_view import SliceView
+from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.ops.movement.transpose import Transpose
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.reduce import ReduceMax, ReduceMin
-from microfold.ops.reshape import Reshape
-from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
-from microfold.ops.slice_view import SliceView
-from microfold.ops.strided_slice import StridedSlice
-from microfold.ops.sub import Sub
-from microfold.ops.transpose import Transpose
-from microfold.ops.transpose_conv2d import TransposeConv2D
+from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
 # Their results are elements of their operands (or the fill), moved.
 MOVEMENTS = (

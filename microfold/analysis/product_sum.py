@@ -10,11 +10,11 @@ from microfold.analysis.interval import EXACT, INT32, Range, fits, multiply, mul
 from microfold.ir.graph import Graph, Node
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops import accumulate
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.image import refuses_layout
-from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.ops.window import Window
 
 PRODUCT_SUMS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)

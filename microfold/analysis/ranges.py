@@ -28,25 +28,25 @@ from microfold.analysis.product_sum import Accumulator, ProductSum, product_sum
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.ops.add import Add, add_parameters
-from microfold.ops.clip import Clip
-from microfold.ops.concatenate import Concatenate
-from microfold.ops.concatenate_view import ConcatenateView
-from microfold.ops.copy import Copy
+from microfold.ops.elementwise.add import Add, add_parameters
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.sub import Sub
 from microfold.ops.image import refuses_layout
-from microfold.ops.maximum import Maximum
-from microfold.ops.mean import Mean, Sum
-from microfold.ops.minimum import Minimum
-from microfold.ops.mul import Mul
-from microfold.ops.pad import Pad
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.concatenate_view import ConcatenateView
+from microfold.ops.movement.copy import Copy
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.movement.slice_view import SliceView
+from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.ops.movement.transpose import Transpose
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.reduce import ReduceMax, ReduceMin
-from microfold.ops.reshape import Reshape
-from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
-from microfold.ops.slice_view import SliceView
-from microfold.ops.strided_slice import StridedSlice
-from microfold.ops.sub import Sub
-from microfold.ops.transpose import Transpose
+from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
 TABLE_BITS = 16  # elementwise operators on wider types are not tabulated
 

@@ -43,7 +43,7 @@ def bench(
         return
     if not models:
         raise InputError("bench needs a model, or --suite DIR")
-    from microfold.tables import print_bench_summary
+    from microfold.report.terminal import print_bench_summary
 
     single = len(models) == 1 and not as_json
     reports = [_measure(model, target or "cortex-m4", code, passes, as_json, single) for model in models]
@@ -54,8 +54,13 @@ def bench(
 
 
 def _bench_suite(folder: Path, target: str, code: CodeOptions, passes: PassOptions, as_json: bool) -> None:
-    from microfold.benchmark.suite import compare, load_peers, models_with_peers, targets_with_peers
-    from microfold.tables import print_comparison
+    from microfold.report.terminal import print_comparison
+    from microfold.verification.benchmark.suite import (
+        compare,
+        load_peers,
+        models_with_peers,
+        targets_with_peers,
+    )
 
     peers = load_peers()
     models = models_with_peers(folder, peers)
@@ -71,11 +76,11 @@ def _measure(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, as_json: bool, show: bool = False
 ) -> dict[str, Any]:
     """The bench report of one model; printed in full if it is to be shown."""
-    from microfold.measure import measure
-    from microfold.report import bench_report
+    from microfold.report.data import bench_report
+    from microfold.report.terminal import print_bench
     from microfold.simulate.program import simulator
-    from microfold.tables import print_bench
-    from microfold.verify import input_sets
+    from microfold.verification.measure import measure
+    from microfold.verification.verify import input_sets
 
     program = compile_model(model, target, code, passes, as_json)
     calls = input_sets([buffer.type for buffer in program.inputs], 4)[3:]

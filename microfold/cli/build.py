@@ -21,10 +21,10 @@ def build(
 ) -> None:
     """Compile a model to C and write a report."""
     from microfold.codegen.emit import emit
-    from microfold.files import write_files
-    from microfold.measure import measure
-    from microfold.report import build_report
-    from microfold.tables import print_build
+    from microfold.report.data import build_report
+    from microfold.report.terminal import print_build
+    from microfold.support.files import write_files
+    from microfold.verification.measure import measure
 
     program = compile_model(model, target, code, passes, as_json)
     files = emit(program)

@@ -17,9 +17,9 @@ from microfold.errors import InputError
 if TYPE_CHECKING:
     from microfold.ir.graph import Graph
     from microfold.kernels.kernel import Site
-    from microfold.kernels.select import Candidate
+    from microfold.kernels.selection.cheapest import Candidate
     from microfold.options import Options
-    from microfold.passes import Decision, PassContext
+    from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
     from microfold.target import Target
 
@@ -80,9 +80,9 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
         return tflite.load(model, parse_shapes(input_shapes))
     if input_shapes:
         raise InputError("the text form leaves no dimension open; give --input-shape with a .tflite file")
-    from microfold.files import read_file
     from microfold.ir.domain import admit
     from microfold.ir.text import parse
+    from microfold.support.files import read_file
 
     try:
         text = read_file(model).decode("utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from microfold.errors import InputError
-from microfold.files import read_file
+from microfold.support.files import read_file
 
 if TYPE_CHECKING:
     from microfold.program import Buffer, Program

@@ -8,8 +8,8 @@ from microfold.cli.options import Json, TfliteModel
 
 def inspect(model: TfliteModel, as_json: Json = False) -> None:
     """Show operators, tensors, quantisation and MACs, and what is not supported."""
-    from microfold.inspection import inspect_model
-    from microfold.tables import print_inspection
+    from microfold.report.inspection import inspect_model
+    from microfold.report.terminal import print_inspection
 
     inspection = inspect_model(model)
     if as_json:

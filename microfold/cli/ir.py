@@ -28,9 +28,9 @@ def ir(
     """Print the graph in its text form: as imported, or after a pass of the default pipeline."""
     from microfold.cli.passes_text import check_pass, explained_by
     from microfold.external.registry import resolve
-    from microfold.instruments import Snapshot
     from microfold.ir.text import to_text
-    from microfold.passes import Decision, PassContext
+    from microfold.passes.context import Decision, PassContext
+    from microfold.passes.instruments import Snapshot
     from microfold.pipeline import default_pipeline, optimize
 
     graph = load_graph(model)

@@ -14,7 +14,7 @@ def kernels(
     as_json: Json = False,
 ) -> None:
     """Show every kernel considered for every layer: its cost, or why it does not fit."""
-    from microfold.tables import print_kernels
+    from microfold.report.terminal import print_kernels
 
     layers = explain_model(model, target, code, passes, as_json)
     if as_json:

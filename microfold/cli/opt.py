@@ -54,8 +54,9 @@ def opt(
 
     from microfold import target as targets
     from microfold.cli.passes_text import explained_by, listed_names, parse_passes
-    from microfold.files import write_file
-    from microfold.passes import Decision, Sequential
+    from microfold.passes.context import Decision
+    from microfold.passes.kinds import Sequential
+    from microfold.support.files import write_file
 
     steps = parse_passes(passes)
     explained = explained_by(explain, steps) if explain else set[str]()

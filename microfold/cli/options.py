@@ -17,7 +17,7 @@ from microfold.errors import InputError
 
 if TYPE_CHECKING:
     from microfold.options import Options
-    from microfold.passes import PassContext
+    from microfold.passes.context import PassContext
 
 Model = Annotated[
     Path, typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False)
@@ -165,8 +165,8 @@ class PassOptions:
             InputError: a name is that of no pass, or a value is not admitted.
         """
         from microfold.cli.passes_text import check_pass, known_passes
-        from microfold.instruments import DumpIR, PrintIR, Timing, Verify
-        from microfold.passes import Instrument, PassContext
+        from microfold.passes.context import Instrument, PassContext
+        from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
 
         disabled, required, printed = map(_split, (self.disable, self.require, self.print_after))
         known = known_passes()

@@ -9,9 +9,9 @@ from microfold.cli.options import Json
 def passes(as_json: Json = False) -> None:
     """List all passes: level, place in the default pipeline, options, and what each does."""
     from microfold.cli.passes_text import describe_options
-    from microfold.passes import Sequential
+    from microfold.passes.kinds import Sequential
     from microfold.pipeline import default_pipeline
-    from microfold.tables import print_passes
+    from microfold.report.terminal import print_passes
     from microfold.transform import available, summary
 
     pipeline = default_pipeline()

@@ -9,7 +9,8 @@ from typing import Any, get_type_hints
 
 from microfold.errors import InputError
 from microfold.ir.literals import LiteralCursor, has_text_form
-from microfold.passes import Pass, PassFactory, Sequential
+from microfold.passes.decorators import PassFactory
+from microfold.passes.kinds import Pass, Sequential
 from microfold.pipeline import default_pipeline
 from microfold.transform import available
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from microfold.signals import ignore_signals, raise_on_signals, received
+from microfold.support.signals import ignore_signals, raise_on_signals, received
 
 CLOSED_OUTPUT = 141  # 128 + SIGPIPE: what other programs end with when nobody reads on
 

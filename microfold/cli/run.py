@@ -27,8 +27,8 @@ def run(
     """Run a model on this machine, one call per input set, and print its outputs."""
     import numpy as np
 
-    from microfold.files import write_file
     from microfold.host.session import Session
+    from microfold.support.files import write_file
 
     program = compile_model(model, "host", CodeOptions(), PassOptions(), as_json)
     calls = load_inputs(inputs, program)

@@ -28,10 +28,10 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Run the generated C and compare every tensor with the reference; exit 1 if any bit differs."""
-    from microfold.report import verify_report
-    from microfold.tables import print_verification
-    from microfold.verify import input_sets
-    from microfold.verify import verify as run_verify
+    from microfold.report.data import verify_report
+    from microfold.report.terminal import print_verification
+    from microfold.verification.verify import input_sets
+    from microfold.verification.verify import verify as run_verify
 
     program = compile_model(model, target, code, passes, as_json)
     types = [buffer.type for buffer in program.inputs]

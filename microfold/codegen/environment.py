@@ -10,9 +10,9 @@ from pathlib import Path
 import jinja2
 from jinja2.bccache import Bucket
 
-from microfold import resources
 from microfold.codegen.layout import comment_block, comment_text, string_text
 from microfold.codegen.literals import literal
+from microfold.support import resources
 
 
 class _CompiledTemplates(jinja2.FileSystemBytecodeCache):

@@ -8,7 +8,7 @@ from functools import cache
 
 from microfold.codegen.environment import environment, template_source
 from microfold.program import Program
-from microfold.target import close_features
+from microfold.target.description import close_features
 
 # In this order: later vocabularies may use earlier helpers.
 HELPER_FILES = (

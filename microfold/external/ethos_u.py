@@ -18,7 +18,7 @@ from microfold.external.external import External, Region
 from microfold.ir.pattern import is_op
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.kernel import Call, Constant, Function, Library, Parameter
-from microfold.ops.ethos_u import EthosU
+from microfold.ops.external.ethos_u import EthosU
 
 ALIGNMENT = 16
 CACHE_LINE = 32

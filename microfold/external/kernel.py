@@ -7,7 +7,7 @@ from microfold.external.registry import resolve
 from microfold.ir.graph import Node
 from microfold.kernels import kernel
 from microfold.kernels.kernel import Kernel, Site
-from microfold.ops.call import Call
+from microfold.ops.control.call import Call
 
 
 class ExternalKernel(Kernel):

@@ -9,7 +9,7 @@ from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.kernel import Kernel, Site
-from microfold.ops.clip import Clip
+from microfold.ops.elementwise.clip import Clip
 from microfold.ops.image import refuses_layout
 from microfold.options import Options
 from microfold.target import Target

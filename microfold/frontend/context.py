@@ -17,7 +17,7 @@ from microfold.ir.graph import Graph, Node, Value, make_node
 from microfold.ir.limits import shape_fault
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
-from microfold.ops.clip import Clip
+from microfold.ops.elementwise.clip import Clip
 
 ImportFunction = Callable[["OperatorContext"], None]
 IMPORTERS: dict[str, ImportFunction] = {}

@@ -13,11 +13,11 @@ import numpy as np
 
 from microfold.ir.op import Op
 from microfold.ir.types import Array
-from microfold.ops.clip import Clip
-from microfold.ops.l2_normalization import L2Normalization
-from microfold.ops.logistic import Logistic
-from microfold.ops.softmax import Softmax
-from microfold.ops.tanh import Tanh
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.logistic import Logistic
+from microfold.ops.elementwise.tanh import Tanh
+from microfold.ops.normalize.l2_normalization import L2Normalization
+from microfold.ops.normalize.softmax import Softmax
 
 FLT_MAX = float(np.finfo(np.float32).max)
 # The product of two such numbers is finite.

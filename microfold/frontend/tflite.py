@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from microfold import files
 from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
@@ -21,6 +20,7 @@ from microfold.ir.domain import constant_faults
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.limits import MAX_DEPTH
 from microfold.ir.types import TensorType
+from microfold.support import files
 
 MAX_FILE_BYTES = 1 << 30
 

@@ -16,8 +16,8 @@ from microfold.codegen.environment import environment
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import ToolError
 from microfold.program import Program
-from microfold.scratch import scratch_folder
-from microfold.simulate.toolchain import COMPILE_SECONDS, run_tool
+from microfold.support.scratch import scratch_folder
+from microfold.support.tools import COMPILE_SECONDS, run_tool
 
 # What memory holds that nobody has written yet.
 RUBBISH = 0xA5

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from microfold.arithmetic.quantized import round_half_away_array
 from microfold.errors import InputError
 from microfold.ir.types import Array, TensorType
-from microfold.numerics import round_half_away_array
 
 
 @dataclass(frozen=True)

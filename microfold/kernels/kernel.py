@@ -19,7 +19,8 @@ from microfold.ir.graph import Graph, Node
 from microfold.ir.op import Op
 from microfold.ir.types import Array
 from microfold.options import Options
-from microfold.target import FEATURES, Target
+from microfold.target import Target
+from microfold.target.description import FEATURES
 
 SpecValue = int | str | bool | tuple[int, ...] | tuple[tuple[int, ...], ...]
 

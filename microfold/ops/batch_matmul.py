@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold import numerics
+from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic.quantized import Multiplier
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
-from microfold.numerics import Multiplier
 from microfold.ops import accumulate
-from microfold.ops.elementwise import QUANTIZED, require_per_tensor
+from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
 
 
 @register

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.kernels.kernel import Kernel, Site
-from microfold.kernels.smallest import Option, layer_options, select_smallest
+from microfold.kernels.selection.least_flash import Option, layer_options, select_smallest
 from microfold.plan.memory import Memory, plan_memory
 
 # What a layer may be computed by, by its index.

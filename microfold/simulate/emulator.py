@@ -10,7 +10,8 @@ from pathlib import Path
 from microfold.errors import ToolError
 from microfold.simulate.boards import INSTRUCTION_SHIFT, Board
 from microfold.simulate.memory import PlacedSection
-from microfold.simulate.toolchain import EMULATOR, find_tool, run_tool
+from microfold.simulate.toolchain import EMULATOR, find_tool
+from microfold.support.tools import run_tool
 
 # Bits of the Configurable Fault Status Register (Armv8-M ARM, D1.2.28) that generated code could cause.
 _CFSR_BITS = {

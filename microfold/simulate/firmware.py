@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from microfold.codegen.environment import environment
-from microfold.elf import load_code
 from microfold.errors import ToolError
-from microfold.scratch import ScratchFolder, scratch_folder
 from microfold.simulate import toolchain
 from microfold.simulate.boards import Board
 from microfold.simulate.emulator import run_image
@@ -25,7 +23,9 @@ from microfold.simulate.trace import (
     read_traces,
     with_plugin,
 )
-from microfold.timing import Timing
+from microfold.support.elf import load_code
+from microfold.support.scratch import ScratchFolder, scratch_folder
+from microfold.target.timing import Timing
 
 STACK_SIZE = 64 * 1024
 DEFAULT_TIMEOUT = 300.0

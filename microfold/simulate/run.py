@@ -13,7 +13,7 @@ from microfold.simulate.boards import Board
 from microfold.simulate.firmware import DEFAULT_TIMEOUT, Call, Firmware
 from microfold.simulate.memory import ImageMemory
 from microfold.simulate.sources import Array, ModelSources
-from microfold.timing import Timing
+from microfold.target.timing import Timing
 
 
 @dataclass(frozen=True)

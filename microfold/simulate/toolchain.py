@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from microfold.elf import has_arm_code
 from microfold.errors import ToolError
+from microfold.support.elf import has_arm_code
+from microfold.support.tools import COMPILE_SECONDS, run_tool
 
 ARM_COMPILER = "arm-none-eabi-gcc"
 EMULATOR = "qemu-system-arm"
@@ -18,7 +18,6 @@ _PACKAGES = {
     ARM_COMPILER: "gcc-arm-none-eabi and libnewlib-arm-none-eabi",
     EMULATOR: "qemu-system-arm",
 }
-COMPILE_SECONDS = 300.0
 _MESSAGE_LINES = 20
 
 
@@ -102,35 +101,6 @@ def link(
             f"for {' '.join(flags)}, and took Arm code: give flags as -print-multi-lib lists them"
         )
     return (folder / f"{elf}.map").read_text(encoding="utf-8", errors="replace")
-
-
-def run_tool(
-    command: Sequence[str], folder: Path, timeout: float, what: str, advice: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Runs a tool to its end, whatever its exit code, without input.
-
-    Args:
-        timeout: seconds of real time.
-        what: the task, for the error.
-        advice: what to do if it does not end in time.
-    Raises:
-        ToolError: it cannot be started or does not end in time.
-    """
-    try:
-        return subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ToolError(f"{what} must end within {timeout:g} s; it did not{advice}") from None
-    except OSError as error:
-        raise ToolError(f"{what}: {command[0]} cannot be started: {error}") from None
 
 
 def _run(command: Sequence[str], folder: Path, what: str) -> None:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from microfold import resources
-from microfold.elf import Code
 from microfold.errors import ToolError
 from microfold.simulate.memory import PlacedSection
 from microfold.simulate.thumb import Instruction, Kind, instructions
-from microfold.simulate.toolchain import find_tool, run_tool
-from microfold.timing import Timing
+from microfold.simulate.toolchain import find_tool
+from microfold.support import resources
+from microfold.support.elf import Code
+from microfold.support.tools import run_tool
+from microfold.target.timing import Timing
 
 _HOST_COMPILER = "cc"
 # Versions of the plugin interface in which the few calls used are the same; each QEMU takes some of them.

@@ -1,26 +1,42 @@
-"""Passes, one per file, each named as its file."""
+"""Passes, one per file, each named as its file; a folder for each part of the pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
+from types import ModuleType
 from typing import Any
 
-from microfold.passes import Pass, PassFactory
+from microfold.passes.decorators import PassFactory
+from microfold.passes.kinds import Pass
 
 
 def available() -> Mapping[str, Pass | PassFactory[Any]]:
     """Every pass by its name; those with options as factories."""
-    found: dict[str, Pass | PassFactory[Any]] = {}
-    for module in iter_modules(__path__):
-        for item in vars(import_module(f"{__name__}.{module.name}")).values():
-            if isinstance(item, Pass | PassFactory) and item.name == module.name:
-                found[module.name] = item
-    return found
+    return {
+        item.name: item
+        for module in _modules()
+        for item in vars(module).values()
+        if isinstance(item, Pass | PassFactory) and item.name == _stem(module)
+    }
+
+
+def location(name: str) -> str:
+    """The module of a pass."""
+    return next(module.__name__ for module in _modules() if _stem(module) == name)
 
 
 def summary(name: str) -> str:
     """What a pass does: the first line of its file."""
-    doc = import_module(f"{__name__}.{name}").__doc__ or ""
+    doc = import_module(location(name)).__doc__ or ""
     return doc.strip().partition("\n")[0]
+
+
+def _modules() -> Iterator[ModuleType]:
+    for module in walk_packages(__path__, f"{__name__}."):
+        yield import_module(module.name)
+
+
+def _stem(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]

@@ -9,27 +9,27 @@ from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph, Node, State, Step, Value, make_node
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
-from microfold.ops.add import Add
-from microfold.ops.clip import Clip
-from microfold.ops.concatenate import Concatenate
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.fully_connected import FullyConnected
-from microfold.ops.leaky_relu import LeakyRelu
-from microfold.ops.maximum import Maximum
-from microfold.ops.mean import Mean
-from microfold.ops.mul import Mul
-from microfold.ops.pad import Pad
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.relu import Relu
+from microfold.ops.elementwise.requantize import Requantize
+from microfold.ops.elementwise.sub import Sub
+from microfold.ops.elementwise.tanh import Tanh
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.movement.transpose import Transpose
+from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.relu import Relu
-from microfold.ops.requantize import Requantize
-from microfold.ops.reshape import Reshape
-from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
-from microfold.ops.softmax import Softmax
-from microfold.ops.sub import Sub
-from microfold.ops.tanh import Tanh
-from microfold.ops.transpose import Transpose
-from microfold.ops.transpose_conv2d import TransposeConv2D
+from microfold.ops.reduce.mean import Mean
 
 SCALES = (0.02, 0.1, 1.5)
 ZERO_POINTS = (-128, -128, -7, 0, 127)

@@ -19,9 +19,9 @@ from microfold.ir.graph import Graph, Node
 from microfold.ir.interpret import Interpreter
 from microfold.ir.text import parse
 from microfold.ir.types import Tensor
-from microfold.passes import Decision, PassContext
-from microfold.report import build_report
-from microfold.transform.prune_constant_channels import prune_constant_channels
+from microfold.passes.context import Decision, PassContext
+from microfold.report.data import build_report
+from microfold.transform.simplify.prune_constant_channels import prune_constant_channels
 from tests.analysis.networks import networks
 from tests.evaluation import random_array
 

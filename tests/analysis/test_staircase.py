@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from microfold import numerics
-from microfold.analysis.staircase import first_difference, steps
+from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic.staircase import first_difference, steps
 from microfold.ir.types import Array
 
 LOW, HIGH = np.array([-4000, -100]), np.array([5000, 4000])

@@ -9,7 +9,7 @@ from microfold import compiler, target
 from microfold.codegen.emit import emit
 from microfold.errors import MicrofoldError
 from microfold.ir.graph import Graph
-from microfold.ops.add import Add
+from microfold.ops.elementwise.add import Add
 from microfold.program import Program
 from tests.kernels import graphs
 from tests.kernels.random_networks import merge

@@ -8,11 +8,11 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node, State, Step, Value, make_node
 from microfold.ir.types import Array, DType, Quant, TensorType
-from microfold.ops.add import Add
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.fully_connected import FullyConnected
-from microfold.ops.mul import Mul
-from microfold.ops.reshape import Reshape
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.reshape import Reshape
 from tests.kernels.graphs import NO_PADDING, RELU, float_input, int8_element, int8_input
 
 

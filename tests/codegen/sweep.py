@@ -27,10 +27,10 @@ from microfold.codegen.layout import wrap_code
 from microfold.codegen.requirements import STACK_BOUND
 from microfold.compiler import compile_file
 from microfold.errors import MicrofoldError
-from microfold.measure import measure
 from microfold.options import Options
 from microfold.program import Program
 from microfold.target import Target
+from microfold.verification.measure import measure
 from tests.codegen.builds import WARNINGS
 
 # GCC's plain -Wcast-align is silent on cores that load unaligned words.

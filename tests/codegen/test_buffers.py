@@ -14,7 +14,7 @@ from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import Array, Tensor
 from microfold.options import IO, Options
-from microfold.verify import compare, input_sets
+from microfold.verification.verify import compare, input_sets
 from tests.codegen import graphs
 
 GRAPHS = (

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from microfold import resources, target
+from microfold import target
 from microfold.codegen.emit import emit
 from microfold.codegen.layout import comment_text, string_text
 from microfold.compiler import compile_graph
 from microfold.ir.text import parse
 from microfold.options import Options
+from microfold.support import resources
 from tests.needs import need_tools
 
 EVIL = [

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from microfold import resources
 from microfold.codegen.environment import environment
+from microfold.support import resources
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from microfold.host.library import HostLibrary
 from microfold.ir.types import Array
 from microfold.options import Options
 from microfold.program import Program
-from microfold.verify import input_sets
+from microfold.verification.verify import input_sets
 from tests.codegen import graphs
 from tests.codegen.toolchain import call_graph, objects, run, sections, symbols, write
 from tests.needs import need_tools

@@ -10,12 +10,12 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import UnsupportedModelError
 from microfold.frontend.tflite import load
-from microfold.passes import Sequential
-from microfold.transform.fold_constant import fold_constant
-from microfold.transform.if_conversion import if_conversion
-from microfold.transform.inline import inline
-from microfold.transform.partial_evaluate import PartialEvaluate
-from microfold.verify import input_sets, verify
+from microfold.passes.kinds import Sequential
+from microfold.transform.simplify.fold_constant import fold_constant
+from microfold.transform.subgraphs.if_conversion import if_conversion
+from microfold.transform.subgraphs.inline import inline
+from microfold.transform.subgraphs.partial_evaluate import PartialEvaluate
+from microfold.verification.verify import input_sets, verify
 
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 FLATTEN = Sequential(

@@ -16,7 +16,7 @@ from microfold import target
 from microfold.compiler import compile_file
 from microfold.errors import UnsupportedModelError
 from microfold.options import Options
-from microfold.verify import input_sets, verify
+from microfold.verification.verify import input_sets, verify
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled, sampled_rows
 

@@ -9,13 +9,13 @@ import numpy as np
 from microfold.ir.graph import Graph, Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
-from microfold.ops.add import Add
-from microfold.ops.clip import Clip
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.softmax import Softmax
 
 NONE = ((0, 0), (0, 0))
 SAME = ((1, 1), (1, 1))

@@ -17,14 +17,14 @@ from microfold.external.cmsis_nn import scratch
 from microfold.external.cmsis_nn.scratch import Geometry
 from microfold.host.session import Session
 from microfold.ir.graph import Graph
-from microfold.measure import measure
 from microfold.ops.window import Window
 from microfold.options import Options
-from microfold.passes import Decision, PassContext
+from microfold.passes.context import Decision, PassContext
 from microfold.program import Program
-from microfold.report import build_report
+from microfold.report.data import build_report
 from microfold.target import Target, close_features
-from microfold.verify import input_sets, verify
+from microfold.verification.measure import measure
+from microfold.verification.verify import input_sets, verify
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run, write
 from tests.external import networks

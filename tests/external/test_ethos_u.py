@@ -19,11 +19,11 @@ from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.text import parse, to_text
-from microfold.ops.ethos_u import EthosU
+from microfold.ops.external.ethos_u import EthosU
 from microfold.options import Options
-from microfold.report import build_report
+from microfold.report.data import build_report
 from microfold.simulate.program import simulator
-from microfold.verify import input_sets, verify
+from microfold.verification.verify import input_sets, verify
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run, write
 from tests.external import vela

@@ -14,8 +14,8 @@ from microfold.external import registry
 from microfold.external.cmsis_nn.external import CmsisNN
 from microfold.ir.text import parse
 from microfold.options import Options
-from microfold.passes import Decision, PassContext
-from microfold.verify import input_sets, verify
+from microfold.passes.context import Decision, PassContext
+from microfold.verification.verify import input_sets, verify
 from tests.external.example.plugin import Acme
 
 EXAMPLE = Path(__file__).parent / "example"

@@ -10,7 +10,7 @@ from microfold.errors import InputError
 from microfold.frontend.bind_symbolic_vars import parse_shapes
 from microfold.frontend.tflite import load
 from tests.frontend import models
-from tests.transform.test_change_batch import check_samples
+from tests.transform.requested.test_change_batch import check_samples
 
 NAME = "serving_default_keras_tensor:0"
 

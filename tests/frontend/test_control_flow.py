@@ -12,8 +12,8 @@ from microfold.errors import UnsupportedModelError
 from microfold.frontend.tflite import import_model, load
 from microfold.ir.graph import Graph, verify
 from microfold.ir.interpret import Interpreter
-from microfold.ops.call import Call
-from microfold.ops.control_flow import If, While
+from microfold.ops.control.call import Call
+from microfold.ops.control.control_flow import If, While
 from tests.frontend import models
 from tests.frontend.test_refusals import vector
 from tests.needs import need_modules

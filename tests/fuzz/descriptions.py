@@ -9,11 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from microfold import resources, target
+from microfold import target
 from microfold.codegen.emit import emit
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
+from microfold.support import resources
 from tests.fuzz.engine import Case, Fault, Random
 
 VALUES = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from microfold.errors import MicrofoldError
 from microfold.ir.graph import Graph, verify
 from microfold.ir.text import parse, to_text
-from microfold.passes import Pass
+from microfold.passes.kinds import Pass
 from microfold.pipeline import default_pipeline
 from microfold.transform import available
 from tests.evaluation import assert_same_meaning

@@ -9,30 +9,30 @@ import numpy as np
 from microfold.ir.graph import Graph, Node, State, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
-from microfold.ops.add import Add
 from microfold.ops.batch_matmul import BatchMatmul
-from microfold.ops.call import Call
-from microfold.ops.cast import Cast
-from microfold.ops.clip import Clip
-from microfold.ops.concatenate import Concatenate
-from microfold.ops.control_flow import If
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.dequantize import Dequantize
-from microfold.ops.fully_connected import FullyConnected
-from microfold.ops.gather import Gather
-from microfold.ops.leaky_relu import LeakyRelu
-from microfold.ops.mean import Mean
-from microfold.ops.mul import Mul
-from microfold.ops.pad import Pad
+from microfold.ops.control.call import Call
+from microfold.ops.control.control_flow import If
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.cast import Cast
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.quantize import Quantize
+from microfold.ops.elementwise.requantize import Requantize
+from microfold.ops.elementwise.tanh import Tanh
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.gather import Gather
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.ops.movement.transpose import Transpose
+from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.quantize import Quantize
-from microfold.ops.requantize import Requantize
-from microfold.ops.reshape import Reshape
-from microfold.ops.softmax import Softmax
-from microfold.ops.strided_slice import StridedSlice
-from microfold.ops.tanh import Tanh
-from microfold.ops.transpose import Transpose
+from microfold.ops.reduce.mean import Mean
 
 FLOAT = ElementType(DType.FLOAT32)
 INT8 = ElementType(DType.INT8, Quant.per_tensor(0.05, 3))

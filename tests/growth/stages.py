@@ -20,9 +20,10 @@ from microfold.ir.parse import parse
 from microfold.ir.text import to_text
 from microfold.ir.tree import to_tree
 from microfold.options import Options
-from microfold.passes import Instrument, Pass, PassContext
+from microfold.passes.context import Instrument, PassContext
+from microfold.passes.kinds import Pass
 from microfold.pipeline import default_pipeline
-from microfold.report import build_report
+from microfold.report.data import build_report
 from microfold.target import Target, load
 from microfold.transform import available
 

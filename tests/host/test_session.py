@@ -18,7 +18,7 @@ from microfold.host.library import HostLibrary
 from microfold.host.session import Session
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import Array
-from microfold.verify import input_sets
+from microfold.verification.verify import input_sets
 from tests.codegen import graphs
 
 CNN = Path(__file__).resolve().parents[1] / "models" / "made" / "cnn_int8.tflite"

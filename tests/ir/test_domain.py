@@ -13,12 +13,12 @@ from microfold.ir.graph import Graph, Value, make_node, verify
 from microfold.ir.interpret import Interpreter
 from microfold.ir.text import parse
 from microfold.ir.types import DType, ElementType, TensorType
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.elementwise.relu import Relu
+from microfold.ops.movement.resize_bilinear import ResizeBilinear
 from microfold.ops.pool2d import MaxPool2D
-from microfold.ops.relu import Relu
-from microfold.ops.resize_bilinear import ResizeBilinear
-from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.ops.window import Padding, Pair
 from microfold.target import load
 

@@ -12,8 +12,8 @@ from microfold.ir.op import Op
 from microfold.ir.outline import Region, outline
 from microfold.ir.text import parse, to_text
 from microfold.ir.types import TensorType
-from microfold.ops.call import Call
-from microfold.transform.inline import inline
+from microfold.ops.control.call import Call
+from microfold.transform.subgraphs.inline import inline
 from tests.evaluation import assert_same_meaning
 from tests.random_graphs import graphs
 

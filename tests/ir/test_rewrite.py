@@ -8,10 +8,10 @@ import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.ir.graph import Graph, Node, Value, verify
 from microfold.ir.rewrite import GraphBuilder, Operand, Pending, Site, forward_rewrite, remove_dead_nodes
 from microfold.ir.text import parse, to_text
-from microfold.ops.add import Add
-from microfold.ops.clip import Clip
-from microfold.ops.reshape import Reshape
-from microfold.ops.transpose import Transpose
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.transpose import Transpose
 
 
 def graph_of(text: str) -> Graph:

@@ -17,8 +17,8 @@ from microfold.ir.graph import Graph, State, Step, Value, make_node, verify
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.text import digests, parse, to_text
 from microfold.ir.types import DType, Quant, TensorType
-from microfold.ops.add import Add
-from microfold.ops.clip import Clip
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.clip import Clip
 from tests.evaluation import assert_same_meaning
 from tests.random_graphs import graphs
 

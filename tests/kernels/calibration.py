@@ -15,18 +15,19 @@ from pathlib import Path
 
 import numpy as np
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_file, compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant
-from microfold.ops.add import Add
-from microfold.ops.mul import Mul
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.softmax import Softmax
 from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
 from microfold.simulate.program import simulator
+from microfold.verification import verify
 from tests.counts import executed
 from tests.kernels.graphs import (
     conv2d_graph,

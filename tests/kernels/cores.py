@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, make_node
 from microfold.kernels.kernel import KERNELS, Site
@@ -20,6 +20,7 @@ from microfold.plan.liveness import Storage, lower_bound
 from microfold.plan.overlap import Overlap
 from microfold.program import Layer, Program
 from microfold.target import Target
+from microfold.verification import verify
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 

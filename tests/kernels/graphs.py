@@ -7,10 +7,10 @@ import numpy as np
 from microfold.ir.graph import Graph, Node, Step, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
-from microfold.ops.clip import Clip
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 NO_PADDING = ((0, 0), (0, 0))
 RELU6 = Clip(0.0, 6.0)

@@ -10,8 +10,8 @@ from microfold.compiler import compile_graph
 from microfold.errors import UnsupportedModelError
 from microfold.ir.graph import Graph, Value
 from microfold.ir.types import DType, Quant, TensorType
-from microfold.kernels.accumulate import interleave_channels
-from microfold.ops.fully_connected import FullyConnected
+from microfold.kernels.packing.product_sum import interleave_channels
+from microfold.ops.fully_connected.fully_connected import FullyConnected
 from tests.kernels import graphs
 from tests.kernels.portable import CORES, as_float, as_int16, check, check_all
 from tests.needs import CROSS_TOOLS

@@ -13,7 +13,7 @@ from microfold import compiler, target
 from microfold.analysis.ranges import NO_RANGES
 from microfold.ir.text import parse
 from microfold.program import Program
-from microfold.verify import input_sets, verify
+from microfold.verification.verify import input_sets, verify
 from tests.needs import need_tools
 
 # Inputs of the convolution are at most 15 above their zero point, no weight and no bias is negative: neither

@@ -7,19 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, Value, make_node
 from microfold.ir.graph import verify as verify_graph
 from microfold.ir.types import DType
 from microfold.kernels.kernel import Site
-from microfold.kernels.select import candidates
-from microfold.ops.add import Add
-from microfold.ops.pad import Pad
+from microfold.kernels.selection.cheapest import candidates
+from microfold.ops.elementwise.add import Add
+from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import MaxPool2D
 from microfold.options import IO, OPTIMIZE, Options
 from microfold.plan.liveness import computing_nodes
 from microfold.program import Program
+from microfold.verification import verify
 from tests.codegen.test_sanitizers import check as check_with_sanitizers
 from tests.kernels.graphs import int8_element, int8_input
 from tests.kernels.random_networks import merge, random_network

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import microfold.kernels.select  # noqa: F401  (registers all of them)
+import microfold.kernels.selection.cheapest  # noqa: F401  (registers all of them)
 from microfold.kernels.kernel import KERNELS, Kernel, register
 
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
 from microfold.kernels.kernel import KERNELS, Kernel, Site
 from microfold.program import Program
 from microfold.simulate.program import simulator
+from microfold.verification import verify
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 

@@ -10,14 +10,14 @@ from microfold.ir import layout as layouts
 from microfold.ir.op import Op
 from microfold.ir.text import parse, to_text
 from microfold.ir.types import DType, ElementType, Quant, Tensor, TensorType
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.image import with_layout
-from microfold.ops.layout_transform import LayoutTransform
+from microfold.ops.movement.layout_transform import LayoutTransform
+from microfold.ops.movement.resize_bilinear import ResizeBilinear
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.resize_bilinear import ResizeBilinear
-from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
-from microfold.ops.transpose_conv2d import TransposeConv2D
 from tests.evaluation import random_array
 
 X = TensorType(DType.INT8, (1, 5, 6, 4), Quant.per_tensor(0.5, 3))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from microfold import fixed_point, numerics
+from microfold.arithmetic import fixed_point
+from microfold.arithmetic import quantized as numerics
 from microfold.errors import TypeRuleError
 from microfold.ir.types import DType, ElementType, Quant
 

@@ -7,10 +7,10 @@ import pytest
 
 from microfold.ir.op import Op
 from microfold.ir.types import DType, Tensor, TensorType
-from microfold.ops.broadcast_to import BroadcastTo
-from microfold.ops.pad import Pad
-from microfold.ops.strided_slice import StridedSlice
-from microfold.ops.transpose import Transpose
+from microfold.ops.movement.broadcast_to import BroadcastTo
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.ops.movement.transpose import Transpose
 
 
 @pytest.mark.parametrize("op", [Transpose(()), Pad((), 0.0), StridedSlice((), (), ()), BroadcastTo(())])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold import numerics
+from microfold.arithmetic import quantized as numerics
 from microfold.ir.types import DType, ElementType, Quant, Tensor, TensorType
-from microfold.ops.svdf import Svdf
+from microfold.ops.recurrent.svdf import Svdf
 
 
 def tensor(dtype: DType, array: np.ndarray, scale: float, zero_point: int = 0) -> Tensor:

@@ -13,7 +13,7 @@ from microfold.simulate.run import Simulator
 from microfold.simulate.thumb import Instruction, Kind, instructions
 from microfold.simulate.toolchain import ARM_COMPILER, find_tool
 from microfold.simulate.trace import block_cycles
-from microfold.timing import Timing
+from microfold.target.timing import Timing
 from tests.needs import CROSS_TOOLS, need_tools
 
 from .conftest import LENGTH, toy

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from microfold import target, verify
+from microfold import target
 from microfold.compiler import compile_file, compile_graph
 from microfold.errors import ToolError
 from microfold.options import Options
@@ -16,6 +16,7 @@ from microfold.program import Program
 from microfold.simulate.boards import find
 from microfold.simulate.run import run
 from microfold.simulate.toolchain import ARM_COMPILER, compile_object, effective_flags, link
+from microfold.verification import verify
 from tests.codegen.builds import sample_graphs
 from tests.counts import MODELS
 from tests.kernels.random_networks import merge

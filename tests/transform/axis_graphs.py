@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from textwrap import dedent
 
 from microfold.ir.text import parse, to_text
-from microfold.passes import Decision, Pass
+from microfold.passes.context import Decision
+from microfold.passes.kinds import Pass
 from tests.transform.check import check_declined, check_rewrite
 
 WINDOW = "{strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0))}"

@@ -8,7 +8,8 @@ from textwrap import dedent
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.ir.graph import Graph, verify
 from microfold.ir.text import parse, to_text
-from microfold.passes import Decision, Pass, PassContext
+from microfold.passes.context import Decision, PassContext
+from microfold.passes.kinds import Pass
 from tests.evaluation import assert_same_meaning
 
 

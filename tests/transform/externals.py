@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
-from microfold.passes import PassContext
+from microfold.passes.context import PassContext
 
 
 @dataclass(frozen=True)

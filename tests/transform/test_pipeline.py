@@ -6,15 +6,15 @@ import pytest
 
 from microfold.errors import InputError, UnsupportedModelError
 from microfold.frontend import tflite
-from microfold.instruments import Verify
 from microfold.ir.text import parse, to_text
-from microfold.ops.transpose import Transpose
-from microfold.passes import PassContext
+from microfold.ops.movement.transpose import Transpose
+from microfold.passes.context import PassContext
+from microfold.passes.instruments import Verify
 from microfold.pipeline import default_pipeline, optimize
 from microfold.transform import available
-from microfold.transform.concat_as_view import concat_as_view
-from microfold.transform.materialize_outputs import materialize_outputs
-from microfold.transform.slice_as_view import slice_as_view
+from microfold.transform.placement.concat_as_view import concat_as_view
+from microfold.transform.placement.materialize_outputs import materialize_outputs
+from microfold.transform.placement.slice_as_view import slice_as_view
 from tests.evaluation import assert_same_meaning
 from tests.golden import Golden
 from tests.sampling import sampled

@@ -5,10 +5,11 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from microfold.instruments import Verify
 from microfold.ir.graph import Graph, verify
 from microfold.ir.text import to_text
-from microfold.passes import Pass, PassContext
+from microfold.passes.context import PassContext
+from microfold.passes.instruments import Verify
+from microfold.passes.kinds import Pass
 from microfold.pipeline import default_pipeline, optimize
 from microfold.transform import available
 from tests.evaluation import assert_same_meaning

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.ir.types import DType
-from microfold.kernels import epilogue
-from microfold.kernels.add import quantized_parameters
+from microfold.kernels.elementwise.add import quantized_parameters
 from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site
-from microfold.ops.add import Add
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.add import Add
 
 
 class ElementwiseAddS8(Kernel):

@@ -10,11 +10,12 @@ from microfold.external.cmsis_nn import library, scratch
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.external.cmsis_nn.scratch import Geometry
 from microfold.ir.types import Array, TensorType
-from microfold.kernels import accumulate, epilogue
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
 from microfold.ops.accumulate import output_multipliers
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window, same_padding
 
 

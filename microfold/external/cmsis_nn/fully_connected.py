@@ -6,8 +6,7 @@ import numpy as np
 
 from microfold.external.cmsis_nn import library
 from microfold.external.cmsis_nn.library import CMSIS_NN
-from microfold.kernels import accumulate, epilogue
-from microfold.kernels.fully_connected import (
+from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
     unit_multipliers,
@@ -15,7 +14,9 @@ from microfold.kernels.fully_connected import (
     weights_zero_point,
 )
 from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site
-from microfold.ops.fully_connected import FullyConnected
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 class FullyConnectedS8(Kernel):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from microfold.external.cmsis_nn import library, scratch
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.ir.types import DType
-from microfold.kernels import epilogue
 from microfold.kernels.kernel import Call, Function, Kernel, Site
-from microfold.kernels.pool2d import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.requantize import clamp as epilogue
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 

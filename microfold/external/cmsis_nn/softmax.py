@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.kernels.kernel import Call, Function, Kernel, Site
-from microfold.kernels.softmax import SoftmaxInt8
-from microfold.ops.softmax import Softmax, SoftmaxParameters, softmax_parameters
+from microfold.kernels.normalize.softmax import SoftmaxInt8
+from microfold.ops.normalize.softmax import Softmax, SoftmaxParameters, softmax_parameters
 
 
 class SoftmaxS8(Kernel):

@@ -5,19 +5,19 @@ from __future__ import annotations
 import math
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.ops.abs import Abs
-from microfold.ops.clip import Clip
-from microfold.ops.hard_swish import HardSwish
-from microfold.ops.l2_normalization import L2Normalization
-from microfold.ops.leaky_relu import LeakyRelu
-from microfold.ops.log_softmax import LogSoftmax
-from microfold.ops.logistic import Logistic
-from microfold.ops.prelu import Prelu
-from microfold.ops.relu import Relu
-from microfold.ops.rsqrt import Rsqrt
-from microfold.ops.softmax import Softmax
-from microfold.ops.tanh import Tanh
-from microfold.ops.unary import Unary
+from microfold.ops.elementwise.abs import Abs
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.hard_swish import HardSwish
+from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.logistic import Logistic
+from microfold.ops.elementwise.prelu import Prelu
+from microfold.ops.elementwise.relu import Relu
+from microfold.ops.elementwise.rsqrt import Rsqrt
+from microfold.ops.elementwise.tanh import Tanh
+from microfold.ops.elementwise.unary import Unary
+from microfold.ops.normalize.l2_normalization import L2Normalization
+from microfold.ops.normalize.log_softmax import LogSoftmax
+from microfold.ops.normalize.softmax import Softmax
 
 _RELUS = {
     "RELU": (0.0, math.inf),

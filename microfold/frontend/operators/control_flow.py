@@ -14,8 +14,8 @@ from microfold.ir.graph import Value
 from microfold.ir.op import Op
 from microfold.ir.outline import fresh_name
 from microfold.ir.types import TensorType
-from microfold.ops.call import Call
-from microfold.ops.control_flow import If, While
+from microfold.ops.control.call import Call
+from microfold.ops.control.control_flow import If, While
 
 
 @imports("IF")

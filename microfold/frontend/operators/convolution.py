@@ -10,12 +10,12 @@ from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.graph import Value
 from microfold.ir.types import DType
 from microfold.ops.batch_matmul import BatchMatmul
-from microfold.ops.conv2d import Conv2D
-from microfold.ops.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.fully_connected import FullyConnected
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.reshape import Reshape
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.ops.reshape import Reshape
-from microfold.ops.transpose_conv2d import TransposeConv2D
 from microfold.ops.window import Padding, Pair, Window, same_padding
 
 

@@ -7,7 +7,7 @@ import math
 from microfold.frontend.context import SCRATCH_INPUTS, OperatorContext, Unsupported, imports
 from microfold.frontend.reader import RawTensor
 from microfold.ir.types import DType, TensorType
-from microfold.ops.ethos_u import EthosU
+from microfold.ops.external.ethos_u import EthosU
 
 _ETHOS_U = "CUSTOM ethos-u"
 # What Vela writes: the number 1 as a flexbuffer.

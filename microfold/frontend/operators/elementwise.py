@@ -8,15 +8,15 @@ from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.graph import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType
-from microfold.ops.add import Add
-from microfold.ops.compare import Compare
-from microfold.ops.div import Div
-from microfold.ops.maximum import Maximum
-from microfold.ops.minimum import Minimum
-from microfold.ops.mul import Mul
-from microfold.ops.select import Select
-from microfold.ops.squared_difference import SquaredDifference
-from microfold.ops.sub import Sub
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.compare import Compare
+from microfold.ops.elementwise.div import Div
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.select import Select
+from microfold.ops.elementwise.squared_difference import SquaredDifference
+from microfold.ops.elementwise.sub import Sub
 
 
 def _arithmetic(context: OperatorContext, op: Op, options_kind: str) -> None:

@@ -11,13 +11,13 @@ from microfold.frontend.reader import Options
 from microfold.ir.graph import Value
 from microfold.ir.limits import MAX_RANK
 from microfold.ir.types import DType, Shape
-from microfold.ops.concatenate import Concatenate
-from microfold.ops.gather import Gather
-from microfold.ops.pad import Pad
-from microfold.ops.reshape import Reshape
-from microfold.ops.resize_bilinear import ResizeBilinear
-from microfold.ops.resize_nearest_neighbor import ResizeNearestNeighbor
-from microfold.ops.transpose import Transpose
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.gather import Gather
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.resize_bilinear import ResizeBilinear
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.movement.transpose import Transpose
 from microfold.ops.window import Pair
 
 

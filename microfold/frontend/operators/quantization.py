@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from microfold.frontend.context import OperatorContext, imports
 from microfold.ir.types import DType
-from microfold.ops.cast import Cast
-from microfold.ops.dequantize import Dequantize
-from microfold.ops.quantize import Quantize
-from microfold.ops.requantize import Requantize
+from microfold.ops.elementwise.cast import Cast
+from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.quantize import Quantize
+from microfold.ops.elementwise.requantize import Requantize
 
 
 @imports("QUANTIZE")

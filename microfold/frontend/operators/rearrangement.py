@@ -9,12 +9,12 @@ from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement import padding_pairs
 from microfold.ir.graph import Value
 from microfold.ir.types import Shape
-from microfold.ops.broadcast_to import BroadcastTo
-from microfold.ops.concatenate import Concatenate
-from microfold.ops.pad import Pad
-from microfold.ops.reshape import Reshape
-from microfold.ops.strided_slice import StridedSlice
-from microfold.ops.transpose import Transpose
+from microfold.ops.movement.broadcast_to import BroadcastTo
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.ops.movement.transpose import Transpose
 
 MAX_REPEATS = 256
 

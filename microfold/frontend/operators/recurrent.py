@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microfold.frontend.context import OperatorContext, imports
-from microfold.ops.svdf import Svdf
+from microfold.ops.recurrent.svdf import Svdf
 
 
 @imports("SVDF")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from microfold.frontend.context import OperatorContext, imports
 from microfold.frontend.operators.movement import one
 from microfold.ir.graph import Value
-from microfold.ops.arg_max import ArgMax, ArgMin
-from microfold.ops.cumsum import Cumsum
-from microfold.ops.mean import Mean, Sum
-from microfold.ops.reduce import ReduceMax, ReduceMin, ReduceProd
+from microfold.ops.reduce.arg_max import ArgMax, ArgMin
+from microfold.ops.reduce.cumsum import Cumsum
+from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 
 
 def _reduction(context: OperatorContext) -> tuple[Value, tuple[int, ...], bool]:

@@ -8,8 +8,8 @@ from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement import one
 from microfold.ir.graph import Value
 from microfold.ir.types import Shape
-from microfold.ops.reshape import Reshape
-from microfold.ops.strided_slice import StridedSlice
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.strided_slice import StridedSlice
 
 
 @imports("SLICE")

@@ -10,8 +10,8 @@ from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
 from microfold.ir.types import DType
-from microfold.kernels import epilogue
 from microfold.kernels.kernel import Call, Function, Library
+from microfold.kernels.requantize import clamp as epilogue
 
 ACME = Library("Acme DSP 2", ("acme_dsp.h",), templates=Path(__file__).parent / "templates")
 

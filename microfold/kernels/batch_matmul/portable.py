@@ -1,0 +1,187 @@
+"""Products of two computed matrices in portable C; also fully connected layers with computed weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.types import DType, TensorType
+from microfold.kernels.elementwise.add import plan_one
+from microfold.kernels.elementwise.broadcast import broadcast_strides, loop_records, merge_axes
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.packing.product_sum import wide_record
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.accumulate import output_multipliers
+from microfold.ops.batch_matmul import BatchMatmul
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+LOOPS = 3
+
+
+@dataclass(frozen=True)
+class _Product:
+    """``out[b, m, n] = sum over k of first[b, m, k] * second[b, k, n]``; strides in elements.
+
+    Attributes:
+        loops: over batches: (size, first's step, second's step).
+    """
+
+    loops: list[tuple[int, ...]]
+    rows: int
+    columns: int
+    depth: int
+    first_strides: tuple[int, int]
+    second_strides: tuple[int, int]
+
+
+def _product(first: TensorType, second: TensorType, out: TensorType, turns: tuple[bool, bool]) -> _Product:
+    strides = [
+        (1, t.shape[-1]) if turn else (t.shape[-1], 1) for t, turn in zip((first, second), turns, strict=True)
+    ]
+    batch = out.shape[:-2]
+    steps = [
+        [step * t.shape[-1] * t.shape[-2] for step in broadcast_strides(t.shape[:-2], batch)]
+        for t in (first, second)
+    ]
+    depth = first.shape[-2] if turns[0] else first.shape[-1]
+    return _Product(merge_axes(batch, *steps), out.shape[-2], out.shape[-1], depth, *strides)
+
+
+class _Matmul(Kernel):
+    """Dot products; the elements of each operand are a constant step apart."""
+
+    dtype: ClassVar[DType]
+
+    def product(self, site: Site) -> _Product:
+        first, second = (v.type for v in site.node.operands[:2])
+        op = site.node.op
+        turns = (op.transpose_first, op.transpose_second) if isinstance(op, BatchMatmul) else (False, True)
+        return _product(first, second, site.node.outputs[0].type, turns)
+
+    def supports(self, site: Site) -> str | None:
+        first, second = (v.type for v in site.node.operands[:2])
+        if first.dtype is not self.dtype or second.dtype is not self.dtype:
+            return (
+                f"it needs {self.dtype.value} operands; they are {first.dtype.value} and {second.dtype.value}"
+            )
+        if site.present(2):
+            return "it adds no bias"
+        product = self.product(site)
+        if len(product.loops) > LOOPS:
+            return "its operands broadcast along too many axes in turn"
+        if self.dtype is DType.INT8 and product.depth >= 1 << 15:
+            return f"sums of {product.depth} products might overflow"
+        if second.quant is not None and second.quant.axis is not None:
+            return "it needs one scale per tensor"
+        return epilogue.unsupported_epilogue(site.node)
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        return (0, 1)
+
+    def cost(self, site: Site) -> float:
+        product, output = (12.9, 60.0) if site.target.has("thumb1") else (9.5, 35.0)
+        return site.node.outputs[0].type.size * (product * self.product(site).depth + output)
+
+    def call(
+        self, site: Site, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
+    ) -> Call:
+        product = self.product(site)
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "loops": Constant("loops", loop_records(product.loops, LOOPS), record="mf_loop"),
+            "rows": product.rows,
+            "columns": product.columns,
+            "depth": product.depth,
+            "first_row": product.first_strides[0],
+            "first_step": product.first_strides[1],
+            "second_step": product.second_strides[0],
+            "second_column": product.second_strides[1],
+        }
+        spec = (*choice, ("clamped", clamped))
+        return Call(Function("batch_matmul/c.c.j2", self.name, spec), parameters | fields | limits)
+
+
+class _MatmulFloat(_Matmul):
+    dtype = DType.FLOAT32
+
+    def lower(self, site: Site) -> Call:
+        spec = (("type", "float"), ("accumulator", "float"), ("requantize", ""))
+        return self.call(site, spec, {})
+
+
+class _MatmulQuantized(_Matmul):
+    def multiplier(self, site: Site) -> Multiplier:
+        first, second = (v.type.quant for v in site.node.operands[:2])
+        assert first is not None and second is not None
+        op = site.node.op
+        if isinstance(op, BatchMatmul):
+            return op.multiplier(first, second)
+        assert isinstance(op, FullyConnected) and op.out.quant is not None
+        mantissas, shifts = output_multipliers(first, second, op.out.quant, 1)
+        return Multiplier(int(mantissas[0]), int(shifts[0]))
+
+    def zero_points(self, site: Site) -> dict[str, Parameter]:
+        first, second = (v.type.quant for v in site.node.operands[:2])
+        assert first is not None and second is not None
+        return {"first_zero_point": first.zero_point, "second_zero_point": second.zero_point}
+
+
+class MatmulInt8(_MatmulQuantized):
+    dtype = DType.INT8
+
+    def lower(self, site: Site) -> Call:
+        out = site.node.outputs[0].type.quant
+        assert out is not None
+        extent = self.product(site).depth * 255 * 255
+        low, _ = epilogue.integer_bounds(site.node)
+        plan = plan_one(0, (-extent, extent), self.multiplier(site), out.zero_point, low)
+        spec = (("type", "int8_t"), ("accumulator", "int32_t"), ("requantize", plan.form.value))
+        scale = Constant("scale", plan.records, record="mf_channel")
+        return self.call(site, spec, self.zero_points(site) | {"scale": scale})
+
+
+class MatmulInt16(_MatmulQuantized):
+    dtype = DType.INT16
+
+    def lower(self, site: Site) -> Call:
+        record = wide_record(0, self.multiplier(site))
+        spec = (("type", "int16_t"), ("accumulator", "int64_t"), ("requantize", "wide"))
+        scale = Constant("scale", record, record="mf_channel")
+        return self.call(site, spec, self.zero_points(site) | {"scale": scale})
+
+    def supports(self, site: Site) -> str | None:
+        reason = super().supports(site)
+        if reason is None and not -47 <= self.multiplier(site).shift <= 14:
+            return "the multiplier is too large"
+        return reason
+
+
+@register
+class BatchMatmulFloat(_MatmulFloat):
+    name = "f32_batch_matmul__c"
+    op = BatchMatmul
+
+
+@register
+class FullyConnectedFloatMatmul(_MatmulFloat):
+    name = "f32_fully_connected__c_matmul"
+    op = FullyConnected
+
+
+@register
+class BatchMatmulInt8(MatmulInt8):
+    name = "s8_batch_matmul__c"
+    op = BatchMatmul
+
+
+@register
+class FullyConnectedInt8Matmul(MatmulInt8):
+    name = "s8_fully_connected__c_matmul"
+    op = FullyConnected
+
+
+@register
+class BatchMatmulInt16(MatmulInt16):
+    name = "s16_batch_matmul__c"
+    op = BatchMatmul

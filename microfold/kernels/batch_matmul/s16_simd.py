@@ -1,0 +1,78 @@
+"""Products of two computed int16 matrices with DSP instructions and with Helium, column after column.
+
+A column of the second operand is brought into one piece, and multiplied with all rows of the first, by long
+products that add to 64 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from microfold.kernels.batch_matmul.portable import MatmulInt16
+from microfold.kernels.kernel import Call, Function, Parameter, Site, register
+from microfold.ops.batch_matmul import BatchMatmul
+
+_UNROLL = 8
+_UNREAD = ("first_step", "first_zero_point", "second_zero_point")
+
+
+class _Columns(MatmulInt16):
+    """Class attributes:
+    core: which instructions it uses.
+    estimate: instructions for 8 products, for one of the rest, and around them.
+    """
+
+    op = BatchMatmul
+    core: ClassVar[str]
+    estimate: ClassVar[tuple[float, float, float]]
+
+    def supports(self, site: Site) -> str | None:
+        if reason := super().supports(site):
+            return reason
+        if self.product(site).first_strides[1] != 1:
+            return "it needs the rows of the first operand in one piece"
+        if any(v.type.quant is None or v.type.quant.zero_point for v in site.node.operands[:2]):
+            return "it needs zero points of 0"
+        return None
+
+    def _gathered(self, site: Site) -> bool:
+        return self.product(site).second_strides[0] != 1
+
+    def cost(self, site: Site) -> float:
+        product = self.product(site)
+        matrices = site.node.outputs[0].type.size // (product.rows * product.columns)
+        eight, one, around = self.estimate
+        dot = product.depth // _UNROLL * eight + product.depth % _UNROLL * one + around
+        column = 5.0 * product.depth * self._gathered(site) + 25
+        return matrices * product.columns * (product.rows * dot + column) + 60
+
+    def lower(self, site: Site) -> Call:
+        call = super().lower(site)
+        kept: dict[str, Parameter] = {k: v for k, v in call.parameters.items() if k not in _UNREAD}
+        depth, gathered = self.product(site).depth, self._gathered(site)
+        spec = (
+            ("core", self.core),
+            ("tail", depth % _UNROLL != 0),
+            ("gathered", gathered),
+            *((key, value) for key, value in call.function.spec if key == "clamped"),
+        )
+        function = Function("batch_matmul/s16.c.j2", self.name, spec)
+        scratch = depth * self.dtype.itemsize if gathered else 0
+        return replace(call, function=function, parameters=kept, scratch=scratch)
+
+
+@register
+class BatchMatmulInt16Dsp(_Columns):
+    name = "s16_batch_matmul__dsp"
+    features = frozenset({"dsp"})
+    core = "dsp"
+    estimate = (20.5, 7.0, 45.0)
+
+
+@register
+class BatchMatmulInt16Mve(_Columns):
+    name = "s16_batch_matmul__mve"
+    features = frozenset({"mve"})
+    core = "mve"
+    estimate = (4.5, 2.0, 38.0)

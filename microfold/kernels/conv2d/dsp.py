@@ -1,0 +1,252 @@
+"""Convolution for cores with DSP instructions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from microfold.ir.types import Array
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    shape_parameters,
+    unsupported_integer_conv,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import smlad as packing
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.ops.convolution.conv2d import Conv2D
+
+# Computed together.
+PIXELS = 4
+# The mf_group at the beginning of the scratch, and the words that end a loop over quads.
+GROUP_BYTES = 32
+END_BYTES = 8
+# Bytes of patches that are never too many; more are allowed as long as input and output are larger.
+SCRATCH_LIMIT = 8192
+# Pairs of inputs in an iteration of the inner loop.
+UNROLL = 8
+# Loops over no more pairs than this are written out for layers with at least that many outputs.
+WRITTEN_PAIRS = 8
+WRITTEN_OUTPUTS = 8192
+# Segments up to this many bytes are widened by code of their own.
+WRITTEN_SEGMENT = 16
+
+
+@dataclass(frozen=True)
+class Channels:
+    """How the output channels of a convolution are computed, two at a time.
+
+    Attributes:
+        site: the layer.
+        plan: their requantisation, in the order of `packing.pair_channels`.
+    """
+
+    site: Site
+    plan: SmladRequantization
+
+    @cached_property
+    def packing(self) -> str:
+        if packing.affords_int16(self.site):
+            return "int16"
+        return packing.choose_packing(self.site.options, self.plan.matrix, self.plan.bounds)
+
+    @cached_property
+    def limits(self) -> tuple[int, int]:
+        return epilogue.output_limits(self.site)
+
+    def instructions(self, quads: int, loops: float) -> float:
+        """Estimate for four pixels in all channels.
+
+        Args:
+            quads: pairs of inputs.
+            loops: iterations of the loop over them; 0: it is written out.
+        """
+        product, rest = (12, 53) if self.packing == "dual" else (11, 40)
+        if self.plan.form is Form.GENERAL:
+            rest += 275
+        elif self.limits != (-128, 127):
+            rest += 100
+        elif not self.plan.shift:
+            rest += 75
+        elif self.plan.form is Form.SHORT:
+            rest += 16
+        return self.blocks * (product * quads + 2 * loops + rest - (0 if loops else 5)) + 50
+
+    def single(self, quads: int) -> float:
+        """Estimate for one pixel in all channels."""
+        return self.blocks * (5.6 * quads + (80 if self.plan.form is Form.GENERAL else 30)) + 30
+
+    @property
+    def blocks(self) -> int:
+        """Pairs of channels."""
+        return len(self.plan.left) // 2
+
+    @property
+    def spec(self) -> tuple[tuple[str, SpecValue], ...]:
+        return (
+            ("requantize", self.plan.form.value),
+            ("shift", self.plan.shift),
+            ("packing", self.packing),
+            ("full_range", self.limits == (-128, 127)),
+        )
+
+    def parameters(self, lanes: Array) -> dict[str, Parameter]:
+        """Fields of the layer struct.
+
+        Args:
+            lanes: weights [channels, pairs, 2] made from the plan's matrix.
+        """
+        limits = {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
+        return self.stream(lanes, self.packing) | limits
+
+    def stream(self, lanes: Array, packed: str) -> dict[str, Parameter]:
+        """Those of them that tell of the weights, with a packing of the caller's choice."""
+        channels = conv_types(self.site)[2].shape[3]
+        stream = packing.smlad_stream(packed, lanes, self.plan)
+        odd = channels % 2 and channels > 1
+        return {
+            "weights": Constant("weights", stream),
+            "words": stream.size,
+            "paired_words": stream.size - (stream.shape[1] if odd else 0),
+            "output_channels": channels,
+        }
+
+
+def plan_channels(site: Site) -> Channels:
+    """How a convolution's channels are requantised, and which are computed together."""
+    out = conv_types(site)[2]
+    assert out.quant is not None
+    matrix = filter_matrix(site)
+    plan = plan_smlad_requantization(
+        matrix,
+        *accumulate.bias_and_bounds(site, matrix),
+        accumulate.channel_multipliers(site),
+        out.quant.zero_point,
+        epilogue.integer_bounds(site.node),
+        common=True,
+    )
+    order = packing.pair_channels(out.shape[3]).reshape(-1)
+    low, high = plan.bounds
+    return Channels(
+        site,
+        replace(
+            plan,
+            left=plan.left[order],
+            matrix=plan.matrix[order],
+            bounds=(low[order], high[order]),
+            records=plan.records[order],
+        ),
+    )
+
+
+@register
+class Conv2DDsp(Kernel):
+    """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
+
+    The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four.
+    """
+
+    name = "s8_conv2d__dsp_4x2"
+    op = Conv2D
+    features = frozenset({"dsp"})
+    code = 1200
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_integer_conv(site)
+
+    def cost(self, site: Site) -> float:
+        x, _, out, window = conv_types(site)
+        pixels = out.size // out.shape[3]
+        segments, segment = count_segments(site)
+        pairs, channels = count_pairs(site), plan_channels(site)
+        if is_pointwise(window):
+            widen = 5.0 * segment + 60
+        else:
+            edges = 1 - out.shape[0] * window.positions_inside(*x.shape[1:3]) / pixels
+            together = segment <= WRITTEN_SEGMENT and _neighbours(site)
+            each = 4.0 * segment + 2 if together else 10.0 * segment + 48
+            widen = segments * (each + 4 * 50 * edges)
+        single = channels.single(pairs) + widen / 4
+        if _group(site) == 1:
+            return pixels * single
+        loops = 0 if _written(site) else pairs / UNROLL
+        group = channels.instructions(pairs, loops) + widen
+        # Two or three pixels that are left over make another group with those before.
+        left = group if is_pointwise(window) and pixels % 4 > 1 else pixels % 4 * single
+        return pixels // 4 * group + left
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        return window_overlap(x, out, window, _group(site), across_rows=True)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        assert x.quant is not None
+        channels = plan_channels(site)
+        _, segment = count_segments(site)
+        pairs, group = count_pairs(site), _group(site)
+        pointwise = is_pointwise(window)
+        written = not pointwise and segment <= WRITTEN_SEGMENT
+        spec = (
+            *channels.spec,
+            ("pointwise", pointwise),
+            ("group", group),
+            ("steps", pairs if _written(site) else 0),
+            ("segment", segment if written else 0),
+            ("neighbours", written and group == PIXELS and _neighbours(site)),
+        )
+        parameters = channels.parameters(packing.pair_lanes(channels.plan.matrix, segment))
+        parameters |= {"pairs": pairs, "skip": _skip(pairs), "segment": segment}
+        scratch = 4 * pairs if group == 1 else GROUP_BYTES + 16 * pairs + END_BYTES
+        if pointwise:
+            parameters |= {"pixels": out.size // out.shape[3]}
+        else:
+            parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point, "border": scratch}
+            scratch += segment + -segment % 4
+        return Call(Function("conv2d/dsp.c.j2", self.name, spec), parameters, scratch)
+
+
+def count_segments(site: Site) -> tuple[int, int]:
+    """How many contiguous runs of inputs a patch has, and their length."""
+    x, _, _, window = conv_types(site)
+    return window.size[0], window.size[1] * x.shape[3]
+
+
+def count_pairs(site: Site) -> int:
+    """Pairs of inputs of a patch."""
+    segments, segment = count_segments(site)
+    return segments * packing.pair_order(segment).shape[0]
+
+
+def _skip(pairs: int) -> int:
+    """Quads that the first iteration of the loop leaves out; the first quad of all is not part of it."""
+    return -(pairs - 1) % UNROLL if pairs > 1 else UNROLL
+
+
+def _neighbours(site: Site) -> bool:
+    """At least four neighbouring windows of a row are runs of bytes inside of the image."""
+    x, _, out, window = conv_types(site)
+    stride, left = window.strides[1], window.padding[1][0]
+    first = -(-left // stride)
+    last = min((x.shape[2] + left - window.size[1]) // stride, out.shape[2] - 1)
+    return window.dilations[1] == 1 and last - first + 1 >= PIXELS
+
+
+def _group(site: Site) -> int:
+    """Pixels computed together: one where four do not exist, or where their patches would be too large."""
+    x, _, out, _ = conv_types(site)
+    scratch = 4 * PIXELS * count_pairs(site)
+    many = out.size // out.shape[3] >= PIXELS and out.shape[3] > 1
+    return PIXELS if many and scratch <= max(SCRATCH_LIMIT, x.nbytes + out.nbytes) else 1
+
+
+def _written(site: Site) -> bool:
+    """The loop over the pairs is written out: they are few, and there are many outputs."""
+    few = count_pairs(site) <= WRITTEN_PAIRS and _group(site) == PIXELS
+    return few and conv_types(site)[2].size >= WRITTEN_OUTPUTS

@@ -1,0 +1,162 @@
+"""One function for all int8 convolutions of a model, for cores with DSP instructions.
+
+What `conv2d_dsp` and `conv2d_tile_dsp` choose at compile time is in the layer here, so that all layers share
+the code: a third of theirs for one layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    filter_matrix,
+    shape_parameters,
+    unsupported_integer_conv,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import smlad as packing
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.ops.convolution.conv2d import Conv2D
+
+# Computed together.
+PIXELS = 4
+# The words behind the quads.
+END_BYTES = 8
+
+
+def unsupported_size(site: Site) -> str | None:
+    """The reason if code is not what counts."""
+    return None if site.options.optimize == "size" else "it is for optimize = size"
+
+
+def compact_call(
+    site: Site, plan: SmladRequantization, segment: int, shape: dict[str, Parameter], *, apart: bool
+) -> Call:
+    """The call of the function.
+
+    Args:
+        plan: requantisation of the output channels, with shifts of their own.
+        segment: neighbouring inputs that are widened together.
+        shape: the fields of `shape_parameters`.
+        apart: whether there are windows with gaps, or that are not all in the image.
+    """
+    x = site.node.operands[0].type
+    assert x.quant is not None
+    plan = _even(plan)
+    lanes = _even_pairs(packing.pair_lanes(plan.matrix, segment))
+    packed = "dual" if packing.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
+    low, high = epilogue.output_limits(site)
+    # SHORT does for SHORT_RELU too: what it corrects is clamped there.
+    spec = (("packing", packed), ("general", plan.form is Form.GENERAL))
+    parameters: dict[str, Parameter] = {
+        "weights": Constant("weights", packing.smlad_stream(packed, lanes, plan)),
+        "pairs": lanes.shape[1],
+        "segment": segment,
+        **shape,
+        "input_zero_point": x.quant.zero_point,
+        "clamped": int((low, high) != (-128, 127)),
+        "output_minimum": low,
+        "output_maximum": high,
+    }
+    # Quads, the words behind them, and a row of the window that is not one run of bytes.
+    scratch = 4 * PIXELS * lanes.shape[1] + END_BYTES + (segment if apart else 0)
+    return Call(Function("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec), parameters, scratch)
+
+
+def compact_instructions(pixels: int, channels: int, pairs: int, general: bool) -> float:
+    """Estimate without the widening of inputs, for any number of pixels."""
+    quads = pairs + pairs % 2
+    blocks = (channels + 1) // 2
+    groups = -(-pixels // PIXELS)
+    if general:
+        return groups * (blocks * (13 * quads + 42) + channels * 16 + 20) + pixels * channels * 40
+    return groups * blocks * (13 * quads + 96)
+
+
+def _even(plan: SmladRequantization) -> SmladRequantization:
+    """With the last one of an odd number of channels twice."""
+    channels = len(plan.left)
+    order = np.minimum(np.arange(channels + channels % 2), channels - 1)
+    low, high = plan.bounds
+    return replace(
+        plan,
+        left=plan.left[order],
+        matrix=plan.matrix[order],
+        bounds=(low[order], high[order]),
+        records=plan.records[order],
+    )
+
+
+def _even_pairs(lanes: Array) -> Array:
+    """With a pair of zeros behind an odd number of pairs."""
+    return np.pad(lanes, ((0, 0), (0, lanes.shape[1] % 2), (0, 0)))
+
+
+@register
+class Conv2DCompactDsp(Kernel):
+    """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels."""
+
+    name = "s8_conv2d__dsp_compact"
+    op = Conv2D
+    features = frozenset({"dsp"})
+    code = 950
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_size(site) or unsupported_integer_conv(site)
+
+    def cost(self, site: Site) -> float:
+        x, _, out, window = conv_types(site)
+        pixels, segment = out.size // out.shape[3], _segment(site)
+        edges = 1 - out.shape[0] * window.positions_inside(*x.shape[1:3]) / pixels
+        if window.dilations[1] > 1:
+            edges = 1.0
+        rows = window.size[0]
+        border = edges * (4 * segment + 10 * window.size[1])
+        widen = pixels * (47 + rows * (45 + 2.5 * segment + (12 if segment % 4 else 0) + border))
+        return widen + compact_instructions(pixels, out.shape[3], _pairs(site), _general(site))
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        return window_overlap(x, out, window, PIXELS, across_rows=True)
+
+    def lower(self, site: Site) -> Call:
+        window = conv_types(site)[3]
+        apart = window.dilations[1] > 1 or window.padding != ((0, 0), (0, 0))
+        return compact_call(site, _plan(site), _segment(site), shape_parameters(site), apart=apart)
+
+
+def _plan(site: Site) -> SmladRequantization:
+    out = conv_types(site)[2]
+    assert out.quant is not None
+    matrix = filter_matrix(site)
+    return plan_smlad_requantization(
+        matrix,
+        *accumulate.bias_and_bounds(site, matrix),
+        accumulate.channel_multipliers(site),
+        out.quant.zero_point,
+        epilogue.integer_bounds(site.node),
+        common=False,
+    )
+
+
+def _general(site: Site) -> bool:
+    return _plan(site).form is Form.GENERAL
+
+
+def _segment(site: Site) -> int:
+    """Inputs under a row of the window."""
+    x, _, _, window = conv_types(site)
+    return window.size[1] * x.shape[3]
+
+
+def _pairs(site: Site) -> int:
+    """Pairs of inputs of a patch."""
+    return conv_types(site)[3].size[0] * packing.pair_order(_segment(site)).shape[0]

@@ -1,0 +1,287 @@
+"""Convolution for cores with DSP instructions and a floating-point unit, whose registers hold weights."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from microfold.ir.graph import Graph, Node
+from microfold.kernels.conv2d.dsp import (
+    PIXELS,
+    WRITTEN_SEGMENT,
+    Channels,
+    count_pairs,
+    count_segments,
+    plan_channels,
+)
+from microfold.kernels.conv2d.dsp_fpu_registers import Placement, place_weights
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    is_pointwise,
+    shape_parameters,
+    unsupported_integer_conv,
+)
+from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.overlap import band_overlap, window_overlap
+from microfold.kernels.packing import smlad as packing
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.ops.convolution.conv2d import Conv2D
+
+# Its code is long: not worth it for fewer outputs.
+FEWEST_OUTPUTS = 3000
+# Unless speed is all that counts: the layers that its code is for have no smaller part of all products.
+SMALLEST_SHARE = 1 / 3
+# Bytes of scratch for widened inputs, unless two groups of four pixels take more: if speed is all that
+# counts, and otherwise.
+SCRATCH_LIMIT, SMALL_SCRATCH = 4096, 2048
+# The mf_groups at the beginning of the scratch, and the word behind the quads.
+GROUPS_BYTES = 36
+END_BYTES = 4
+# Rows are copied with their padding if at least this part of the windows crosses an edge of the image, and
+# all rows that are needed at once have no more bytes.
+CROSSING, PADDED_LIMIT = 0.25, 1024
+# Bytes of quads that a group may share with the next one: what the offset of an LDR reaches.
+REACH = 4095
+# From so many pairs on, registers that hold two channels in a word are worth the instructions that part them.
+DUAL_PAIRS = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a layer is computed.
+
+    Attributes:
+        site: the layer.
+        channels: its output channels.
+    """
+
+    site: Site
+    channels: Channels
+
+    @property
+    def pairs(self) -> int:
+        return count_pairs(self.site)
+
+    @cached_property
+    def packing(self) -> str:
+        plan = self.channels.plan
+        wanted = self.pairs >= DUAL_PAIRS or self.channels.packing == "dual"
+        return "dual" if wanted and packing.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
+
+    @cached_property
+    def placement(self) -> Placement:
+        dual = self.packing == "dual"
+        record = 2 + dual + (self.channels.plan.form is Form.SHORT)
+        pointwise = is_pointwise(conv_types(self.site)[3])
+        return place_weights(self.pairs, 1 if dual else 2, 2 * record, spaced=not pointwise)
+
+    @property
+    def shared(self) -> int:
+        """Quads of a group that the next one, below it, begins with."""
+        window = conv_types(self.site)[3]
+        rows = window.size[0] - window.strides[0] if window.dilations[0] == 1 else 0
+        return max(rows, 0) * self.pairs // window.size[0]
+
+    @cached_property
+    def groups(self) -> int:
+        """Groups of four pixels computed one after the other in two channels."""
+        _, _, out, window = conv_types(self.site)
+        quad = 4 * PIXELS
+        limit = SCRATCH_LIMIT if self.site.options.optimize == "speed" else SMALL_SCRATCH
+        most = max((limit // quad - self.shared) // (self.pairs - self.shared), 2)
+        if not is_pointwise(window):
+            # Bands of about the same height; columns that are left over are computed in four parts.
+            bands = -(-out.shape[1] // most)
+            rows = -(-out.shape[1] // bands)
+            return rows + -rows % PIXELS if out.shape[2] % PIXELS and rows + -rows % PIXELS <= most else rows
+        pixels = out.size // out.shape[3]
+        whole, rest = divmod(pixels, PIXELS)
+        if whole + (rest > 0) <= most:
+            return whole + (rest > 0)
+        # No two or three pixels may be left for the last groups alone.
+        numbers = (*range(most, 1, -1), *range(most + 1, whole + 2))
+        return next(g for g in numbers if whole % g or rest < 2)
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of quads, and what is before and behind them."""
+        own = self.pairs - self.shared
+        return GROUPS_BYTES + 4 * PIXELS * (own * self.groups + self.shared) + END_BYTES
+
+    @property
+    def rest(self) -> int:
+        """Pixels behind whole groups; 1 stands for any number of columns, which end with single pixels."""
+        _, _, out, window = conv_types(self.site)
+        pointwise = is_pointwise(window)
+        return out.size // out.shape[3] % PIXELS if pointwise else int(out.shape[2] % PIXELS > 0)
+
+    @property
+    def padded_row(self) -> int:
+        """Bytes of a row of inputs that all windows of a row of outputs lie in."""
+        x, _, out, window = conv_types(self.site)
+        row = ((out.shape[2] - 1) * window.strides[1] + window.size[1]) * x.shape[3]
+        return row + -row % 4
+
+    @property
+    def padded_bytes(self) -> int:
+        """Bytes of such rows for all groups; 0: they are not copied."""
+        x, _, out, window = conv_types(self.site)
+        crossing = 1 - window.positions_inside(*x.shape[1:3]) / (out.shape[1] * out.shape[2])
+        height = (self.groups - 1) * window.strides[0] + (window.size[0] - 1) * window.dilations[0] + 1
+        size = height * self.padded_row
+        run = window.dilations[1] == 1 and count_segments(self.site)[1] <= WRITTEN_SEGMENT
+        return size if run and crossing > CROSSING and size <= PADDED_LIMIT else 0
+
+    @property
+    def instructions(self) -> float:
+        """Estimate for four pixels in all channels."""
+        form = self.channels.plan.form
+        rest = 38 + (12 if self.packing == "dual" else 0) + (16 if form is Form.SHORT else 0)
+        return self.channels.blocks * (self.placement.instructions + rest)
+
+
+def make_plan(site: Site) -> Plan:
+    return Plan(site, plan_channels(site))
+
+
+def _share(site: Site) -> float:
+    """What part of the graph's products is that of layers with the same window and input channels."""
+    products = _products(site.graph)
+    return products[_kind(site.node)] / max(products.total(), 1)
+
+
+def _kind(node: Node) -> tuple[object, ...] | None:
+    """Window and input channels of a convolution; None for all else."""
+    if not isinstance(node.op, Conv2D):
+        return None
+    return node.operands[1].type.shape[1:], node.op.strides, node.op.dilations
+
+
+@lru_cache(maxsize=16)
+def _products(graph: Graph) -> Counter[tuple[object, ...] | None]:
+    """Of a graph, by kind."""
+    found: Counter[tuple[object, ...] | None] = Counter()
+    for node in graph.nodes:
+        found[_kind(node)] += node.macs()
+    return found
+
+
+@register
+class Conv2DFpuDsp(Kernel):
+    """Widens the patches of several groups of four pixels to int16, then computes two channels of all.
+
+    The patches of a group lie interleaved: four words with a pair of inputs of each pixel, then the next
+    four. Groups lie below each other in the image, so that the next one begins with rows that this one ends
+    with.
+    """
+
+    name = "s8_conv2d__dsp_fpu"
+    op = Conv2D
+    features = frozenset({"dsp", "fpu"})
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_integer_conv(site)
+        if reason is not None:
+            return reason
+        x, _, out, _ = conv_types(site)
+        level = site.options.optimize
+        if level == "size" or (level == "balanced" and _share(site) < SMALLEST_SHARE):
+            return "its code is too long for this part of the model's products; optimize = speed allows it"
+        if out.size < FEWEST_OUTPUTS or out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
+            return f"its code needs {FEWEST_OUTPUTS} outputs, 2 channels and {PIXELS} pixels to pay"
+        plan = make_plan(site)
+        channels = plan.channels
+        if not channels.plan.shift or channels.limits != (-128, 127):
+            return "the channels must have a common shift, and outputs all values of int8"
+        if 16 * plan.shared > REACH:
+            return f"windows below each other may share {REACH // 16} pairs of inputs in each of four columns"
+        if plan.scratch > max(2 * SCRATCH_LIMIT, x.nbytes + out.nbytes):
+            return "its scratch would be larger than input and output"
+        return None
+
+    def cost(self, site: Site) -> float:
+        x, _, out, window = conv_types(site)
+        plan = make_plan(site)
+        channels, groups = plan.channels, plan.groups
+        segments, segment = count_segments(site)
+        single = channels.single(plan.pairs)
+        start = 24 * channels.blocks + 60
+        if is_pointwise(window):
+            widen = 5.0 * segment + (20 if segment <= WRITTEN_SEGMENT else 45)
+            whole, rest = divmod(out.size // out.shape[3], PIXELS)
+            calls = -(-whole // groups) + (rest > 1)
+            whole += rest > 1
+            return whole * (plan.instructions + widen) + calls * start + (rest == 1) * (single + widen / 2)
+        row = (5.0 if segment <= WRITTEN_SEGMENT else 5.6) * segment + 34
+        rows, columns = out.shape[1:3]
+        strips, left = divmod(columns, PIXELS)
+        edges = 1 - window.positions_inside(*x.shape[1:3]) / (rows * columns)
+        row += edges * PIXELS * 50
+        total = 0.0
+        for begin in range(0, rows, groups):
+            height = min(groups, rows - begin)
+            own, all_rows = plan.pairs - plan.shared, height * (plan.pairs - plan.shared) + plan.shared
+            assert own
+            widened = all_rows * segments / plan.pairs * row
+            total += strips * (height * plan.instructions + widened + start)
+            parts, singles = divmod(height, PIXELS)
+            if parts:
+                all_rows = parts * own + plan.shared
+                total += left * (parts * plan.instructions + all_rows * segments / plan.pairs * row + start)
+            total += left * singles * (single + segments * row)
+        return out.shape[0] * total
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        placement = make_plan(site).placement
+        if placement.batches:
+            return 1.44
+        return 1.31 if placement.stream < placement.quads else 1.26
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        groups = make_plan(site).groups
+        if is_pointwise(window):
+            return window_overlap(x, out, window, PIXELS * groups, across_rows=True)
+        return band_overlap(x, out, window, PIXELS, groups)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        assert x.quant is not None
+        plan = make_plan(site)
+        channels, placement = plan.channels, plan.placement
+        _, segment = count_segments(site)
+        pointwise = is_pointwise(window)
+        spec: tuple[tuple[str, SpecValue], ...] = (
+            ("requantize", channels.plan.form.value),
+            ("shift", channels.plan.shift),
+            ("packing", plan.packing),
+            ("pointwise", pointwise),
+            ("segment", segment if segment <= WRITTEN_SEGMENT else 0),
+            ("quads", placement.quads),
+            ("streamed", placement.streamed),
+            ("loop", placement.iterations > 0),
+            ("records", placement.records),
+            ("batches", placement.batches),
+            ("shared", plan.shared),
+            ("padded", plan.padded_bytes > 0),
+            ("rest", plan.rest),
+        )
+        parameters: dict[str, Parameter] = channels.stream(
+            packing.pair_lanes(channels.plan.matrix, segment), plan.packing
+        )
+        parameters |= {
+            "pairs": plan.pairs,
+            "streamed": placement.stream * (4 if plan.packing == "dual" else 8),
+            "groups": plan.groups,
+            "segment": segment,
+        }
+        scratch = plan.scratch
+        if pointwise:
+            parameters |= {"pixels": out.size // out.shape[3]}
+        else:
+            parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point, "border": scratch}
+            scratch += plan.padded_bytes or PIXELS * (segment + -segment % 4)
+        if plan.padded_bytes:
+            parameters |= {"padded_row": plan.padded_row}
+        return Call(Function("conv2d/dsp_fpu.c.j2", self.name, spec), parameters, scratch)

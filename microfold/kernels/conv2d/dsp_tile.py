@@ -1,0 +1,173 @@
+"""Convolution with windows of several pixels, for cores with DSP instructions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.conv2d.dsp import GROUP_BYTES, PIXELS, Channels, plan_channels
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    is_pointwise,
+    shape_parameters,
+    unsupported_integer_conv,
+)
+from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.overlap import largest_step, window_overlap
+from microfold.kernels.packing.smlad import pair_order
+from microfold.ops.convolution.conv2d import Conv2D
+
+# Words that the offset of an LDRD reaches.
+REACH = 1020 // 4
+# Bytes of scratch that are never too many, besides those of the patches of four pixels.
+SLACK = 128
+# Quads of an iteration of the inner loop, which takes all taps of a row: more do not fit a C99 string.
+MAX_QUADS = 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What neighbouring outputs of a row read, as the template lays it out.
+
+    Attributes:
+        outputs: how many.
+        phases: for taps that read pixels with the same remainder by the stride: that, first word, and pixels.
+        taps: first word of each tap.
+        pitch: words of a row for a pair of channels.
+        rows: of pairs of channels: kernel rows times pairs.
+    """
+
+    outputs: int
+    phases: tuple[tuple[int, int, int], ...]
+    taps: tuple[int, ...]
+    pitch: int
+    rows: int
+
+    @property
+    def words(self) -> int:
+        return self.rows * self.pitch
+
+    @property
+    def scratch(self) -> int:
+        """The group, the tile, and what ends the loop for each group."""
+        return GROUP_BYTES + 4 * (self.words + self.outputs)
+
+    @property
+    def unroll(self) -> int:
+        """Rows of an iteration of the inner loop."""
+        return next(u for u in (4, 2, 1) if self.rows % u == 0 and len(self.taps) * u <= MAX_QUADS)
+
+
+def make_tile(site: Site, outputs: int) -> Tile:
+    """The tile of that many outputs."""
+    x, _, _, window = conv_types(site)
+    stride = window.strides[1]
+    columns = [j * window.dilations[1] for j in range(window.size[1])]
+    phases: list[tuple[int, int, int]] = []
+    pitch = 0
+    for phase in sorted({c % stride for c in columns}):
+        count = outputs + max(c // stride for c in columns if c % stride == phase)
+        phases.append((phase, pitch, count))
+        pitch += count
+    begin = {phase: first for phase, first, _ in phases}
+    taps = tuple(begin[c % stride] + c // stride for c in columns)
+    return Tile(outputs, tuple(phases), taps, pitch, window.size[0] * x.shape[3] // 2)
+
+
+def plan_tile(site: Site) -> Tile | None:
+    """The cheapest tile that takes hardly more memory than patches, or than other layers leave over."""
+    x, _, out, window = conv_types(site)
+    limit = SLACK + 2 * PIXELS * window.size[0] * window.size[1] * x.shape[3]
+    size = x.nbytes + out.nbytes
+    if 2 * size <= largest_step(site.graph):
+        limit += size // 8
+    tiles = [make_tile(site, outputs) for outputs in range(PIXELS, min(out.shape[2], 64) + PIXELS, PIXELS)]
+    fitting = [t for t in tiles if t.unroll * t.pitch + 2 <= REACH and t.scratch <= limit]
+    if not fitting:
+        return None
+    channels = plan_channels(site)
+    return min(fitting, key=lambda t: _cost(site, t, channels))
+
+
+def _cost(site: Site, tile: Tile, channels: Channels) -> float:
+    x, _, out, window = conv_types(site)
+    full, last = divmod(out.shape[2], tile.outputs)
+    quads = tile.rows * len(tile.taps)
+    pixels = sum(count for _, _, count in tile.phases)
+    fill = window.size[0] * (pixels * (1.65 * x.shape[3] + 14) + 20 * len(tile.phases)) + 60
+    group = channels.instructions(quads, tile.rows / tile.unroll) + 20
+    row = (full + (last > 0)) * fill + (full * tile.outputs + last) // PIXELS * group
+    return out.shape[0] * out.shape[1] * (row + last % PIXELS * channels.single(quads))
+
+
+@register
+class Conv2DTileDsp(Kernel):
+    """Widens what some neighbouring outputs read to int16, then computes blocks of 4 pixels by 2 channels.
+
+    The same tap of neighbouring outputs reads neighbouring words: all taps of a row share what is widened.
+    """
+
+    name = "s8_conv2d__dsp_tile"
+    op = Conv2D
+    features = frozenset({"dsp"})
+    code = 1350
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_integer_conv(site)
+        if reason is not None:
+            return reason
+        x, _, out, window = conv_types(site)
+        if is_pointwise(window):
+            return "the window must be larger than a pixel, or must leave out some"
+        if window.size[1] > MAX_QUADS:
+            return f"the window may be {MAX_QUADS} pixels wide"
+        if x.shape[3] % 4 or out.shape[3] == 1 or out.shape[2] < PIXELS:
+            return f"it needs a multiple of 4 input channels, 2 output channels and {PIXELS} outputs in a row"
+        return None if plan_tile(site) is not None else "no tile is small enough"
+
+    def cost(self, site: Site) -> float:
+        tile = plan_tile(site)
+        assert tile is not None
+        return _cost(site, tile, plan_channels(site))
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        tile = plan_tile(site)
+        assert tile is not None
+        return window_overlap(x, out, window, tile.outputs)
+
+    def lower(self, site: Site) -> Call:
+        x, _, _, window = conv_types(site)
+        tile = plan_tile(site)
+        assert tile is not None
+        assert x.quant is not None
+        channels = plan_channels(site)
+        spec: tuple[tuple[str, SpecValue], ...] = (
+            *channels.spec,
+            ("tile", tile.outputs),
+            ("stride", window.strides[1]),
+            ("phases", tile.phases),
+            ("taps", tile.taps),
+            ("pitch", tile.pitch),
+            ("unroll", tile.unroll),
+        )
+        parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, site))
+        parameters |= shape_parameters(site) | {
+            "blocks": tile.rows // tile.unroll,
+            "tile_words": tile.words,
+            "row_words": tile.words // window.size[0],
+            "padding": int(np.frombuffer(np.full(2, x.quant.zero_point, np.int16), np.int32)[0]),
+        }
+        unused = ("kernel_width", "stride_width", "dilation_width")
+        kept = {name: value for name, value in parameters.items() if name not in unused}
+        return Call(Function("conv2d/dsp_tile.c.j2", self.name, spec), kept, tile.scratch)
+
+
+def _lanes(matrix: Array, site: Site) -> Array:
+    """Weights [channels, K] as [channels, pairs, 2] in the order of quads: rows, pairs of channels, taps."""
+    x, _, _, window = conv_types(site)
+    taps = matrix.reshape(matrix.shape[0], *window.size, x.shape[3])
+    pairs = taps[..., pair_order(x.shape[3])]
+    return pairs.transpose(0, 1, 3, 2, 4).reshape(matrix.shape[0], -1, 2)

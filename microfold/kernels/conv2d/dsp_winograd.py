@@ -1,0 +1,261 @@
+"""Convolution of 3x3 filters with stride 1 by exact integer Winograd transforms, for cores with DSP.
+
+F(m x m, 3 x 3) computes tiles of m x m outputs with (m + 2)^2 multiplications per channel instead of 9 m^2
+(Lavin and Gray, https://arxiv.org/abs/1509.09308). Over the integers it is exact: with scaled filter
+transforms all coefficients are integers, all sums are taken modulo 2^32, and the result is a multiple of the
+accumulator:
+
+- m = 2: filters (2 G) g (2 G)^T; 4 times.
+- m = 4: rows of G times 24, the last one times 6, which the output transform makes up for; 576 = 64 * 9
+  times. Multiplication by the inverse of 9 modulo 2^32 leaves 64 times the accumulator, and by that times
+  2^j, 2^(6 + j) times: what requantisation with a common last shift needs. For m = 2 the factor is 2^j alone.
+
+Accumulators so multiplied must stay below 2^31. What must fit int16 are the transformed filters, which are
+checked one by one, and the transformed inputs. Those of m = 2 are in [-512, 510], and two channels are
+transformed at a time by instructions for pairs.
+
+The transform of m = 4 has shifts, which those instructions have not. Two channels a and b are taken as the
+integer a + 65536 * b instead. What comes out is a pair again if a's result is never negative: then it
+borrows nothing from b's. With a = q + 128 in [0, 255] its results are in [-12750, 17340], and 12800 more at
+each position make them [50, 30140]; b = q itself comes to [-12768, 12750]. All results of a dimension grow
+by as much if the last two of the six inputs do (4 d0 - 5 d2 + d4 and the like), so 12800 are in fact added to
+the four inputs in the last corner. A tile's outputs then have the convolution of `INPUT_OFFSETS` with the
+filters of the channels a too much, which the biases take off.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    filter_matrix,
+    shape_parameters,
+    unsupported_integer_conv,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import smlad as packing
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.ops.convolution.conv2d import Conv2D
+
+# Tiles computed together.
+TILES = 4
+# All products of a position are written out: 22 bytes of code for each channel.
+MAXIMUM_CHANNELS = 128
+# Scratch that is never too much, and how much more there may be, in sizes of input and output.
+SCRATCH_LIMIT = 8192
+SCRATCH_RATIO = 3
+# Filter transforms, by the tile's side.
+FILTER_TRANSFORMS = {
+    2: np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int64),
+    4: np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 6]], np.int64),
+}
+# Fields of the layer that tell its shape; window and steps are in the code.
+SHAPE = (
+    *("batch", "input_height", "input_width", "input_channels"),
+    *("output_height", "output_width", "output_channels", "pad_top", "pad_left"),
+)
+# Sums come out shifted that far to the left, once multiplied by these: 9 * 954437177 = 1 modulo 2^32.
+SCALE_BITS = {2: 2, 4: 6}
+INVERSES = {2: 1, 4: 954437177}
+# Last shifts of the requantisation, in the order they are tried, for sums that come out shifted.
+COMMON_SHIFTS = {2: (12, 10, 16, 8), 4: (15, 14, 16, 13, 17, 12, 18)}
+# Added to the inputs of m = 4 in the lower halves of words: makes them positive, and all that they come to.
+POSITIVE_INPUT, POSITIVE_RESULT = 128, 12800
+INPUT_OFFSETS = np.pad(np.full((2, 2), POSITIVE_RESULT, np.int64), ((4, 0), (4, 0))) + POSITIVE_INPUT
+
+
+def transform_filters(filters: Array, tile: int) -> Array:
+    """OHWI filters [OC, 3, 3, IC] to int64 [OC, tile + 2, tile + 2, IC]."""
+    g = FILTER_TRANSFORMS[tile]
+    return np.einsum("yi,oijc,xj->oyxc", g, filters.astype(np.int64), g)
+
+
+class _Winograd(Kernel):
+    op = Conv2D
+    features = frozenset({"dsp"})
+    tile: ClassVar[int]
+
+    def supports(self, site: Site) -> str | None:
+        x, _, out, window = conv_types(site)
+        if window.size != (3, 3) or window.strides != (1, 1) or window.dilations != (1, 1):
+            return "it needs a 3x3 filter with stride 1 and dilation 1"
+        if x.shape[3] % 4:
+            return f"it needs a multiple of 4 input channels; there are {x.shape[3]}"
+        if x.shape[3] > MAXIMUM_CHANNELS:
+            return f"its loop would be too long for {x.shape[3]} input channels; at most {MAXIMUM_CHANNELS}"
+        reason = unsupported_integer_conv(site)
+        if reason is not None:
+            return reason
+        if site.options.optimize != "speed":
+            ratio = 2 * (self.tile + 2) ** 2 / 9
+            return f"its weights need {ratio:.1f} times the flash; optimize = speed allows it"
+        if np.abs(transform_filters(self._filters(site), self.tile)).max(initial=0) >= 1 << 15:
+            return "its transformed filters do not fit int16"
+        bounds = _requantization(site, self.tile).bounds
+        limit = 1 << (31 - SCALE_BITS[self.tile])
+        largest = max(-int(bounds[0].min()), int(bounds[1].max()))
+        if largest >= limit:
+            return f"it needs accumulators below {limit}; they reach {largest}"
+        allowed = max(SCRATCH_LIMIT, SCRATCH_RATIO * (x.nbytes + out.nbytes))
+        scratch = self._scratch(site)
+        return (
+            f"it needs {scratch} bytes of scratch; at most {allowed} are allowed"
+            if scratch > allowed
+            else None
+        )
+
+    def cost(self, site: Site) -> float:
+        x, _, out, _ = conv_types(site)
+        side, channels = self.tile + 2, x.shape[3]
+        tiles = self._tiles(site)
+        groups = -(-tiles // TILES)
+        pairs = -(-out.shape[3] // 2)
+        find = 5.5 * side**2
+        transform = channels / 4 * (290 if self.tile == 2 else 762)
+        multiply = side**2 * (6.5 * channels + 4) + 40
+        plan = _requantization(site, self.tile)
+        output = 4 if plan.shift and plan.form is Form.SHORT_RELU else 6.5
+        store = output * self.tile**2 + (76 if self.tile == 2 else 238)
+        # What goes beyond the image is stored elsewhere first.
+        parts = tiles - out.shape[0] * (out.shape[1] // self.tile) * (out.shape[2] // self.tile)
+        copied = parts * out.shape[3] * (6 * self.tile**2 + 90)
+        return tiles * (find + transform + 2 * pairs * store) + groups * pairs * multiply + copied
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        return 1.25
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        # First input byte that each group of tiles reads, and the byte behind its last output.
+        y, top = np.arange(0, out.shape[1], self.tile), window.padding[0][0]
+        column, left = np.arange(0, out.shape[2], self.tile), window.padding[1][0]
+        first = np.maximum(y - top, 0)[:, None] * x.shape[2] + np.maximum(column - left, 0)
+        last = (np.minimum(y + self.tile, out.shape[1])[:, None] - 1) * out.shape[2] + np.minimum(
+            column + self.tile, out.shape[2]
+        )
+        begins = np.arange(0, first.size, TILES)
+        images = np.arange(x.shape[0])[:, None]
+        lowest = np.minimum.reduceat(first.reshape(-1), begins) + images * x.shape[1] * x.shape[2]
+        behind = np.maximum.reduceat(last.reshape(-1), begins) + images * out.shape[1] * out.shape[2]
+        still_needed = np.minimum.accumulate(lowest.reshape(-1)[::-1])[::-1][1:] * x.shape[3]
+        written = np.maximum.accumulate(behind.reshape(-1))[:-1] * out.shape[3]
+        # The last group reads everything before it writes.
+        return int((written - still_needed).max()) if written.size else -x.nbytes
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, _ = conv_types(site)
+        assert x.quant is not None
+        side, channels = self.tile + 2, x.shape[3]
+        plan = _requantization(site, self.tile)
+        filters = self._filters(site, plan)
+        # Column by column, as the inputs are transformed.
+        transformed = transform_filters(filters, self.tile).swapaxes(1, 2)
+        lanes = packing.pair_lanes(transformed.reshape(out.shape[3], -1), channels)
+        low, high = epilogue.integer_bounds(site.node)
+        words = side**2 * (2 * channels + 2)
+        sums = side**2 * 2 * TILES
+        # Without parts of tiles, all of a tile's outputs lie at known distances.
+        whole = out.shape[1] % self.tile == 0 and out.shape[2] % self.tile == 0
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", packing.pack_int16(lanes)),
+            "channels": Constant(
+                "channels", self._records(plan, filters), record=f"mf_winograd{self.tile}_channel"
+            ),
+            **{name: value for name, value in shape_parameters(site).items() if name in SHAPE},
+            "input_zero_point": x.quant.zero_point,
+            "sums": words,
+            "outside": words + sums,
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        spec = (
+            ("tile", self.tile),
+            ("positive_input", POSITIVE_INPUT),
+            ("positive_result", POSITIVE_RESULT),
+            ("requantize", plan.form.value),
+            ("shift", plan.shift),
+            ("pairs", channels // 2),
+            ("pixel", out.shape[3] if whole else 0),
+            ("full_range", (low, high) == (-128, 127)),
+        )
+        return Call(Function("conv2d/dsp_winograd.c.j2", self.name, spec), parameters, self._scratch(site))
+
+    def _records(self, plan: SmladRequantization, filters: Array) -> Array:
+        """Rows of ``mf_winograd2_channel`` or ``mf_winograd4_channel``: int32 [OC, 5 or 9]."""
+        records = plan.records.copy()
+        scale = np.full_like(plan.left, SCALE_BITS[self.tile])
+        if plan.shift:
+            # Sums come out shifted as they must be; the field holds what corrects negative ones.
+            scale = np.maximum(scale, plan.left)
+            records[:, 3] = 1 << (plan.left - 1)
+        factors = INVERSES[self.tile] << (scale - SCALE_BITS[self.tile])
+        biases = records[:, :1].astype(np.int64)
+        if self.tile == 4:
+            # One for most outputs, and those of the last corner.
+            biases = biases - _sums_of_offsets(filters)[:, [0, 2, 2, 3, 3], [0, 2, 3, 2, 3]]
+        # Modulo 2^32, as all sums are.
+        biases = (biases << scale[:, None]).astype(np.int32)
+        records[:, 0] = biases[:, 0]
+        return np.concatenate([records, factors.astype(np.int32)[:, None], biases[:, 1:]], axis=1)
+
+    def _filters(self, site: Site, plan: SmladRequantization | None = None) -> Array:
+        """OHWI; of a plan: zero for channels whose output is constant."""
+        _, weights, _, _ = conv_types(site)
+        return (filter_matrix(site) if plan is None else plan.matrix).reshape(weights.shape)
+
+    def _tiles(self, site: Site) -> int:
+        batch, rows, columns, _ = conv_types(site)[2].shape
+        return batch * -(-rows // self.tile) * -(-columns // self.tile)
+
+    def _scratch(self, site: Site) -> int:
+        """Bytes: transformed inputs and sums of four tiles, with two words at each position, and a pixel."""
+        channels = conv_types(site)[0].shape[3]
+        return 4 * (self.tile + 2) ** 2 * (2 * channels + 2 + 2 * TILES) + channels
+
+
+@register
+class Conv2DWinograd4(_Winograd):
+    """Tiles of 4x4 outputs: a quarter of the multiplications."""
+
+    name = "s8_conv2d__dsp_winograd_4x4"
+    tile = 4
+
+
+@register
+class Conv2DWinograd2(_Winograd):
+    """Tiles of 2x2 outputs: 4/9 of the multiplications, in less flash and scratch."""
+
+    name = "s8_conv2d__dsp_winograd_2x2"
+    tile = 2
+
+
+def _sums_of_offsets(filters: Array) -> Array:
+    """What `INPUT_OFFSETS` add to the sums of a tile of 4x4 outputs: int64 [OC, 4, 4]; filters OHWI."""
+    # Those in lower halves: pairs are (0, 2) and (1, 3) of four channels.
+    lower = filters.reshape(*filters.shape[:3], -1, 4)[..., :2].sum(axis=(3, 4), dtype=np.int64)
+    windows = np.lib.stride_tricks.sliding_window_view(INPUT_OFFSETS, lower.shape[1:])
+    return np.einsum("oij,yxij->oyx", lower, windows)
+
+
+def _requantization(site: Site, tile: int) -> SmladRequantization:
+    """With a common last shift if the sums, as they come out, need not be shifted to the right for it."""
+    out = conv_types(site)[2]
+    assert out.quant is not None
+    matrix = filter_matrix(site)
+    return plan_smlad_requantization(
+        matrix,
+        *accumulate.bias_and_bounds(site, matrix),
+        accumulate.channel_multipliers(site),
+        out.quant.zero_point,
+        epilogue.integer_bounds(site.node),
+        common=True,
+        shifts=COMMON_SHIFTS[tile],
+        lefts=(SCALE_BITS[tile], 31),
+    )

@@ -1,0 +1,108 @@
+"""float16 convolution in portable C, and for float vectors (MVE).
+
+In C, sums of products are float32, and are rounded once. In vectors, runs of them are summed up in float16.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import DType
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    patch_parameters,
+    shape_parameters,
+    unsupported_grouping,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_cost
+from microfold.kernels.packing.float32_block import float_clamping
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.convolution.conv2d import Conv2D
+
+PIXELS = 4
+
+
+@register
+class Conv2DHalf(Kernel):
+    """One output after the other."""
+
+    name = "f16_conv2d__c"
+    op = Conv2D
+
+    def supports(self, site: Site) -> str | None:
+        return accumulate.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
+
+    def cost(self, site: Site) -> float:
+        return 14.0 * site.node.macs() + 60.0 * site.node.output.type.size
+
+    def lower(self, site: Site) -> Call:
+        x, weights, out, _ = conv_types(site)
+        array = site.array(1)
+        assert array is not None
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", array),
+            "channels": Constant("biases", half_biases(site, out.shape[3]).astype(np.float32)),
+            **shape_parameters(site),
+            "group_inputs": weights.shape[3],
+            "group_outputs": out.shape[3] * weights.shape[3] // x.shape[3],
+        }
+        spec = (("clamped", clamped),)
+        return Call(Function("conv2d/f16.c.j2", self.name, spec), parameters | limits)
+
+
+@register
+class Conv2DHalfMve(Kernel):
+    """Four pixels by eight channels."""
+
+    name = "f16_conv2d__mve_4x8"
+    op = Conv2D
+    features = frozenset({"mve_fp"})
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_grouping(site) or accumulate.unsupported_constants(
+            site, DType.FLOAT16, DType.FLOAT16
+        )
+
+    def cost(self, site: Site) -> float:
+        x, weights, out, window = conv_types(site)
+        depth = weights.size // weights.shape[0]
+        blocks = -(-out.shape[3] // LANES)
+        pixels = out.size // out.shape[3]
+        block = run_cost(depth, PIXELS, 1) + PIXELS * 10 + 30
+        total = pixels // PIXELS * (blocks * block + 40)
+        total += pixels % PIXELS * blocks * (run_cost(depth, 1, 1) + 20)
+        if not is_pointwise(window):
+            segment = x.shape[3] * (1 if window.dilations[1] > 1 else window.size[1])
+            total += pixels * (45 + depth // segment * (18 + 3 * -(-segment // LANES)))
+        return total + 50
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        # Every eight channels need the whole patches: in pointwise layers these are read in place.
+        return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        clamp, limits = float_clamping(site)
+        pointwise = is_pointwise(window)
+        matrix = filter_matrix(site)
+        spec = (
+            ("clamp", clamp),
+            ("pointwise", pointwise),
+            ("dilated", window.dilations[1] > 1),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", half_blocks(matrix, LANES)),
+            "channels": Constant("biases", half_biases(site, out.shape[3], LANES)),
+            "patch": matrix.shape[1],
+            "output_channels": out.shape[3],
+        }
+        walk, scratch = patch_parameters(site, PIXELS * matrix.shape[1] * x.dtype.itemsize)
+        parameters |= walk
+        return Call(Function("conv2d/f16_mve.c.j2", self.name, spec), parameters | dict(limits), scratch)

@@ -1,0 +1,145 @@
+"""float32 convolution for floating-point units and float vectors (MVE)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    patch_parameters,
+    unsupported_grouping,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing.float16_weights import HalfWeights
+from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_cost, float_clamping
+from microfold.ops.convolution.conv2d import Conv2D
+
+PIXELS = 4
+
+
+class _BlockConv(Kernel):
+    """Four pixels by four channels, whose sums stay in registers; they begin with the bias."""
+
+    op = Conv2D
+    core: ClassVar[str]
+    half: ClassVar[bool] = False
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_grouping(site) or accumulate.unsupported_constants(
+            site, DType.FLOAT32, DType.FLOAT32
+        )
+
+    def block_cost(self, depth: int) -> tuple[float, float]:
+        """Estimated instructions for the sums of four channels of four pixels, and of one."""
+        raise NotImplementedError
+
+    def cost(self, site: Site) -> float:
+        x, weights, out, window = conv_types(site)
+        clamp, _ = float_clamping(site)
+        depth = weights.size // weights.shape[0]
+        blocks = -(-out.shape[3] // CHANNELS)
+        pixels = out.size // out.shape[3]
+        four, one = self.block_cost(depth)
+        finish = finish_cost(self.core, clamp)
+        total = pixels // PIXELS * (blocks * (four + 4 * finish + 14) + 40)
+        total += pixels % PIXELS * blocks * (one + finish + 12)
+        if not is_pointwise(window):
+            segment = x.shape[3] * (1 if window.dilations[1] > 1 else window.size[1])
+            total += pixels * (45 + depth // segment * self.copy_cost(segment))
+        return total + 50
+
+    def copy_cost(self, words: int) -> float:
+        """Estimated instructions that copy a piece of a patch."""
+        raise NotImplementedError
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        # Every four channels need the whole patches: in pointwise layers these are read in place.
+        return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        clamp, limits = float_clamping(site)
+        pointwise = is_pointwise(window)
+        matrix = filter_matrix(site)
+        spec = (
+            ("core", self.core),
+            ("half", self.half),
+            ("clamp", clamp),
+            ("pointwise", pointwise),
+            ("dilated", window.dilations[1] > 1),
+            ("tail", out.shape[3] % CHANNELS != 0),
+        )
+        biases = accumulate.float_biases(site, out.shape[3])
+        parameters: dict[str, Parameter] = {
+            "weights": block_weights(matrix, self.half),
+            "channels": Constant("biases", accumulate.pad_channels(biases, CHANNELS)),
+            "patch": matrix.shape[1],
+            "output_channels": out.shape[3],
+        }
+        walk, scratch = patch_parameters(site, PIXELS * matrix.shape[1] * x.dtype.itemsize)
+        parameters |= walk
+        return Call(Function("conv2d/f32_block.c.j2", self.name, spec), parameters | dict(limits), scratch)
+
+
+@register
+class Conv2DFloatFpu(_BlockConv):
+    """Products and sums are rounded one by one, as in C without contraction."""
+
+    name = "f32_conv2d__fpu_4x4"
+    features = frozenset({"fpu", "thumb2"})
+    core = "fpu"
+
+    def block_cost(self, depth: int) -> tuple[float, float]:
+        fours, eights = depth // 4, depth // 8
+        return 76 * fours + 23 * (depth % 4) + 24, 37 * eights + 8 * (depth % 8) + 20
+
+    def copy_cost(self, words: int) -> float:
+        return 24 + 6 * (words // 8) + 5 * (words % 8)
+
+
+@register
+class Conv2DFloatMve(_BlockConv):
+    """Products are fused with sums: these are rounded once."""
+
+    name = "f32_conv2d__mve_4x4"
+    features = frozenset({"mve_fp"})
+    core = "mve"
+
+    def block_cost(self, depth: int) -> tuple[float, float]:
+        pairs = depth // 2
+        return 15 * pairs + 9 * (depth % 2) + 24, 6 * pairs + 3 * (depth % 2) + 16
+
+    def copy_cost(self, words: int) -> float:
+        return 18 + 3 * -(-words // 4)
+
+
+class _HalfBlockConv(HalfWeights, _BlockConv):
+    """Weights are converted for every four pixels."""
+
+    def conversion_cost(self, site: Site) -> float:
+        _, weights, out, _ = conv_types(site)
+        pixels = out.size // out.shape[3]
+        blocks = -(-out.shape[3] // CHANNELS)
+        each = self.block_conversion * (weights.size // weights.shape[0])
+        return blocks * each * (pixels // PIXELS + pixels % PIXELS)
+
+    # Estimated instructions for the weights of four channels and one input.
+    block_conversion: ClassVar[float]
+
+
+@register
+class Conv2DFloatFpuHalf(_HalfBlockConv, Conv2DFloatFpu):
+    name = "f32_conv2d__fpu_4x4_half"
+    block_conversion = 4.0
+
+
+@register
+class Conv2DFloatMveHalf(_HalfBlockConv, Conv2DFloatMve):
+    name = "f32_conv2d__mve_4x4_half"
+    block_conversion = 0.5

@@ -1,0 +1,72 @@
+"""Convolution with weights of four bits for cores without SIMD instructions: `conv2d_pairs` with nibbles."""
+
+from __future__ import annotations
+
+from microfold.ir.types import Array
+from microfold.kernels.conv2d.pairs import Conv2DThumb1, Conv2DThumb2
+from microfold.kernels.conv2d.portable import filter_matrix
+from microfold.kernels.kernel import Site, register
+from microfold.kernels.packing import int4
+from microfold.kernels.packing import two_pixels_per_word as word_pairs
+
+
+@register
+class Conv2DThumb2Int4(Conv2DThumb2):
+    """Eight weights a word, each taken out by one instruction."""
+
+    name = "s8_conv2d__thumb2_int4"
+    packed = True
+    nibbles = True
+    # Products of small weights are small.
+    lengths = range(1, 17)
+    longest = 16
+    product = 4.3
+
+    def supports(self, site: Site) -> str | None:
+        return super().supports(site) or int4.unsupported(site, filter_matrix(site))
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        return 1.4
+
+    def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
+        return pack_words(matrix, segment, length, unroll)
+
+
+@register
+class Conv2DThumb1Int4(Conv2DThumb1):
+    """Two weights a byte, 8 larger than they are."""
+
+    name = "s8_conv2d__thumb1_int4"
+    packed = True
+    nibbles = True
+    lengths = range(1, 13)
+    longest = 12
+    product = 7
+
+    def supports(self, site: Site) -> str | None:
+        return super().supports(site) or int4.unsupported(site, filter_matrix(site))
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        return 1.4
+
+    def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
+        return pack_bytes(matrix, segment, length, unroll)
+
+
+def pack_words(matrix: Array, segment: int, length: int, unroll: int) -> Array:
+    """Weights [channels, K] as uint32 [channels, words]: those of each iteration fill whole words.
+
+    Args:
+        segment, length: see `word_pairs.pack_runs`.
+        unroll: runs of an iteration.
+    """
+    packed = word_pairs.pack_runs(matrix, segment, length, unsigned=False)
+    padded = word_pairs.pad_segments(packed, length * unroll, 8)
+    return int4.join_nibbles(padded.reshape(len(matrix), -1, 8))
+
+
+def pack_bytes(matrix: Array, segment: int, length: int, unroll: int) -> Array:
+    """The same as uint8 [channels, bytes], 8 larger; the first weight of two is the lower nibble."""
+    packed = word_pairs.pack_runs(matrix, segment, length, unsigned=False)
+    padded = word_pairs.pad_segments(packed, length * unroll, 2).reshape(len(matrix), -1, 2) + 8
+    return (padded[..., 0] | padded[..., 1] << 4).astype("uint8")

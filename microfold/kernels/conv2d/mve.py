@@ -1,0 +1,152 @@
+"""Convolution kernels for Helium."""
+
+from __future__ import annotations
+
+from microfold.ir.types import Array
+from microfold.kernels.conv2d.int4 import unsupported_int4
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    shape_parameters,
+    unsupported_integer_conv,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import int4_mve, mve
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.ops.convolution.conv2d import Conv2D
+
+# Patches of up to this many vectors are kept in registers while the weights stream by.
+_RESIDENT_VECTORS = 2
+# Rows of a window of up to this many vectors are copied without a loop.
+_WRITTEN_OUT = 4
+
+
+def _run_vectors(site: Site) -> int:
+    """How many vectors a row of the window is; 0 if it is no row of whole vectors, or a long one."""
+    x, _, _, window = conv_types(site)
+    run = window.size[1] * x.shape[3]
+    whole = window.dilations == (1, 1) and run % mve.LANES == 0
+    return run // mve.LANES if whole and run <= _WRITTEN_OUT * mve.LANES else 0
+
+
+def _requantization(site: Site, matrix: Array) -> tuple[mve.Form, Array]:
+    multipliers = accumulate.channel_multipliers(site)
+    return mve.requantization(site, matrix, multipliers)
+
+
+@register
+class Conv2DMve(Kernel):
+    """Two pixels times blocks of 4 channels, 16 products an instruction.
+
+    Weights are padded with zeros to whole vectors, so that what follows a pixel's inputs may be read along
+    with them, up to the end of the tensor: the last pixels are copied if need be.
+    """
+
+    name = "s8_conv2d__mve_2x4"
+    op = Conv2D
+    features = frozenset({"mve"})
+    code = 500
+    PIXELS = 2
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_integer_conv(site)
+
+    def cost(self, site: Site) -> float:
+        out = conv_types(site)[2]
+        matrix = filter_matrix(site)
+        form, _ = _requantization(site, matrix)
+        vectors = -(-matrix.shape[1] // mve.LANES)
+        blocks = -(-matrix.shape[0] // mve.BLOCK)
+        pixels = out.size // out.shape[3]
+        tail = out.shape[3] % mve.BLOCK != 0
+        if vectors <= _RESIDENT_VECTORS:
+            block = 12.5 * vectors + 10 + 2 * mve.finish_cost(form) + 6.5 * vectors * tail
+            pair = blocks * block + 4 + 15 * vectors
+        else:
+            block = 15 * vectors + 18 + 2 * mve.finish_cost(form)
+            pair = blocks * block + 20 + 85 * tail
+        return (pixels + 1) // 2 * pair + self._gathering(site)
+
+    def _gathering(self, site: Site) -> float:
+        """Estimated instructions that copy patches."""
+        x, _, out, window = conv_types(site)
+        if is_pointwise(window):
+            return 0.0
+        dilated = window.dilations != (1, 1)
+        runs = window.size[0] * (window.size[1] if dilated else 1)
+        run = x.shape[3] * (1 if dilated else window.size[1])
+        pixels = out.size // out.shape[3]
+        edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
+        return pixels * (6 + runs * (6 + 4.7 * -(-run // mve.LANES))) + 35 * edges
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        # Every output channel needs the whole patch: pixels that are read in place must stay to the end.
+        pointwise = is_pointwise(window)
+        return window_overlap(x, out, window, self.PIXELS, reads_first=not pointwise, across_rows=True)
+
+    def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
+        """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
+        return mve.pack_blocks(matrix, records), ""
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        assert x.quant is not None
+        matrix = filter_matrix(site)
+        form, records = _requantization(site, matrix)
+        clamp, fields = mve.output_parameters(site)
+        pointwise = is_pointwise(window)
+        depth = matrix.shape[1]
+        vectors = -(-depth // mve.LANES)
+        padded = vectors * mve.LANES
+        pixels = out.size // out.shape[3]
+        blocks, int4 = self.pack(matrix, records)
+        parameters: dict[str, Parameter] = {
+            "blocks": Constant("weights", blocks),
+            "vectors": vectors,
+            "output_channels": out.shape[3],
+            **fields,
+        }
+        ragged = pointwise and padded != depth
+        if pointwise:
+            parameters |= {"pixels": pixels, "input_channels": depth}
+        else:
+            parameters |= {**shape_parameters(site), "input_zero_point": x.quant.zero_point}
+        spec = (
+            *mve.finish_spec(form, clamp, out.shape[3]),
+            ("pointwise", pointwise),
+            ("ragged", ragged),
+            ("dilated", window.dilations != (1, 1)),
+            ("run_vectors", 0 if pointwise else _run_vectors(site)),
+            ("resident", vectors if vectors <= _RESIDENT_VECTORS else 0),
+            ("int4", int4),
+        )
+        scratch = 0 if pointwise and not ragged else self.PIXELS * padded
+        return Call(Function("conv2d/mve.c.j2", self.name, spec), parameters, scratch)
+
+
+@register
+class Conv2DMveInt4(Conv2DMve):
+    """The same with weights of four bits."""
+
+    name = "s8_conv2d__mve_int4"
+    packed = True
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_int4(site) or int4_mve.unsupported_sums(site, filter_matrix(site))
+
+    def cost(self, site: Site) -> float:
+        out = conv_types(site)[2]
+        matrix = filter_matrix(site)
+        apart = int4_mve.choose_bytes(matrix) is int4_mve.Bytes.APART
+        vectors = -(-matrix.shape[1] // mve.LANES)
+        blocks = -(-out.shape[3] // mve.BLOCK)
+        pairs = (out.size // out.shape[3] + 1) // 2
+        return super().cost(site) + pairs * blocks * (6 + 2 * vectors * apart)
+
+    def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
+        resident = matrix.shape[1] <= _RESIDENT_VECTORS * mve.LANES
+        blocks = int4_mve.pack_blocks(matrix, records, scaled=not resident)
+        return blocks, int4_mve.choose_bytes(matrix).value

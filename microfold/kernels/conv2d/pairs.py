@@ -1,0 +1,199 @@
+"""Convolution for cores without SIMD instructions: two pixels in one word, see `word_pairs`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    shape_parameters,
+    unsupported_integer_conv,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.requantize.multiply_accumulate_long import expects_short_form, sum_records
+from microfold.ops.convolution.conv2d import Conv2D
+
+# Computed together, as two words.
+PIXELS = 4
+# Bytes of a row of the window that are put together faster than they are widened tap by tap.
+SHORT_ROW = 8
+# Places in a patch fit int16.
+MAXIMUM_WORDS = (1 << 15) - 1
+# Bytes of patches that are never too many; more are allowed as long as input and output are larger.
+SCRATCH_LIMIT = 8192
+
+
+class _PairConv(Kernel):
+    """Widens the patches of four pixels to two words each, then computes one channel after the other."""
+
+    op = Conv2D
+    product: float
+    """Instructions of a weight for four pixels."""
+    run: float
+    """Instructions of a run for four pixels, besides its weights."""
+    rest: float
+    """Instructions of what was taken off a weight for four pixels."""
+    rests: float
+    """Instructions of a channel where there may be such weights."""
+    output: float
+    """Instructions of an output, besides its sum."""
+    short_output: float
+    """The same where requantisation is short."""
+    input: float
+    """Instructions that put an input into a word."""
+    edge: float
+    """What an input of a window that leaves the image costs more."""
+    longest: int
+    """Weights of one iteration of the inner loop, at most."""
+    unsigned: bool
+    """Weights are kept as uint8, and each run begins with two words of its own."""
+    nibbles = False
+    """Weights are kept as four bits."""
+    lengths = range(1, word_pairs.LONGEST_RUN + 1)
+    """Of runs."""
+
+    def supports(self, site: Site) -> str | None:
+        reason = word_pairs.refuses_core(site) or unsupported_integer_conv(site)
+        x, _, out, _ = conv_types(site)
+        if reason is None and self._scratch(site) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
+            return f"its patches of {PIXELS} pixels would take {self._scratch(site)} bytes"
+        if reason is None and self._words(site) > MAXIMUM_WORDS:
+            return f"its patches may have at most {MAXIMUM_WORDS} words; they have {self._words(site)}"
+        return reason
+
+    def _layout(self, site: Site) -> tuple[int, int, int]:
+        """Inputs of a segment; length of a run; runs of a patch."""
+        _, weights, _, window = conv_types(site)
+        matrix = filter_matrix(site)
+        segment = matrix.shape[1]
+        if self.unsigned and not is_pointwise(window):
+            # Rows of the window are widened one by one, in whole runs.
+            segment = window.size[1] * weights.shape[3]
+        costs = self.product, self.run, self.rest, self.rests
+        length = word_pairs.plan_run(matrix, segment, *costs, lengths=self.lengths)
+        return segment, length, matrix.shape[1] // segment * -(-segment // length)
+
+    def _unroll(self, length: int, runs: int) -> int:
+        """Runs of one iteration of the inner loop."""
+        return next(n for n in (4, 3, 2, 1) if runs % n == 0 and (n == 1 or n * length <= self.longest))
+
+    def _gather(self, site: Site) -> str:
+        """How windows reach beyond the image: not at all (empty), by ``taps``, or by whole ``rows``."""
+        x, _, _, window = conv_types(site)
+        if window.padding == ((0, 0), (0, 0)) and window.dilations[1] == 1:
+            return ""
+        ragged = self.unsigned and x.shape[3] % self._layout(site)[1] != 0
+        return "rows" if ragged or window.size[1] * x.shape[3] <= SHORT_ROW else "taps"
+
+    def _words(self, site: Site) -> int:
+        _, length, runs = self._layout(site)
+        return 2 * runs * (length + self.unsigned)
+
+    def _scratch(self, site: Site) -> int:
+        x, _, _, window = conv_types(site)
+        rows = {"": 0, "taps": 1, "rows": PIXELS}[self._gather(site)]
+        return 4 * self._words(site) + rows * window.size[1] * x.shape[3]
+
+    def cost(self, site: Site) -> float:
+        x, _, out, window = conv_types(site)
+        segment, length, runs = self._layout(site)
+        matrix = filter_matrix(site)
+        rests = np.count_nonzero(word_pairs.split_long_runs(matrix, segment, length)[1])
+        pixels = out.size // out.shape[3]
+        groups = -(-pixels // PIXELS)
+        sums = runs * (length * self.product + self.run)
+        rows = 0 if is_pointwise(window) else 60 * window.size[0]
+        edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
+        output = self.short_output if expects_short_form(site, narrow=self.unsigned) else self.output
+        channels = out.shape[3] * (sums + PIXELS * output + (self.rests if rests else 0))
+        channels += rests * self.rest
+        edge = 50 * window.size[0] + self.edge * matrix.shape[1]
+        return groups * (channels + PIXELS * self.input * matrix.shape[1] + rows) + edges * edge
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        return window_overlap(x, out, window, PIXELS, across_rows=True)
+
+    def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
+        """Weights as the inner loop reads them, in runs of a length, so many of them in an iteration."""
+        return word_pairs.pack_runs(matrix, segment, length, unsigned=self.unsigned)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        assert x.quant is not None
+        segment, length, runs = self._layout(site)
+        matrix = filter_matrix(site)
+        multipliers = accumulate.channel_multipliers(site)
+        records = sum_records(site, matrix, multipliers, narrow=self.unsigned)
+        pointwise = is_pointwise(window)
+        fitting, rests = word_pairs.split_long_runs(matrix, segment, length)
+        packed = self.pack(fitting, segment, length, self._unroll(length, runs))
+        spec = (
+            ("unsigned", self.unsigned),
+            ("nibbles", self.nibbles),
+            ("requantize", records.form),
+            ("clamped", records.clamped),
+            ("pointwise", pointwise),
+            ("gather", self._gather(site)),
+            ("ragged", segment % length != 0),
+            ("dilated", window.dilations[1] > 1),
+            ("run", length),
+            ("rests", bool(rests.any())),
+            ("unroll", self._unroll(length, runs)),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", packed),
+            "channels": records.constant,
+            "words": self._words(site),
+            "offset": runs << 15,
+            "output_channels": out.shape[3],
+        }
+        if rests.any():
+            places = word_pairs.word_indices(segment, length, runs, 2 if self.unsigned else 0)
+            parameters |= {"rests": Constant("rests", word_pairs.pack_rests(rests, places))}
+        if pointwise:
+            parameters |= {"depth": segment, "pixels": out.size // out.shape[3]}
+        else:
+            parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point}
+        function = Function("conv2d/pairs.c.j2", self.name, spec)
+        return Call(function, {**parameters, **records.limits}, self._scratch(site))
+
+
+@register
+class Conv2DThumb2(_PairConv):
+    name = "s8_conv2d__thumb2_4x1"
+    features = frozenset({"thumb2"})
+    code = 850
+    longest = 20
+    unsigned = False
+    product = 4.2
+    run = 4.5
+    rest = 16
+    rests = 5
+    output = 12.5
+    short_output = 11
+    input = 2.6
+    edge = 5.2
+
+
+@register
+class Conv2DThumb1(_PairConv):
+    name = "s8_conv2d__thumb1_4x1"
+    features = frozenset({"thumb1"})
+    code = 850
+    longest = 14  # conditional branches reach 256 bytes
+    unsigned = True
+    product = 6
+    run = 9
+    rest = 30
+    rests = 14
+    output = 30
+    short_output = 22
+    input = 6
+    edge = 9

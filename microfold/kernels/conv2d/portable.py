@@ -1,0 +1,244 @@
+"""Convolution kernels in portable C, and what all convolution kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import Array, DType, TensorType
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import float16_weights as float16
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import multiply_high as requantize
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.window import Window
+
+
+def conv_types(site: Site) -> tuple[TensorType, TensorType, TensorType, Window]:
+    """Types of input, filter and output, and the window."""
+    x, weights = site.node.inputs[0], site.node.inputs[1]
+    assert x is not None and weights is not None and isinstance(site.node.op, Conv2D)
+    return x.type, weights.type, site.node.outputs[0].type, site.node.op.window(weights.type)
+
+
+def is_pointwise(window: Window) -> bool:
+    """Output pixels are input pixels: no patch has to be gathered."""
+    return window.size == window.strides == (1, 1) and window.padding == ((0, 0), (0, 0))
+
+
+def filter_matrix(site: Site) -> Array:
+    """The constant filters as [output channels, K], K running over kernel rows, columns, input channels."""
+    filters = site.array(1)
+    assert filters is not None
+    return filters.reshape(filters.shape[0], -1)
+
+
+def unsupported_grouping(site: Site) -> str | None:
+    """The reason if each filter reads only some of the input channels."""
+    x, weights, _, _ = conv_types(site)
+    return "it does not compute grouped convolutions" if weights.shape[3] != x.shape[3] else None
+
+
+def unsupported_integer_conv(site: Site) -> str | None:
+    """The conditions that all int8 convolution kernels share."""
+    reason = unsupported_grouping(site) or accumulate.unsupported_int8_constants(site)
+    return reason or accumulate.unsupported_bounds(site, filter_matrix(site))
+
+
+def shape_parameters(site: Site) -> dict[str, Parameter]:
+    """Fields that every convolution layer struct has; dilated windows keep their steps."""
+    x, _, out, window = conv_types(site)
+    return {
+        "batch": x.shape[0],
+        "input_height": x.shape[1],
+        "input_width": x.shape[2],
+        "input_channels": x.shape[3],
+        "output_height": out.shape[1],
+        "output_width": out.shape[2],
+        "output_channels": out.shape[3],
+        "kernel_height": window.size[0],
+        "kernel_width": window.size[1],
+        "stride_height": window.strides[0],
+        "stride_width": window.strides[1],
+        "dilation_height": window.dilations[0],
+        "dilation_width": window.dilations[1],
+        "pad_top": window.padding[0][0],
+        "pad_left": window.padding[1][0],
+    }
+
+
+def patch_parameters(site: Site, patches: int) -> tuple[dict[str, Parameter], int]:
+    """Fields by which a kernel walks over the pixels, and its scratch.
+
+    Args:
+        patches: bytes of those that it gathers; pointwise layers need none.
+    """
+    out, window = conv_types(site)[2:]
+    if is_pointwise(window):
+        return {"pixels": out.size // out.shape[3]}, 0
+    return shape_parameters(site), patches
+
+
+def channel_records(site: Site, matrix: Array) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:
+    """Requantisation of an int8 convolution, and the output bounds as layer fields.
+
+    Args:
+        matrix: the filter as [channels, K].
+    """
+    multipliers = accumulate.channel_multipliers(site)
+    return accumulate.output_records(site, matrix, multipliers)
+
+
+class _PatchConv(Kernel):
+    """Gathers the patches of two pixels, then computes blocks of 2 pixels by 2 channels."""
+
+    PIXELS = 2
+    CHANNELS = 2
+
+    def cost(self, site: Site) -> float:
+        _, weights, out, _ = conv_types(site)
+        depth = weights.size // weights.shape[0]
+        # Few registers, and no multiplication that adds.
+        product, output = (5.4, 44) if site.target.has("thumb1") else (2.4, 22)
+        return out.size * (product * depth + output)
+
+    def gathering(self, site: Site) -> float:
+        """Estimated instructions that copy the patches byte by byte, as small C libraries do."""
+        x, weights, out, window = conv_types(site)
+        if is_pointwise(window):
+            return 0.0
+        patch = weights.size // weights.shape[0] * x.dtype.itemsize
+        return out.size // out.shape[3] * (4.5 * patch + 30 * window.size[0])
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        # Every output channel needs the whole patch: in pointwise layers it is read in place.
+        return window_overlap(
+            x, out, window, self.PIXELS, reads_first=not is_pointwise(window), across_rows=True
+        )
+
+    def call(
+        self, site: Site, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+    ) -> Call:
+        """The call with everything but the records of the channels."""
+        x, _, out, window = conv_types(site)
+        clamped, limits = epilogue.proved_clamping(site)
+        pointwise = is_pointwise(window)
+        matrix = filter_matrix(site)
+        # Gathered patches end in zeros that let the inner loop take four products at a time.
+        missing = 0 if pointwise else -matrix.shape[1] % 4
+        matrix = np.pad(matrix, ((0, 0), (0, missing)))
+        depth = matrix.shape[1]
+        spec = (
+            *choice,
+            ("clamped", clamped),
+            ("pointwise", pointwise),
+            ("padded", missing > 0),
+            ("dilated", window.dilations[1] > 1),
+            ("unroll", accumulate.unroll_factor(depth)),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", accumulate.interleave_channels(matrix, self.CHANNELS)),
+            "channels": channels,
+            "patch": depth,
+            "output_channels": out.shape[3],
+        }
+        walk, scratch = patch_parameters(site, self.PIXELS * depth * x.dtype.itemsize)
+        parameters |= walk
+        return Call(Function(template, self.name, spec), parameters | limits, scratch)
+
+
+@register
+class Conv2DInt8(_PatchConv):
+    """Where sums may leave 32 bits, it computes them in 64, and wraps them round as the reference does."""
+
+    name = "s8_conv2d__c_2x2"
+    op = Conv2D
+    code = 550
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_grouping(site) or accumulate.unsupported_int8_constants(site)
+
+    def cost(self, site: Site) -> float:
+        out = conv_types(site)[2]
+        pixels = out.size // out.shape[3]
+        # A last pixel alone is computed twice.
+        return super().cost(site) * -(-pixels // self.PIXELS) * self.PIXELS / pixels + self.gathering(site)
+
+    def lower(self, site: Site) -> Call:
+        x, _, _, window = conv_types(site)
+        assert x.quant is not None
+        plan, _ = channel_records(site, filter_matrix(site))
+        records = Constant("channels", accumulate.pad_channels(plan.records, 2), record="mf_channel")
+        call = self.call(site, "conv2d/c.c.j2", records, (("requantize", plan.form.value),))
+        if is_pointwise(window):
+            return call
+        return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})
+
+
+@register
+class Conv2DFloat(_PatchConv):
+    """The reference's order of accumulation: all products, then the bias."""
+
+    name = "f32_conv2d__c_2x2"
+    op = Conv2D
+    half: ClassVar[bool] = False
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_grouping(site) or accumulate.unsupported_constants(
+            site, DType.FLOAT32, DType.FLOAT32
+        )
+
+    def cost(self, site: Site) -> float:
+        products = site.node.macs()
+        # Loads are not hidden behind other instructions.
+        return super().cost(site) + (0.8 + float16.software_cost(site)) * products + self.gathering(site)
+
+    def lower(self, site: Site) -> Call:
+        biases = accumulate.float_biases(site, conv_types(site)[2].shape[3])
+        records = Constant("biases", accumulate.pad_channels(biases, 2))
+        call = self.call(site, "conv2d/f32.c.j2", records, (("half", self.half),))
+        return float16.with_half_weights(call) if self.half else call
+
+
+@register
+class Conv2DFloatHalf(float16.HalfWeights, Conv2DFloat):
+    """Weights are converted for every two pixels."""
+
+    name = "f32_conv2d__c_2x2_half"
+
+    def conversion_cost(self, site: Site) -> float:
+        return site.node.macs() / _PatchConv.PIXELS * float16.convert_cost(site)
+
+
+@register
+class Conv2DInt16(_PatchConv):
+    """int16 activations, int8 weights."""
+
+    name = "s16_conv2d__c_2x2"
+    op = Conv2D
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_grouping(site) or accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+        if reason is None and self._records(site) is None:
+            return "a bias or a multiplier is too large"
+        return reason
+
+    def cost(self, site: Site) -> float:
+        # Products of 64 bits.
+        return super().cost(site) + 8 * conv_types(site)[2].size + self.gathering(site)
+
+    def _records(self, site: Site) -> tuple[Array, str] | None:
+        multipliers = accumulate.channel_multipliers(site)
+        return accumulate.wide_records(site, filter_matrix(site), multipliers)
+
+    def lower(self, site: Site) -> Call:
+        planned = self._records(site)
+        assert planned is not None
+        records = Constant("channels", accumulate.pad_records(planned[0], 2), record="mf_channel")
+        return self.call(site, "conv2d/s16.c.j2", records, (("accumulator", planned[1]),))

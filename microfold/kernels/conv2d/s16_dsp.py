@@ -1,0 +1,157 @@
+"""int16 convolution, int8 weights, for cores with DSP instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array, DType
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    shape_parameters,
+    unsupported_grouping,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize.int16_single_rounding import (
+    CHUNK,
+    Int16Requantization,
+    int16_clamping,
+    plan_int16_requantization,
+)
+from microfold.ops.convolution.conv2d import Conv2D
+
+PIXELS = 4
+
+
+@register
+class Conv2DInt16Dsp(Kernel):
+    """Four pixels by two channels; pairs of inputs of the four pixels lie side by side in the scratch."""
+
+    name = "s16_conv2d__dsp_4x2"
+    op = Conv2D
+    features = frozenset({"dsp"})
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_int16_conv(site)
+
+    def cost(self, site: Site) -> float:
+        _, _, out, window = conv_types(site)
+        plan = int16_plan(site)
+        assert plan is not None
+        pairs, words = _pairs(site), _segments(site)[1]
+        outputs = out.shape[3]
+        pixels = out.size // outputs
+        groups = -(-pixels // PIXELS)
+        chunks = -(-pairs // (CHUNK // 2)) if plan.long else 1
+        product = 11.0 if weight_packing(site) == "int16" else 13.0
+        finish = 9.0 if plan.form == "once" else 46.0
+        block = (product + 2 / _unroll(pairs)) * pairs + 34 * chunks + 8 * finish
+        segments = window.size[0] * (window.size[1] if window.dilations[1] > 1 else 1)
+        gather = segments * (3.8 * words + 20)
+        if not is_pointwise(window):
+            gather += 60 + 6 * segments
+        return groups * (-(-outputs // 2) * block + 40) + pixels * gather + 100
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        return window_overlap(x, out, window, PIXELS, across_rows=True)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        plan = int16_plan(site)
+        assert plan is not None
+        clamp, limits = int16_clamping(site)
+        pointwise = is_pointwise(window)
+        pairs = _pairs(site)
+        segment, _ = _segments(site)
+        packing = weight_packing(site)
+        matrix = pad_segments(filter_matrix(site), segment)
+        matrix = np.pad(matrix, ((0, 0), (0, 2 * pairs - matrix.shape[1])))
+        spec = (
+            ("packing", packing),
+            ("requantize", plan.form),
+            ("long", plan.long),
+            ("clamp", clamp),
+            ("pointwise", pointwise),
+            ("dilated", window.dilations[1] > 1),
+            ("odd", x.shape[3] % 2 == 1),
+            ("unroll", _unroll(pairs)),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", pack_channel_pairs(matrix, packing)),
+            "channels": Constant("channels", accumulate.pad_records(plan.records, 2), record="mf_channel"),
+            "pairs": pairs,
+            "output_channels": out.shape[3],
+        }
+        if pointwise:
+            parameters |= {"pixels": out.size // out.shape[3], "input_channels": x.shape[3]}
+        else:
+            parameters |= shape_parameters(site)
+        scratch = 4 * PIXELS * pairs
+        return Call(Function("conv2d/s16_dsp.c.j2", self.name, spec), parameters | dict(limits), scratch)
+
+
+def weight_packing(site: Site) -> str:
+    """``int16`` where speed counts more than flash, else ``int8``."""
+    return "int16" if site.options.optimize == "speed" else "int8"
+
+
+def pad_segments(matrix: Array, segment: int) -> Array:
+    """[channels, K] with a zero behind each `segment` of K, a divisor of it, if that is odd."""
+    channels = matrix.shape[0]
+    segments = matrix.reshape(channels, -1, segment)
+    return np.pad(segments, ((0, 0), (0, 0), (0, segment % 2))).reshape(channels, -1)
+
+
+def pack_channel_pairs(matrix: Array, packing: str) -> Array:
+    """Weights of two channels a and b and two inputs side by side.
+
+    Args:
+        matrix: int8 [channels, K], K even; an odd last channel gets zeros beside it.
+        packing: ``int8``: bytes a0 b0 a1 b1, which SXTB16 widens; ``int16``: words (a0, a1), (b0, b1).
+
+    Returns:
+        int32 [channel pairs, pairs of inputs, words].
+    """
+    padded = accumulate.pad_channels(matrix, 2)
+    lanes = padded.reshape(padded.shape[0] // 2, 2, -1, 2)
+    if packing == "int8":
+        return np.ascontiguousarray(lanes.transpose(0, 2, 3, 1)).reshape(*lanes.shape[::2], 4).view("<i4")
+    wide = lanes.astype("<i2").transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(wide).reshape(*lanes.shape[::2], 4).view("<i4")
+
+
+def _segments(site: Site) -> tuple[int, int]:
+    """Inputs that lie side by side in the image, and the words that they take."""
+    x, _, _, window = conv_types(site)
+    segment = x.shape[3] if window.dilations[1] > 1 else x.shape[3] * window.size[1]
+    return segment, -(-segment // 2)
+
+
+def _pairs(site: Site) -> int:
+    """Pairs of inputs of one output, a multiple of two."""
+    _, weights, _, _ = conv_types(site)
+    segment, words = _segments(site)
+    pairs = weights.size // weights.shape[0] // segment * words
+    return pairs + pairs % 2
+
+
+def _unroll(pairs: int) -> int:
+    return 4 if pairs % 4 == 0 else 2
+
+
+def unsupported_int16_conv(site: Site) -> str | None:
+    """What all int16 convolution kernels need."""
+    reason = unsupported_grouping(site) or accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+    if reason is None and int16_plan(site) is None:
+        return "a bias or a multiplier is too large"
+    return reason
+
+
+def int16_plan(site: Site) -> Int16Requantization | None:
+    """Requantisation of an int16 convolution."""
+    multipliers = accumulate.channel_multipliers(site)
+    return plan_int16_requantization(site, filter_matrix(site), multipliers)

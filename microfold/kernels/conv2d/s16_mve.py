@@ -1,0 +1,103 @@
+"""int16 convolution, int8 weights, for Helium."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.conv2d.portable import (
+    conv_types,
+    filter_matrix,
+    is_pointwise,
+    patch_parameters,
+)
+from microfold.kernels.conv2d.s16_dsp import int16_plan, unsupported_int16_conv
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import mve
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.int16_single_rounding import CHUNK, Int16Requantization
+from microfold.ops.convolution.conv2d import Conv2D
+
+LANES = 8
+
+
+@register
+class Conv2DInt16Mve(Kernel):
+    """One pixel by four channels, eight products an instruction, in a tail-predicated loop."""
+
+    name = "s16_conv2d__mve_1x4"
+    op = Conv2D
+    features = frozenset({"mve"})
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_int16_conv(site)
+
+    def cost(self, site: Site) -> float:
+        x, weights, out, window = conv_types(site)
+        plan = int16_plan(site)
+        assert plan is not None
+        depth = weights.size // weights.shape[0]
+        pixels = out.size // out.shape[3]
+        pixel = row_cost(plan, depth, out.shape[3])
+        if not is_pointwise(window):
+            segment = x.shape[3] * (1 if window.dilations[1] > 1 else window.size[1])
+            segments = depth // segment
+            pixel += 50 + segments * (18 + 3 * -(-segment // LANES))
+        return pixels * pixel + 40
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = conv_types(site)
+        return window_overlap(x, out, window, 1, reads_first=not is_pointwise(window))
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = conv_types(site)
+        plan = int16_plan(site)
+        assert plan is not None
+        clamped, limits = epilogue.proved_clamping(site)
+        pointwise = is_pointwise(window)
+        matrix = filter_matrix(site)
+        spec = (
+            ("requantize", plan.form),
+            ("long", plan.long),
+            ("clamped", clamped),
+            ("pointwise", pointwise),
+            ("dilated", window.dilations[1] > 1),
+        )
+        parameters: dict[str, Parameter] = {
+            **row_constants(plan, matrix),
+            "patch": matrix.shape[1],
+            "output_channels": out.shape[3],
+        }
+        walk, scratch = patch_parameters(site, matrix.shape[1] * x.dtype.itemsize)
+        parameters |= walk
+        return Call(Function("conv2d/s16_mve.c.j2", self.name, spec), parameters | limits, scratch)
+
+
+def row_constants(plan: Int16Requantization, matrix: Array) -> Mapping[str, Parameter]:
+    """Weights, int8 [blocks of 4 channels, vectors, 4, 8], and records of the channels.
+
+    Args:
+        matrix: the weights as [channels, K].
+    """
+    padded = accumulate.pad_channels(matrix, mve.BLOCK)
+    padded = np.pad(padded, ((0, 0), (0, -padded.shape[1] % LANES)))
+    blocks = padded.reshape(padded.shape[0] // mve.BLOCK, mve.BLOCK, -1, LANES)
+    weights = np.ascontiguousarray(blocks.swapaxes(1, 2))
+    if plan.form == "once":
+        bias, multiplier, _, shift = plan.records.T
+        channels = Constant("channels", mve.block_records(np.stack([bias, multiplier, -shift], axis=1)))
+    else:
+        padded_records = accumulate.pad_records(plan.records, mve.BLOCK)
+        channels = Constant("channels", padded_records, record="mf_channel")
+    return {"weights": Constant("weights", weights), "channels": channels}
+
+
+def row_cost(plan: Int16Requantization, depth: int, channels: int) -> float:
+    """Estimated instructions of all outputs of one row of inputs."""
+    vectors = -(-depth // LANES)
+    finish = 29.0 if plan.form == "once" else 260.0 + 40.0 * -(-depth // CHUNK)
+    return -(-channels // mve.BLOCK) * (10 * vectors + finish) + 25

@@ -1,0 +1,151 @@
+"""One function for all int8 depthwise convolutions of a model, for cores with DSP instructions.
+
+What `depthwise_conv2d_dsp` chooses at compile time is in the layer here, so that all layers share the code.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.kernels.conv2d.dsp_compact import unsupported_size
+from microfold.kernels.depthwise_conv2d.dsp import Axis, axes
+from microfold.kernels.depthwise_conv2d.portable import (
+    channel_records,
+    depthwise_types,
+    plane_in_place,
+    unsupported_integer_depthwise,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+
+# Outputs computed together.
+BLOCK = 4
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """A padded channel, as far as blocks of outputs along the inner axis read it."""
+
+    outer: Axis
+    inner: Axis
+    vertical: bool
+
+    @property
+    def blocks(self) -> int:
+        return self.outer.outputs * -(-self.inner.outputs // BLOCK)
+
+    @property
+    def quads(self) -> int:
+        """Of taps in a row, with the gaps between them."""
+        return -(-self.inner.span // 4)
+
+    @property
+    def pitch(self) -> int:
+        return self.inner.reads(self.inner.outputs)
+
+    @property
+    def size(self) -> int:
+        """Elements that are read as padding."""
+        return self.pitch * self.outer.reads(self.outer.outputs)
+
+    @property
+    def scratch(self) -> int:
+        """Bytes: the taps, the plane, and what is read behind it by outputs and taps that do not exist."""
+        behind = max(BLOCK - self.inner.outputs, 0) * self.inner.stride + 4 * self.quads - self.inner.span
+        return 8 * self.outer.taps * self.quads + self.size + behind
+
+    @property
+    def instructions(self) -> float:
+        """Estimate for one channel of an image."""
+        copied = math.prod(min(a.inputs, a.reads(a.outputs)) for a in (self.outer, self.inner))
+        products = self.outer.taps * (24 * self.quads + 5)
+        return copied * 6 + self.blocks * (products + 69) + self.outer.outputs * 15 + 100
+
+
+def _plan_plane(site: Site) -> _Plane:
+    """The better axis for the blocks."""
+    rows, columns = axes(site)
+    return min((_Plane(rows, columns, False), _Plane(columns, rows, True)), key=lambda p: p.instructions)
+
+
+@register
+class DepthwiseConv2DCompactDsp(Kernel):
+    """Copies one channel at a time to a padded plane, then computes 4 outputs of a row together."""
+
+    name = "s8_depthwise_conv2d__dsp_compact"
+    op = DepthwiseConv2D
+    features = frozenset({"dsp"})
+    code = 850
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_size(site) or unsupported_integer_depthwise(site)
+        if reason is not None:
+            return reason
+        x, _, out, _ = depthwise_types(site)
+        if not plane_in_place(x, out):
+            return "the output must fit in the place of the input, channel by channel"
+        return None
+
+    def cost(self, site: Site) -> float:
+        x = depthwise_types(site)[0]
+        taps = _plan_plane(site).outer.taps * _plan_plane(site).inner.taps
+        return x.shape[3] * (40 + 14 * taps + x.shape[0] * _plan_plane(site).instructions)
+
+    def in_place(self, site: Site, index: int) -> bool:
+        return True
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, _ = depthwise_types(site)
+        plane = _plan_plane(site)
+        inner, outer = plane.inner, plane.outer
+        filters = site.array(1)
+        assert x.quant is not None and filters is not None
+        plan, bounds = channel_records(site)
+        general = plan.form is Form.GENERAL
+        steps_in = (x.shape[2] * x.shape[3], x.shape[3])
+        steps_out = (out.shape[2] * out.shape[3], out.shape[3])
+        if plane.vertical:
+            steps_in, steps_out = steps_in[::-1], steps_out[::-1]
+        copied = [max(min(a.inputs, a.reads(a.outputs) - a.padding), 0) for a in (outer, inner)]
+        parameters: dict[str, Parameter] = {
+            "weights": Constant(
+                "weights",
+                np.ascontiguousarray(filters[0].transpose((2, 1, 0) if plane.vertical else (2, 0, 1))),
+            ),
+            "channels": Constant("channels", plan.records, record="mf_channel"),
+            "channel_count": x.shape[3],
+            "batch": x.shape[0],
+            "input_size": x.nbytes // x.shape[0],
+            "output_size": out.nbytes // x.shape[0],
+            "outer_inputs": copied[0],
+            "inner_inputs": copied[1],
+            "outer_input_step": steps_in[0],
+            "inner_input_step": steps_in[1],
+            "outer_outputs": outer.outputs,
+            "inner_outputs": inner.outputs,
+            "outer_output_step": steps_out[0],
+            "inner_output_step": steps_out[1],
+            "outer_taps": outer.taps,
+            "inner_taps": inner.taps,
+            "inner_dilation": inner.dilation,
+            "quads": plane.quads,
+            "plane_size": plane.size,
+            "plane_start": outer.padding * plane.pitch + inner.padding,
+            "pitch": plane.pitch,
+            "row_step": plane.pitch * outer.stride,
+            "tap_step": plane.pitch * outer.dilation,
+            "inner_stride": inner.stride,
+            "input_zero_point": x.quant.zero_point,
+            "clamped": int((bounds["output_minimum"], bounds["output_maximum"]) != (-128, 127)),
+            "correction": 2 if plan.form is Form.SHORT else 0,
+        }
+        spec: tuple[tuple[str, SpecValue], ...] = (("general", general),)
+        return Call(
+            Function("depthwise_conv2d/dsp_compact.c.j2", self.name, spec),
+            parameters | dict(bounds),
+            plane.scratch,
+        )

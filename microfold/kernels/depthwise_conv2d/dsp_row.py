@@ -1,0 +1,350 @@
+"""Depthwise convolution for cores with DSP instructions and a floating-point unit: code for one shape.
+
+Channels are expanded to planes as in `depthwise_conv2d_dsp`. Offsets are constants of the code, which saves
+registers, and those of the floating-point unit hold what is needed now and then: so weights stay in place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from microfold.ir.graph import Graph, Node
+from microfold.ir.types import Array, DType
+from microfold.kernels.depthwise_conv2d.dsp import (
+    Tiling,
+    best_tiling,
+    plane_requantization,
+    tilings,
+)
+from microfold.kernels.depthwise_conv2d.dsp_row_schedule import Schedule, Taps, best_schedule, rest_schedule
+from microfold.kernels.depthwise_conv2d.portable import (
+    channel_multiplier,
+    depthwise_types,
+    unsupported_integer_depthwise,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.scaled_sum import PlaneRequantization
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+
+# Neighbouring outputs computed together, and how many such blocks an iteration of a loop has at most.
+BLOCK = 4
+MAX_UNROLL = 3
+# Different shapes of layers whose functions together have about the size of one function for all shapes.
+FEW_SHAPES = 4
+# Part of a graph's depthwise work that is worth a function.
+LARGE_PART = 0.25
+# Largest offset of a load or a store.
+REACH = 4095
+# Registers of the floating-point unit for the start of a record and for weights.
+MAX_HELD = 24
+# Instructions whose text fits a C99 string.
+MAX_LINES = 150
+
+
+@dataclass(frozen=True)
+class Part:
+    """Neighbouring columns of outputs, computed by one function in all rows of some channels.
+
+    Attributes:
+        first: its first column.
+        iterations, unroll: of a loop, and blocks in each iteration.
+        block: the schedule of a block of a loop.
+        rest: of the outputs behind the loop; None if there are none.
+    """
+
+    first: int
+    iterations: int
+    unroll: int
+    block: Schedule
+    rest: Schedule | None
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """A layer's cut and its code.
+
+    Attributes:
+        clamps: bounds of outputs within their type's.
+        most: blocks that an iteration of a loop may have.
+    """
+
+    tiling: Tiling
+    requantization: PlaneRequantization
+    clamps: int
+    most: int
+
+    @property
+    def corrected(self) -> bool:
+        """Negative sums round otherwise."""
+        return self.requantization.form == "short"
+
+    @property
+    def header(self) -> int:
+        """Words of a record before the weights: bias, multiplier, addend, and a correction or a shift."""
+        return 3 + (not self.requantization.shift or self.corrected)
+
+    @cached_property
+    def taps(self) -> Taps:
+        inner = self.tiling.inner
+        return Taps(self.tiling.outer.taps, inner.taps, inner.stride, inner.dilation)
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        outputs = self.tiling.band_outputs[1]
+        count = min(BLOCK, outputs)
+        blocks, rest = divmod(outputs, count)
+        block = self._schedule(count)
+        within = REACH // (count * self.tiling.steps(self.tiling.out)[1])
+        unroll = max((u for u in range(1, min(self.most, within) + 1) if blocks % u == 0), default=1)
+        behind = rest_schedule(self.taps, rest, block) if rest else None
+        main = Part(0, blocks // unroll, unroll, block, behind)
+        if behind is None or self._lines(block) + self._lines(behind) <= MAX_LINES:
+            return (main,)
+        own = Part(blocks * count, 1, 1, self._schedule(rest), None)
+        return (Part(0, blocks // unroll, unroll, block, None), own)
+
+    def _schedule(self, outputs: int) -> Schedule:
+        return best_schedule(self.taps, outputs, 4 if self.corrected else 2)
+
+    def _lines(self, block: Schedule) -> int:
+        return block.instructions + self._finish(block.outputs)
+
+    def _finish(self, outputs: int) -> int:
+        """Instructions and cycles from the sums of a block to its outputs, and for the bias."""
+        each = 3 + 2 * self.corrected + (not self.requantization.shift) + 3 * self.clamps
+        return outputs * each + 3 + self.corrected + (not self.requantization.shift) + self.clamps
+
+    def refusal(self) -> str | None:
+        """Why the code cannot be written, if so."""
+        tiling, taps = self.tiling, self.taps
+        if self.header + taps.words > MAX_HELD:
+            return f"the weights of a channel may have {MAX_HELD - self.header} words; they have {taps.words}"
+        ahead = max(p.unroll * p.block.outputs for p in self.parts)
+        words = (taps.rows - 1) * tiling.outer.dilation * tiling.pitch + tiling.inner.reads(ahead)
+        step = tiling.steps(tiling.out)[1]
+        if (
+            4 * words > REACH
+            or ahead * step > REACH
+            or any(self._lines(p.block) > MAX_LINES for p in self.parts)
+        ):
+            return "rows, pixels or windows are too large for the offsets and the lines of the assembly"
+        return None
+
+    def cost(self, *, cycles: bool) -> float:
+        """Estimated instructions, or cycles, of a layer."""
+        tiling = self.tiling
+        full, rest = divmod(tiling.rows.outputs, tiling.band)
+        total = full * self._band(tiling.band, cycles) + (self._band(rest, cycles) if rest else 0.0)
+        return total * tiling.x.shape[0]
+
+    def _band(self, band: int, cycles: bool) -> float:
+        tiling = self.tiling
+        rows = tiling.columns.outputs if tiling.vertical else band
+        groups = -(-tiling.x.shape[3] // tiling.lanes)
+        inputs = tiling.outer.reads(rows)
+        pairs = tiling.inner.inputs / 2
+        row, pair = (40, 16) if cycles else (32, 14)
+        row += pairs * (pair if tiling.lanes == 4 else 8 * tiling.lanes + 8)
+        channels = sum(self._channel(part, rows, cycles) for part in self.parts)
+        return groups * (inputs * row + 90) + tiling.out.shape[3] * channels + 2 * tiling.plane
+
+    def _channel(self, part: Part, rows: int, cycles: bool) -> float:
+        def spent(block: Schedule) -> int:
+            return (block.cycles if cycles else block.instructions) + self._finish(block.outputs)
+
+        loop = part.iterations * (2 + (5 if cycles else 3)) + 2 if part.iterations > 1 else 2
+        row = part.iterations * part.unroll * spent(part.block) + loop + (8 if cycles else 6)
+        row += spent(part.rest) if part.rest is not None else 0
+        load = self.header + self.taps.words if cycles else 0
+        return rows * row + 24 + load
+
+
+def plan_rows(site: Site) -> RowPlan | str:
+    """The fastest plan, or why there is none."""
+    requantization = plane_requantization(site)
+    if requantization is None or requantization.general:
+        return "multipliers or accumulators are too large"
+    low, high = epilogue.output_limits(site)
+    limits = depthwise_types(site)[2].dtype.range
+    clamps = (low != limits[0]) + (high != limits[1])
+    most = MAX_UNROLL if site.options.optimize == "speed" else 1
+    plans = {
+        t: RowPlan(t, requantization, clamps, most)
+        for t in tilings(site)
+        if not t.vertical or t.band == t.rows.outputs
+    }
+    refusals = {t: plan.refusal() for t, plan in plans.items()}
+    fitting = [t for t, refusal in refusals.items() if refusal is None]
+    best = best_tiling(site, fitting, lambda t: plans[t].cost(cycles=True))
+    return plans[best] if best is not None else next(r for r in refusals.values() if r is not None)
+
+
+@register
+class DepthwiseConv2DRowDsp(Kernel):
+    """Expands four channels at a time to planes of 16-bit pairs; then all rows of outputs of a channel."""
+
+    name = "s8_depthwise_conv2d__dsp_row"
+    op = DepthwiseConv2D
+    features = frozenset({"dsp", "fpu"})
+    code = 1400
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_integer_depthwise(site)
+        if reason is not None:
+            return reason
+        level = site.options.optimize
+        if level == "size" or (level == "balanced" and not _worth_its_code(site)):
+            return "its code is for one shape of image: that shape is too small a part of the network's work"
+        plan = plan_rows(site)
+        if isinstance(plan, str):
+            return plan
+        if level == "balanced" and not _affords(site, plan):
+            return "weights of 16 bits take too much flash"
+        return None
+
+    def cost(self, site: Site) -> float:
+        return _plan(site).cost(cycles=False)
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        plan = _plan(site)
+        return plan.cost(cycles=True) / plan.cost(cycles=False)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        tiling = _plan(site).tiling
+        return None if tiling.in_place else tiling.overlap
+
+    def in_place(self, site: Site, index: int) -> bool:
+        return _plan(site).tiling.in_place
+
+    def lower(self, site: Site) -> Call:
+        plan = _plan(site)
+        tiling, requantization = plan.tiling, plan.requantization
+        x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
+        assert x.quant is not None
+        low, high = epilogue.output_limits(site)
+        steps_in, steps_out = tiling.steps(x), tiling.steps(out)
+        padding = np.frombuffer(np.full(4, x.quant.zero_point, np.int8), np.uint32)[0]
+        spec: tuple[tuple[str, SpecValue], ...] = (
+            ("requantize", requantization.form),
+            ("shift", requantization.shift),
+            ("output_range", (low, high)),
+            ("images", x.shape[0]),
+            ("image_sizes", (x.nbytes // x.shape[0], out.nbytes // x.shape[0])),
+            ("channels", x.shape[3]),
+            ("multiplier", channel_multiplier(site)),
+            ("lanes", tiling.lanes),
+            ("zero_point", x.quant.zero_point),
+            ("padding", int(padding)),
+            ("fill", int((padding & np.uint32(0xFF00FF00)).view(np.int32))),
+            ("outer", (outer.inputs, outer.outputs, outer.stride, outer.padding, outer.span)),
+            ("band", tiling.band_outputs[0]),
+            ("outer_steps", (steps_in[0], steps_out[0])),
+            ("inner_steps", (steps_in[1], steps_out[1])),
+            ("inner", _inner_edges(tiling)),
+            ("pitch", tiling.pitch),
+            ("row_step", tiling.pitch * outer.stride),
+            ("tap_step", tiling.pitch * outer.dilation),
+            ("plane", tiling.plane),
+            ("header", plan.header),
+            ("words", plan.taps.words),
+            ("stride", inner.stride),
+            ("parts", tuple((p.first, p.iterations, p.unroll, p.block.outputs) for p in plan.parts)),
+            ("resident", tuple(p.block.resident for p in plan.parts)),
+            ("inputs", tuple(p.block.inputs for p in plan.parts)),
+            ("blocks", tuple(_flat(p.block) for p in plan.parts)),
+            ("rests", tuple(_flat(p.rest) if p.rest is not None else () for p in plan.parts)),
+        )
+        records = np.ascontiguousarray(_records(site, plan))
+        parameters: dict[str, Parameter] = {"records": Constant("records", records)}
+        return Call(Function("depthwise_conv2d/dsp_row.c.j2", self.name, spec), parameters, tiling.scratch)
+
+
+def _worth_its_code(site: Site) -> bool:
+    """Whether few shapes of layers share the graph's depthwise work, or much of it has this shape."""
+    work = _work(site.graph)
+    return len(work) <= FEW_SHAPES or work[_shape(site.node)] >= LARGE_PART * work.total()
+
+
+def _shape(node: Node) -> tuple[object, ...]:
+    assert isinstance(node.op, DepthwiseConv2D)
+    x, weights = node.operands[:2]
+    return x.type.shape, node.output.type.shape, node.op.window(weights.type)
+
+
+@lru_cache(maxsize=16)
+def _work(graph: Graph) -> Counter[tuple[object, ...]]:
+    """Products of a graph's depthwise convolutions, by shape."""
+    found: Counter[tuple[object, ...]] = Counter()
+    for node in graph.nodes:
+        if isinstance(node.op, DepthwiseConv2D):
+            found[_shape(node)] += node.macs()
+    return found
+
+
+@lru_cache(maxsize=16)
+def _int8_constants(graph: Graph) -> int:
+    """Bytes."""
+    return sum(v.type.nbytes for v in graph.constants if v.type.dtype is DType.INT8)
+
+
+def _affords(site: Site, plan: RowPlan) -> bool:
+    """Whether weights of 16 bits may take the layer's part of an eighth of all int8 weights.
+
+    Its part is as large as that of the graph's depthwise work.
+    """
+    weights = depthwise_types(site)[1]
+    more = 4 * plan.taps.words * weights.shape[3] - weights.nbytes
+    return 8 * more * _work(site.graph).total() <= _int8_constants(site.graph) * site.node.macs()
+
+
+def _plan(site: Site) -> RowPlan:
+    plan = plan_rows(site)
+    assert isinstance(plan, RowPlan)
+    return plan
+
+
+def _inner_edges(tiling: Tiling) -> tuple[int, int]:
+    """Of a row of a plane: inputs of padding at its start, and inputs of the image behind them."""
+    inner = tiling.inner
+    reads = inner.reads(tiling.band_outputs[1])
+    before = min(inner.padding, reads)
+    return before, min(inner.inputs, reads - before)
+
+
+def _flat(schedule: Schedule) -> tuple[int, ...]:
+    """The steps one behind the other, after the number of outputs."""
+    return (schedule.outputs, *(value for step in _padded(schedule) for value in step))
+
+
+def _padded(schedule: Schedule) -> Iterator[tuple[int, ...]]:
+    for step in schedule.steps:
+        yield (*step, *(0,) * (7 - len(step)))
+
+
+def _records(site: Site, plan: RowPlan) -> Array:
+    """For each output channel: bias, multiplier, addend, what else it needs, and pairs of weights."""
+    filters = site.array(1)
+    assert filters is not None
+    order = (2, 1, 0) if plan.tiling.vertical else (2, 0, 1)
+    common = plan.requantization.shift
+    table = plan.requantization.records.astype(np.int64)
+    weights = filters[0].transpose(order).astype(np.int64)
+    if common:
+        weights = weights << table[:, 3, None, None]
+        last = np.int64(1 << 7) << table[:, 3]
+    else:
+        last = table[:, 3]
+    none = np.zeros_like(weights[:, :, 0])
+    pairs = [
+        (weights[:, :, low] & 0xFFFF) | ((weights[:, :, high] if high is not None else none) & 0xFFFF) << 16
+        for low, high in plan.taps.pairs()
+    ]
+    words = np.stack(pairs, axis=2).reshape(len(table), -1)
+    header = np.concatenate([table[:, :3], last[:, None]], axis=1)[:, : plan.header]
+    return np.concatenate([header, words], axis=1).astype(np.uint32).view(np.int32)

@@ -1,0 +1,78 @@
+"""float16 depthwise convolution in portable C, and for float vectors (MVE)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import DType
+from microfold.kernels.depthwise_conv2d.f32_ring import Ring, RingDepthwise
+from microfold.kernels.depthwise_conv2d.portable import channel_multiplier, depthwise_types
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing.float16_mve import LANES, RUN, half_biases
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+
+
+@register
+class DepthwiseConv2DHalf(Kernel):
+    """Pixel by pixel, the taps that lie within the image."""
+
+    name = "f16_depthwise_conv2d__c"
+    op = DepthwiseConv2D
+
+    def supports(self, site: Site) -> str | None:
+        return accumulate.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
+
+    def cost(self, site: Site) -> float:
+        return 16.0 * site.node.macs() + 60.0 * site.node.output.type.size
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = depthwise_types(site)
+        array = site.array(1)
+        assert array is not None
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", array),
+            "batch": x.shape[0],
+            "input_height": x.shape[1],
+            "input_width": x.shape[2],
+            "channels": out.shape[3],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "kernel_height": window.size[0],
+            "kernel_width": window.size[1],
+            "stride_height": window.strides[0],
+            "stride_width": window.strides[1],
+            "dilation_height": window.dilations[0],
+            "dilation_width": window.dilations[1],
+            "pad_top": window.padding[0][0],
+            "pad_left": window.padding[1][0],
+            "biases": Constant("biases", half_biases(site, out.shape[3]).astype(np.float32)),
+            "channel_multiplier": channel_multiplier(site),
+        }
+        function = Function("depthwise_conv2d/f16.c.j2", self.name, (("clamped", clamped),))
+        return Call(function, parameters | limits)
+
+
+@register
+class DepthwiseConv2DHalfMve(RingDepthwise):
+    """Eight channels at a time; products are summed up in float16."""
+
+    name = "f16_depthwise_conv2d__mve_4x8"
+    features = frozenset({"mve_fp"})
+    core = "mve"
+    dtype = DType.FLOAT16
+    lanes = LANES
+    COLUMN = 4.0
+    ZERO = 2.0
+    OUTPUT = 4.0
+
+    def supports(self, site: Site) -> str | None:
+        size = depthwise_types(site)[3].size
+        if size[0] * size[1] > RUN:
+            return f"it sums up at most {RUN} products in float16; the kernel is {size}"
+        return super().supports(site)
+
+    def piece_cost(self, ring: Ring) -> float:
+        return 3 + ring.taps + len(ring.columns) + ring.block * ring.taps

@@ -1,0 +1,245 @@
+"""float32 depthwise convolution for floating-point units and float vectors (MVE)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import Array, DType, TensorType
+from microfold.kernels.depthwise_conv2d.portable import (
+    as_row,
+    channel_multiplier,
+    depthwise_matrix,
+    depthwise_types,
+    plane_in_place,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import float16_weights as float16
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing.float32_block import CHANNELS, finish_cost, float_clamping
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.window import Window
+
+BLOCK = 4
+# Weights of so many taps stay in registers; wider kernels are cut into pieces.
+TAPS = 3
+# Their addresses lie on the stack.
+MOST_PIECES = 32
+# Columns that a block reads: the reach of the addresses in vector loads.
+MOST_COLUMNS = 32
+
+
+@dataclass(frozen=True)
+class Ring:
+    """How the rows under the window lie in the scratch, four channels of a column side by side.
+
+    Attributes:
+        block: neighbouring outputs computed together.
+        taps: of one piece of a row of the kernel.
+        pieces: in a row of the kernel.
+        rows, width: of the ring, columns.
+    """
+
+    x: TensorType
+    out: TensorType
+    window: Window
+    block: int
+    taps: int
+    pieces: int
+    rows: int
+    width: int
+
+    @property
+    def copied(self) -> int:
+        """Columns that come from the image."""
+        return max(min(self.x.shape[2], self.width - self.window.padding[1][0]), 0)
+
+    @property
+    def columns(self) -> frozenset[int]:
+        """Those that a block reads for a piece, from its first one on."""
+        step, dilation = self.window.strides[1], self.window.dilations[1]
+        return frozenset(p * step + t * dilation for p in range(self.block) for t in range(self.taps))
+
+    @property
+    def blocks(self) -> int:
+        """In a row of outputs."""
+        return -(-self.out.shape[2] // self.block)
+
+
+class RingDepthwise(Kernel):
+    """The channels of a vector at a time, up to four neighbouring pixels, whose sums stay in registers.
+
+    Class attributes:
+        core: ``fpu`` or ``mve``.
+        dtype: of all values.
+        lanes: channels that are computed together, 16 bytes.
+        half: float32 weights are kept as float16.
+    """
+
+    op = DepthwiseConv2D
+    core: ClassVar[str]
+    dtype: ClassVar[DType] = DType.FLOAT32
+    lanes: ClassVar[int] = CHANNELS
+    half: ClassVar[bool] = False
+    # Estimated instructions to copy a column, to clear it, and of four outputs besides storing them.
+    COLUMN: ClassVar[float]
+    ZERO: ClassVar[float]
+    OUTPUT: ClassVar[float]
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_constants(site, self.dtype, self.dtype)
+        if reason is None and channel_multiplier(site) != 1:
+            return "it needs one output channel for each input channel"
+        ring = self.ring(site)
+        if reason is None and ring.window.size[0] * ring.pieces > MOST_PIECES:
+            return f"its kernel must have at most {MOST_PIECES} rows of up to {TAPS} taps"
+        if reason is None and max(ring.columns) >= MOST_COLUMNS:
+            return f"neighbouring outputs must read at most {MOST_COLUMNS} columns"
+        return reason
+
+    def piece_cost(self, ring: Ring) -> float:
+        """Estimated instructions for a piece of a row of the kernel, in a block."""
+        raise NotImplementedError
+
+    def ring(self, site: Site) -> Ring:
+        """The plan with the cheapest block."""
+        plans = [_plan_ring(site, block) for block in range(1, BLOCK + 1)]
+        return min(plans, key=lambda ring: (self._row_cost(site, ring), ring.block))
+
+    def _row_cost(self, site: Site, ring: Ring) -> float:
+        clamp, _ = float_clamping(site)
+        products = ring.window.size[0] * ring.pieces * self.piece_cost(ring)
+        outputs = ring.out.shape[2] * (finish_cost(self.core, clamp) + self.OUTPUT)
+        return ring.blocks * (products + 3 * ring.block + 14) + outputs
+
+    def cost(self, site: Site) -> float:
+        ring = self.ring(site)
+        batch, height, _, channels = ring.x.shape
+        rows = (ring.out.shape[1] - 1) * ring.window.strides[0] + ring.rows
+        zeros = max(rows - height, 0)
+        load = (rows - zeros) * (ring.copied * self.COLUMN + 35) + zeros * (ring.copied * self.ZERO + 35)
+        row = self._row_cost(site, ring) + 30 + 14 * ring.window.size[0]
+        return batch * -(-channels // self.lanes) * (load + ring.out.shape[1] * row + 60) + 100
+
+    def in_place(self, site: Site, index: int) -> bool:
+        x, _, out, _ = depthwise_types(site)
+        ring = self.ring(site)
+        # Rows of the input that have been read when a row of the output is written.
+        rows = np.arange(ring.out.shape[1])
+        read = rows * ring.window.strides[0] - ring.window.padding[0][0] + ring.rows
+        safe = (rows + 1) * ring.out.shape[2] <= read * ring.x.shape[2]
+        return plane_in_place(x, out) and bool(np.all(safe | (read >= ring.x.shape[1])))
+
+    def lower(self, site: Site) -> Call:
+        ring = self.ring(site)
+        x, out, window = ring.x, ring.out, ring.window
+        clamp, limits = float_clamping(site)
+        spec = (
+            ("core", self.core),
+            ("values", "half" if self.dtype is DType.FLOAT16 else "float"),
+            ("half", self.half),
+            ("clamp", clamp),
+            ("tail", x.shape[3] % self.lanes != 0),
+            ("block", ring.block),
+            ("exact", out.shape[2] % ring.block == 0),
+            ("taps", ring.taps),
+            ("stride_width", window.strides[1]),
+            ("dilation_width", window.dilations[1]),
+            ("most_pieces", MOST_PIECES),
+        )
+        biases = accumulate.float_biases(site, out.shape[3]).astype(self.dtype.numpy)
+        weights = _pack_pieces(depthwise_matrix(site), window.size[1], ring, self.lanes)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", float16.pack_words(weights) if self.half else weights),
+            "channels": Constant("biases", accumulate.pad_channels(biases, self.lanes)),
+            "batch": x.shape[0],
+            "input_height": x.shape[1],
+            "input_width": x.shape[2],
+            "input_channels": x.shape[3],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "kernel_height": window.size[0],
+            "stride_height": window.strides[0],
+            "dilation_height": window.dilations[0],
+            "pad_top": window.padding[0][0],
+            "pad_left": window.padding[1][0],
+            "copied_columns": ring.copied,
+            "row_pieces": ring.pieces,
+            "ring_rows": ring.rows,
+            "ring_width": ring.width,
+        }
+        scratch = ring.rows * ring.width * self.lanes * x.dtype.itemsize
+        if self.half:
+            scratch += weights[0].nbytes
+        function = Function("depthwise_conv2d/f32_ring.c.j2", self.name, spec)
+        return Call(function, parameters | dict(limits), scratch)
+
+
+@register
+class DepthwiseConv2DFloatFpu(RingDepthwise):
+    """Products and sums are rounded one by one, as in C without contraction."""
+
+    name = "f32_depthwise_conv2d__fpu_4x4"
+    features = frozenset({"fpu", "thumb2"})
+    core = "fpu"
+    COLUMN = 5.0
+    ZERO = 16.0
+    OUTPUT = 6.0
+
+    def piece_cost(self, ring: Ring) -> float:
+        return 6 + max(ring.columns) + 4 * ring.block * ring.taps
+
+
+@register
+class DepthwiseConv2DFloatMve(RingDepthwise):
+    """Products are fused with sums: these are rounded once."""
+
+    name = "f32_depthwise_conv2d__mve_4x4"
+    features = frozenset({"mve_fp"})
+    core = "mve"
+    COLUMN = 4.0
+    ZERO = 2.0
+    OUTPUT = 1.0
+
+    def piece_cost(self, ring: Ring) -> float:
+        return 3 + ring.taps + len(ring.columns) + ring.block * ring.taps
+
+
+class _HalfRingDepthwise(float16.HalfWeights, RingDepthwise):
+    """Weights of four channels are converted before their image is computed."""
+
+    def conversion_cost(self, site: Site) -> float:
+        ring = self.ring(site)
+        taps = ring.window.size[0] * ring.pieces * ring.taps
+        return ring.x.shape[0] * -(-ring.x.shape[3] // CHANNELS) * (CHANNELS * taps * 2.3 + 12)
+
+
+@register
+class DepthwiseConv2DFloatFpuHalf(_HalfRingDepthwise, DepthwiseConv2DFloatFpu):
+    name = "f32_depthwise_conv2d__fpu_4x4_half"
+
+
+@register
+class DepthwiseConv2DFloatMveHalf(_HalfRingDepthwise, DepthwiseConv2DFloatMve):
+    name = "f32_depthwise_conv2d__mve_4x4_half"
+
+
+def _plan_ring(site: Site, block: int) -> Ring:
+    x, _, out, window = depthwise_types(site)
+    x, out, window = as_row(x, out, window)
+    taps = min(window.size[1], TAPS)
+    pieces = -(-window.size[1] // taps)
+    outputs = -(-out.shape[2] // block) * block
+    width = (outputs - 1) * window.strides[1] + (pieces * taps - 1) * window.dilations[1] + 1
+    rows = (window.size[0] - 1) * window.dilations[0] + 1
+    return Ring(x, out, window, block, taps, pieces, rows, width)
+
+
+def _pack_pieces(matrix: Array, kernel_width: int, ring: Ring, lanes: int) -> Array:
+    """Weights [channels, taps] as [blocks of channels, pieces of rows, taps of a piece, lanes]."""
+    rows = accumulate.pad_channels(matrix, lanes).reshape(-1, lanes, ring.window.size[0], kernel_width)
+    rows = np.pad(rows, ((0, 0), (0, 0), (0, 0), (0, ring.pieces * ring.taps - kernel_width)))
+    pieces = rows.reshape(rows.shape[0], lanes, -1, ring.taps)
+    return np.ascontiguousarray(pieces.transpose(0, 2, 3, 1))

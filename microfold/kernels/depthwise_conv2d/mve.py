@@ -1,0 +1,292 @@
+"""Depthwise convolution kernels for Helium."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.ir.types import Array, TensorType
+from microfold.kernels.depthwise_conv2d.portable import (
+    channel_multiplier,
+    depthwise_matrix,
+    depthwise_types,
+    unsupported_integer_depthwise,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import mve
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.window import Window
+
+_ROWS = 4  # rows that are interleaved: a word holds 4 of them, of one column and channel
+_OUTSIDE = 16  # bytes before the band that stand for what lies outside of the image
+_SLACK = 64  # bytes behind the band: the last interleaved vectors are written whole
+
+
+def _requantization(site: Site) -> tuple[mve.Form, Array]:
+    multipliers = accumulate.channel_multipliers(site)
+    return mve.requantization(site, depthwise_matrix(site), multipliers)
+
+
+def _load_cost(x: TensorType, groups: int) -> float:
+    """Instructions that fill a band."""
+    return groups * (x.shape[2] * x.shape[3] / mve.LANES * 13 + 80)
+
+
+@register
+class DepthwiseConv2DMve(Kernel):
+    """Interleaves the rows under the window by fours, so that words hold the taps of one column and channel.
+
+    A vector gathers four words. Computes 4 channels at a time.
+    """
+
+    name = "s8_depthwise_conv2d__mve_4"
+    op = DepthwiseConv2D
+    features = frozenset({"mve"})
+    code = 650
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_integer_depthwise(site)
+
+    def cost(self, site: Site) -> float:
+        x, _, out, window = depthwise_types(site)
+        form, _ = _requantization(site)
+        groups = -(-window.size[0] // _ROWS)
+        vectors = -(-groups * window.size[1] // 4)
+        load = _load_cost(x, groups)
+        gathers = 8 * vectors if vectors == 1 and channel_multiplier(site) == 1 else 20 * vectors
+        row = -(-out.shape[3] // mve.BLOCK) * (out.shape[2] * (gathers + 8 + mve.finish_cost(form)) + 30)
+        return out.shape[0] * out.shape[1] * (load + row + 60)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = depthwise_types(site)
+        return window_overlap(x, out, window, out.shape[2])
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = depthwise_types(site)
+        assert x.quant is not None
+        form, records = _requantization(site)
+        clamp, fields = mve.output_parameters(site)
+        groups = -(-window.size[0] // _ROWS)
+        pad_left = window.padding[1][0]
+        span = (out.shape[2] - 1) * window.strides[1] + window.extent[1]
+        columns = max(span, pad_left + x.shape[2])
+        band = columns * x.shape[3] * 4 + _SLACK
+        words = [(group, column) for group in range(groups) for column in range(window.size[1])]
+        offsets = [g * band + j * window.dilations[1] * x.shape[3] * 4 for g, j in words]
+        vectors = -(-len(words) // 4)
+        offsets += [0] * (4 * vectors - len(words))
+        multiplier = channel_multiplier(site)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", _pack(site.array(1), vectors)),
+            "channels": Constant("channels", mve.block_records(records)),
+            "taps": Constant("taps", np.array(offsets, np.uint32)),
+            "batch": x.shape[0],
+            "input_height": x.shape[1],
+            "input_width": x.shape[2],
+            "input_channels": x.shape[3],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "output_channels": out.shape[3],
+            "band_rows": window.size[0],
+            "stride_height": window.strides[0],
+            "stride_width": window.strides[1],
+            "dilation_height": window.dilations[0],
+            "pad_top": window.padding[0][0],
+            "pad_left": pad_left,
+            "columns": columns,
+            "band": band,
+            "input_zero_point": x.quant.zero_point,
+            **fields,
+        }
+        if multiplier > 1:
+            parameters["multiplier"] = multiplier
+        spec = (
+            *mve.finish_spec(form, clamp, out.shape[3]),
+            ("vectors", vectors),
+            ("multiplier", multiplier > 1),
+        )
+        # The last block of channels may reach behind the last pixel.
+        scratch = _OUTSIDE + groups * band
+        return Call(Function("depthwise_conv2d/mve.c.j2", self.name, spec), parameters, scratch)
+
+
+def _pack(filters: Array | None, vectors: int) -> Array:
+    """[1, KH, KW, channels] to [blocks, vectors, 4, 16]: the taps of a channel as words of 4 rows."""
+    assert filters is not None
+    _, height, width, channels = filters.shape
+    taps = np.pad(filters[0], ((0, -height % _ROWS), (0, 0), (0, -channels % mve.BLOCK)))
+    words = taps.reshape(-1, _ROWS, width, taps.shape[2]).transpose(3, 0, 2, 1)
+    flat = words.reshape(words.shape[0], -1)
+    flat = np.pad(flat, ((0, 0), (0, vectors * mve.LANES - flat.shape[1])))
+    return np.ascontiguousarray(flat.reshape(-1, mve.BLOCK, vectors, mve.LANES).swapaxes(1, 2))
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """Outputs that one vector of taps gives, and where the vector comes from.
+
+    Attributes:
+        shape: rows, columns of outputs: 4 in all.
+        band_rows: input rows under the tile's windows.
+        columns: input columns that the taps take, from the tile's first one.
+    """
+
+    shape: tuple[int, int]
+    band_rows: int
+    columns: tuple[int, ...]
+
+    @property
+    def groups(self) -> int:
+        return -(-self.band_rows // _ROWS)
+
+
+def _find_tile(out: TensorType, window: Window) -> _Tile | None:
+    """The tile of 4 outputs whose windows fit in one vector and that fills the rows; None if there is none.
+
+    The last tiles may cover outputs of the ones above: the fewest tiles are best.
+    """
+    found: list[tuple[int, _Tile]] = []
+    for shape in ((2, 2), (4, 1), (1, 4)):
+        if shape[0] > out.shape[1] or out.shape[2] % shape[1]:
+            continue
+        columns = {
+            x * window.strides[1] + j * window.dilations[1]
+            for x in range(shape[1])
+            for j in range(window.size[1])
+        }
+        tile = _Tile(shape, (shape[0] - 1) * window.strides[0] + window.extent[0], tuple(sorted(columns)))
+        if tile.groups * len(columns) <= _ROWS:
+            found.append((-(-out.shape[1] // shape[0]) * -(-out.shape[2] // shape[1]), tile))
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+@register
+class DepthwiseConv2DMveTile(Kernel):
+    """Small windows: one vector of 4 words has the taps of 4 neighbouring outputs of a channel.
+
+    Each output has weights of its own, shifted to where the patch has its taps.
+    """
+
+    name = "s8_depthwise_conv2d__mve_tile"
+    op = DepthwiseConv2D
+    features = frozenset({"mve"})
+    code = 500
+
+    def supports(self, site: Site) -> str | None:
+        if reason := unsupported_integer_depthwise(site):
+            return reason
+        _, _, out, window = depthwise_types(site)
+        if channel_multiplier(site) != 1:
+            return "it needs one output channel per input channel"
+        if _find_tile(out, window) is None:
+            return "no tiles of 4 outputs fill the rows and have their windows in 4 words of 4 rows"
+        if _requantization(site)[0] is mve.Form.GENERAL:
+            return "it needs multipliers below one half"
+        return None
+
+    def cost(self, site: Site) -> float:
+        x, _, out, window = depthwise_types(site)
+        tile = _find_tile(out, window)
+        assert tile is not None
+        form, _ = _requantization(site)
+        each = 9 + mve.finish_cost(form)
+        rows = out.shape[3] * (out.shape[2] // tile.shape[1] * each + 22)
+        return out.shape[0] * -(-out.shape[1] // tile.shape[0]) * (_load_cost(x, tile.groups) + rows + 60)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = depthwise_types(site)
+        tile = _find_tile(out, window)
+        assert tile is not None
+        return _rows_overlap(x, out, window, tile.shape[0])
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = depthwise_types(site)
+        tile = _find_tile(out, window)
+        assert tile is not None and x.quant is not None
+        form, records = _requantization(site)
+        clamp, fields = mve.output_parameters(site)
+        channels = x.shape[3]
+        pad_left = window.padding[1][0]
+        span = (out.shape[2] - 1) * window.strides[1] + window.extent[1]
+        columns = max(span, pad_left + x.shape[2])
+        band = columns * channels * 4 + _SLACK
+        taps = [g * band + column * channels * 4 for g in range(tile.groups) for column in tile.columns]
+        taps += [0] * (4 - len(taps))
+        targets = [
+            (i * out.shape[2] + j) * channels for i in range(tile.shape[0]) for j in range(tile.shape[1])
+        ]
+        parameters: dict[str, Parameter] = {
+            "channels": Constant("weights", _pack_tile(site.array(1), tile, window, records)),
+            "taps": Constant("taps", np.array(taps, np.uint32)),
+            "targets": Constant("targets", np.array(targets, np.uint32)),
+            "batch": x.shape[0],
+            "input_height": x.shape[1],
+            "input_width": x.shape[2],
+            "input_channels": channels,
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "band_rows": tile.band_rows,
+            "stride_height": window.strides[0],
+            "stride_width": window.strides[1],
+            "pad_top": window.padding[0][0],
+            "pad_left": pad_left,
+            "columns": columns,
+            "band": band,
+            "input_zero_point": x.quant.zero_point,
+            **fields,
+        }
+        spec = (
+            ("requantize", form.value),
+            ("clamp", clamp),
+            ("tile_height", tile.shape[0]),
+            ("tile_width", tile.shape[1]),
+            # A row has one tile.
+            ("single", out.shape[2] == tile.shape[1]),
+        )
+        scratch = _OUTSIDE + tile.groups * band
+        return Call(Function("depthwise_conv2d/mve_tile.c.j2", self.name, spec), parameters, scratch)
+
+
+def _pack_tile(filters: Array | None, tile: _Tile, window: Window, records: Array) -> Array:
+    """int32 [channels, 3 + 16]: the record, then for each output of a tile its taps among the patch's words.
+
+    Args:
+        filters: [1, KH, KW, channels].
+        records: [channels, 3].
+    """
+    assert filters is not None
+    packed = np.zeros((filters.shape[3], *tile.shape, tile.groups, len(tile.columns), _ROWS), np.int8)
+    for y, x, i, j in np.ndindex(*tile.shape, *window.size):
+        group, row = divmod(y * window.strides[0] + i * window.dilations[0], _ROWS)
+        column = tile.columns.index(x * window.strides[1] + j * window.dilations[1])
+        packed[:, y, x, group, column, row] = filters[0, i, j]
+    flat = packed.reshape(filters.shape[3], 4, -1)
+    words = (
+        np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2])))
+        .reshape(filters.shape[3], -1)
+        .view("<i4")
+    )
+    return np.concatenate([records, words], axis=1)
+
+
+def _rows_overlap(x: TensorType, out: TensorType, window: Window, rows: int) -> int:
+    """Smallest ``input address - output address`` for a kernel that copies what `rows` output rows read.
+
+    The last rows are moved up if fewer are left. Then all reads of a step come before its writes.
+    """
+    starts = [min(i, out.shape[1] - rows) for i in range(0, out.shape[1], rows)]
+    row_in, row_out = x.nbytes // (x.shape[0] * x.shape[1]), out.nbytes // (out.shape[0] * out.shape[1])
+    steps = [
+        (
+            (n * x.shape[1] + max(start * window.strides[0] - window.padding[0][0], 0)) * row_in,
+            (n * out.shape[1] + start + rows) * row_out,
+        )
+        for n in range(x.shape[0])
+        for start in starts
+    ]
+    reads, writes = (list(part) for part in zip(*steps, strict=True))
+    # Starts are in order: no later step reads below the next one.
+    return max((write - read for write, read in zip(writes, reads[1:], strict=False)), default=-x.nbytes)

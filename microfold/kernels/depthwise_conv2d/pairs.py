@@ -1,0 +1,244 @@
+"""Depthwise convolution for cores without SIMD instructions: two pixels in one word, see `word_pairs`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.depthwise_conv2d.portable import (
+    channel_multiplier,
+    depthwise_matrix,
+    depthwise_types,
+    plane_in_place,
+    unsupported_integer_depthwise,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.requantize.multiply_accumulate_long import FORM, expects_short_form, sum_records
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.window import Window
+
+# Neighbouring taps in one run.
+TAPS = 3
+# Words that a run has in scratch: an offset and its weights.
+RUN_WORDS = 1 + TAPS
+# Runs, so that a channel's runs and their parts can be counted in a byte.
+LARGEST_WINDOW = 100
+# Bytes of scratch that are never too many; more are allowed as long as input and output are larger.
+SCRATCH_LIMIT = 8192
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """A padded copy of one channel: words of a pixel for the upper half of the outputs and one for the lower.
+
+    Attributes:
+        half: rows of outputs in the upper half.
+        size: rows, columns of words.
+        columns: words of a row that come from the image.
+    """
+
+    half: int
+    size: tuple[int, int]
+    columns: int
+
+
+def _plan_plane(site: Site) -> _Plane:
+    x, _, out, window = depthwise_types(site)
+    half = (out.shape[1] + 1) // 2
+    last = (half - 1, out.shape[2] - 1)
+    rows, width = (
+        last[i] * window.strides[i] + (window.size[i] - 1) * window.dilations[i] + 1 for i in range(2)
+    )
+    return _Plane(half, (rows, width), max(min(x.shape[2], width - window.padding[1][0]), 0))
+
+
+def tap_runs(window: Window, width: int) -> list[tuple[int, tuple[int, ...]]]:
+    """Up to `TAPS` neighbouring taps each: the offset of the first one's input, and indices of the weights.
+
+    Args:
+        width: of a row of inputs.
+    """
+    runs: list[tuple[int, tuple[int, ...]]] = []
+    together = TAPS if window.dilations[1] == 1 else 1
+    for i in range(window.size[0]):
+        for j in range(0, window.size[1], together):
+            offset = i * window.dilations[0] * width + j * window.dilations[1]
+            taps = range(j, min(j + together, window.size[1]))
+            runs.append((offset, tuple(i * window.size[1] + t for t in taps)))
+    return runs
+
+
+def pack_tap_runs(matrix: Array, runs: list[tuple[int, ...]]) -> tuple[Array, Array]:
+    """Bytes of each channel's runs, and how many runs each channel has.
+
+    A run whose sum might not fit is there several times, with parts of its weights.
+
+    Args:
+        matrix: int8 weights [channels, taps].
+        runs: indices of the weights of each run.
+
+    Returns:
+        int8: of each run its index and `TAPS` weights; int64 [channels].
+    """
+    # Asked for several times for each layer.
+    rows, counts = _tap_run_rows(matrix.tobytes(), matrix.shape, tuple(runs))
+    return np.array(rows, np.int8), np.array(counts, np.int64)
+
+
+@lru_cache(maxsize=512)
+def _tap_run_rows(
+    array: bytes, shape: tuple[int, int], runs: tuple[tuple[int, ...], ...]
+) -> tuple[list[list[int]], list[int]]:
+    """Rows and counts of `pack_tap_runs`."""
+    rows: list[list[int]] = []
+    counts: list[int] = []
+    for weights in np.frombuffer(array, np.int8).reshape(shape).astype(np.int64):
+        before = len(rows)
+        for index, taps in enumerate(runs):
+            run = np.pad(weights[list(taps)], (0, TAPS - len(taps)))
+            if run.any():
+                rows += [[index, *part] for part in _parts(run)]
+        if len(rows) == before:
+            rows.append([0] * RUN_WORDS)
+        counts.append(len(rows) - before)
+    return rows, counts
+
+
+def _parts(run: Array) -> list[list[int]]:
+    """Weights that add up to those of the run; each part's sum fits."""
+    count = 1
+    while True:
+        parts = [(run + k) // count for k in range(count)]
+        if all(word_pairs.runs_fit(part[None], TAPS, TAPS) for part in parts):
+            return [part.tolist() for part in parts]
+        count += 1
+
+
+class _PairDepthwise(Kernel):
+    """Copies one channel at a time to a plane of words, then computes two outputs at a time."""
+
+    op = DepthwiseConv2D
+    thumb1: bool
+    run: float
+    """Instructions of a run for two outputs."""
+    output: float
+    """Instructions of an output, besides its sum."""
+    rows: tuple[float, float, float]
+    """The same for a run and for all outputs computed together, and of a row, where rows are in assembly."""
+    word: float
+    """Instructions of a word of the plane."""
+
+    def supports(self, site: Site) -> str | None:
+        reason = word_pairs.refuses_core(site) or unsupported_integer_depthwise(site)
+        if reason is not None:
+            return reason
+        x, _, out, window = depthwise_types(site)
+        if len(tap_runs(window, 0)) > LARGEST_WINDOW:
+            return f"its window must have at most {LARGEST_WINDOW} runs of {TAPS} taps"
+        if self._scratch(site) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
+            return f"a channel would take {self._scratch(site)} bytes"
+        return None
+
+    def _runs(self, site: Site) -> tuple[Array, Array, Array]:
+        """Offsets of the runs; their weights; runs of each channel."""
+        window = depthwise_types(site)[3]
+        runs = tap_runs(window, _plan_plane(site).size[1])
+        offsets = np.array([offset for offset, _ in runs], np.int32)
+        return offsets, *pack_tap_runs(depthwise_matrix(site), [taps for _, taps in runs])
+
+    def _scratch(self, site: Site) -> int:
+        rows, width = _plan_plane(site).size
+        # Behind the plane, the last run's missing taps, and a channel's runs.
+        return 4 * (rows * width + TAPS - 1 + RUN_WORDS * int(self._runs(site)[2].max()))
+
+    def cost(self, site: Site) -> float:
+        x, _, out, window = depthwise_types(site)
+        plane = _plan_plane(site)
+        rows, width = plane.size
+        _, _, counts = self._runs(site)
+        short = expects_short_form(site, narrow=self.thumb1)
+        columns = self._columns(window, clamped=not short)
+        fast = self.thumb1 or columns == 2
+        run, outputs, row = self.rows if short and fast else (self.run, 2 * self.output, 20)
+        steps = plane.half * -(-out.shape[2] // columns)
+        channels = counts.sum() * (steps * run + 18)
+        channels += out.shape[3] * (steps * outputs + plane.half * row + 120)
+        return float(x.shape[0] * (x.shape[3] * rows * (width * self.word + 40) + channels))
+
+    def _columns(self, window: Window, *, clamped: bool) -> int:
+        """Neighbouring columns of outputs that are computed together, if requantisation is by lines."""
+        return 2 if not self.thumb1 and not clamped and window.strides[1] == 1 else 1
+
+    def in_place(self, site: Site, index: int) -> bool:
+        x, _, out, _ = depthwise_types(site)
+        return plane_in_place(x, out)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = depthwise_types(site)
+        assert x.quant is not None
+        plane = _plan_plane(site)
+        offsets, weights, counts = self._runs(site)
+        multipliers = accumulate.channel_multipliers(site)
+        records = sum_records(site, depthwise_matrix(site), multipliers, narrow=self.thumb1)
+        # Twice the bytes to a run's inputs leave a bit that marks the last run.
+        columns = self._columns(window, clamped=records.clamped) if records.form == FORM else 1
+        spec = (
+            ("thumb1", self.thumb1),
+            ("columns", columns),
+            ("requantize", records.form),
+            ("clamped", records.clamped),
+            ("stride_width", window.strides[1]),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", weights),
+            "runs": Constant("runs", counts.astype(np.uint8)),
+            "offsets": Constant("offsets", offsets * (8 if columns == 2 else 4)),
+            "channels": records.constant,
+            "batch": x.shape[0],
+            "input_height": x.shape[1],
+            "input_width": x.shape[2],
+            "input_channels": x.shape[3],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "channel_multiplier": channel_multiplier(site),
+            "plane_rows": plane.size[0],
+            "plane_width": plane.size[1],
+            "copied_columns": plane.columns,
+            "pad_top": window.padding[0][0],
+            "pad_left": window.padding[1][0],
+            "half": plane.half,
+            "second_row": plane.half * window.strides[0],
+            "row_step": window.strides[0] * plane.size[1],
+            "input_zero_point": x.quant.zero_point,
+        }
+        function = Function("depthwise_conv2d/pairs.c.j2", self.name, spec)
+        return Call(function, {**parameters, **records.limits}, self._scratch(site))
+
+
+@register
+class DepthwiseConv2DThumb2(_PairDepthwise):
+    name = "s8_depthwise_conv2d__thumb2_pairs"
+    features = frozenset({"thumb2"})
+    code = 800
+    thumb1 = False
+    run = 10
+    output = 14
+    rows = (15, 34, 35)
+    word = 8
+
+
+@register
+class DepthwiseConv2DThumb1(_PairDepthwise):
+    name = "s8_depthwise_conv2d__thumb1_pairs"
+    features = frozenset({"thumb1"})
+    code = 850
+    thumb1 = True
+    run = 17
+    output = 33
+    rows = (14, 51, 45)
+    word = 11

@@ -1,0 +1,245 @@
+"""Depthwise convolution kernels in portable C, and what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import Array, DType, TensorType
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.packing import float16_weights as float16
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import multiply_high as requantize
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.window import Window
+
+
+def depthwise_types(site: Site) -> tuple[TensorType, TensorType, TensorType, Window]:
+    """Types of input, filter [1, KH, KW, OC] and output, and the window."""
+    x, weights = site.node.inputs[0], site.node.inputs[1]
+    assert x is not None and weights is not None and isinstance(site.node.op, DepthwiseConv2D)
+    return x.type, weights.type, site.node.outputs[0].type, site.node.op.window(weights.type)
+
+
+def depthwise_matrix(site: Site) -> Array:
+    """The constant filters as [output channels, KH * KW]."""
+    filters = site.array(1)
+    assert filters is not None
+    return np.ascontiguousarray(filters.reshape(-1, filters.shape[3]).T)
+
+
+def channel_multiplier(site: Site) -> int:
+    """Output channels per input channel."""
+    x, _, out, _ = depthwise_types(site)
+    return out.shape[3] // x.shape[3]
+
+
+def unsupported_integer_depthwise(site: Site) -> str | None:
+    """The conditions that all int8 depthwise kernels share; any channel multiplier."""
+    reason = accumulate.unsupported_int8_constants(site)
+    return reason or accumulate.unsupported_bounds(site, depthwise_matrix(site))
+
+
+def channel_records(site: Site) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:
+    """Requantisation of an int8 depthwise convolution, and the output bounds as layer fields."""
+    multipliers = accumulate.channel_multipliers(site)
+    return accumulate.output_records(site, depthwise_matrix(site), multipliers)
+
+
+def plane_in_place(x: TensorType, out: TensorType) -> bool:
+    """For a kernel that copies a channel of the input before it writes that channel of the output.
+
+    With one output channel per input channel, and images that do not grow, output pixel p of channel c lies
+    on input pixel p of channel c, which has been copied.
+    """
+    fits = out.shape[1] * out.shape[2] <= x.shape[1] * x.shape[2]
+    return fits and x.shape[3] == out.shape[3]
+
+
+MAXIMUM_BLOCK = 6
+UNROLLED_TAPS = 5  # a narrower kernel is unrolled along its width
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """A padded copy of one channel, as large as the blocks of outputs read it.
+
+    Attributes:
+        block: outputs computed together, in a row.
+        size: rows, columns.
+        copied: rows, columns that come from the image; the rest holds the zero point.
+    """
+
+    x: TensorType
+    out: TensorType
+    window: Window
+    block: int
+    size: tuple[int, int]
+    copied: tuple[int, int]
+
+
+def as_row(x: TensorType, out: TensorType, window: Window) -> tuple[TensorType, TensorType, Window]:
+    """A column of pixels under a column of taps, read as a row: the bytes lie the same way."""
+    if (x.shape[2], out.shape[2], window.size[1], window.padding[1]) != (1, 1, 1, (0, 0)):
+        return x, out, window
+    turned = Window(
+        (1, window.size[0]), (1, window.strides[0]), (1, window.dilations[0]), ((0, 0), window.padding[0])
+    )
+    return _turn(x), _turn(out), turned
+
+
+def _turn(t: TensorType) -> TensorType:
+    batch, height, width, channels = t.shape
+    return t.with_shape((batch, width, height, channels))
+
+
+def _plan_plane(site: Site) -> _Plane:
+    x, _, out, window = depthwise_types(site)
+    x, out, window = as_row(x, out, window)
+    taps, columns = window.size[1], out.shape[2]
+
+    def row_cost(block: int) -> int:
+        """Instructions for one row of outputs on a core with 13 registers."""
+        inputs = (block - 1) * window.strides[1] + taps if taps <= UNROLLED_TAPS else block * taps
+        return -(-columns // block) * (25 + 10 * block + window.size[0] * (4 + taps + inputs + block * taps))
+
+    block = min(range(1, min(MAXIMUM_BLOCK, columns) + 1), key=row_cost)
+    last = (out.shape[1] - 1, -(-columns // block) * block - 1)
+    rows, width = (
+        last[i] * window.strides[i] + (window.size[i] - 1) * window.dilations[i] + 1 for i in range(2)
+    )
+    copied = (
+        max(min(x.shape[1], rows - window.padding[0][0]), 0),
+        max(min(x.shape[2], width - window.padding[1][0]), 0),
+    )
+    return _Plane(x, out, window, block, (rows, width), copied)
+
+
+class _PlaneDepthwise(Kernel):
+    """Copies one channel at a time to a padded plane, then computes up to 4 outputs of a row together."""
+
+    def cost(self, site: Site) -> float:
+        x, weights, out, _ = depthwise_types(site)
+        # Few registers, and no multiplication that adds.
+        copy, product, output = (9, 5.5, 50) if site.target.has("thumb1") else (7, 2.3, 20)
+        return copy * x.size + out.size * (product * weights.shape[1] * weights.shape[2] + output)
+
+    def in_place(self, site: Site, index: int) -> bool:
+        x, _, out, _ = depthwise_types(site)
+        return plane_in_place(x, out)
+
+    def call(
+        self, site: Site, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+    ) -> Call:
+        """The call with everything but the records of the channels."""
+        plane = _plan_plane(site)
+        x, out, window = plane.x, plane.out, plane.window
+        clamped, limits = epilogue.proved_clamping(site)
+        spec = (
+            *choice,
+            ("clamped", clamped),
+            ("block", plane.block),
+            ("kernel_width", window.size[1] if window.size[1] <= UNROLLED_TAPS else 0),
+            ("stride_width", window.strides[1]),
+            ("dilation_width", window.dilations[1]),
+        )
+        size = plane.size[0] * plane.size[1]
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", depthwise_matrix(site)),
+            "channels": channels,
+            "batch": x.shape[0],
+            "input_pixels": x.shape[1] * x.shape[2],
+            "input_width": x.shape[2],
+            "input_channels": x.shape[3],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "channel_multiplier": channel_multiplier(site),
+            "kernel_height": window.size[0],
+            "kernel_width": window.size[1],
+            "plane_size": size,
+            "plane_width": plane.size[1],
+            "plane_start": window.padding[0][0] * plane.size[1] + window.padding[1][0],
+            "copied_rows": plane.copied[0],
+            "copied_columns": plane.copied[1],
+            "row_step": window.strides[0] * plane.size[1],
+            "tap_step": window.dilations[0] * plane.size[1],
+        }
+        return Call(Function(template, self.name, spec), parameters | limits, size * x.dtype.itemsize)
+
+
+@register
+class DepthwiseConv2DInt8(_PlaneDepthwise):
+    """Where sums may leave 32 bits, it computes them in 64, and wraps them round as the reference does."""
+
+    name = "s8_depthwise_conv2d__c_plane"
+    op = DepthwiseConv2D
+    code = 450
+
+    def supports(self, site: Site) -> str | None:
+        return accumulate.unsupported_int8_constants(site)
+
+    def lower(self, site: Site) -> Call:
+        x, _, _, _ = depthwise_types(site)
+        assert x.quant is not None
+        plan, _ = channel_records(site)
+        records = Constant("channels", plan.records, record="mf_channel")
+        call = self.call(site, "depthwise_conv2d/c.c.j2", records, (("requantize", plan.form.value),))
+        return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})
+
+
+@register
+class DepthwiseConv2DFloat(_PlaneDepthwise):
+    """The reference's order of accumulation: all products, then the bias."""
+
+    name = "f32_depthwise_conv2d__c_plane"
+    op = DepthwiseConv2D
+    half: ClassVar[bool] = False
+
+    def supports(self, site: Site) -> str | None:
+        return accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+
+    def cost(self, site: Site) -> float:
+        return super().cost(site) + float16.software_cost(site) * site.node.macs()
+
+    def lower(self, site: Site) -> Call:
+        biases = Constant("biases", accumulate.float_biases(site, depthwise_types(site)[2].shape[3]))
+        call = self.call(site, "depthwise_conv2d/f32.c.j2", biases, (("half", self.half),))
+        return float16.with_half_weights(call) if self.half else call
+
+
+@register
+class DepthwiseConv2DFloatHalf(float16.HalfWeights, DepthwiseConv2DFloat):
+    """Weights are converted for every block of neighbouring outputs."""
+
+    name = "f32_depthwise_conv2d__c_plane_half"
+
+    def conversion_cost(self, site: Site) -> float:
+        return site.node.macs() / _plan_plane(site).block * float16.convert_cost(site)
+
+
+@register
+class DepthwiseConv2DInt16(_PlaneDepthwise):
+    """int16 activations, int8 weights."""
+
+    name = "s16_depthwise_conv2d__c_plane"
+    op = DepthwiseConv2D
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+        if reason is None and self._records(site) is None:
+            return "a bias or a multiplier is too large"
+        return reason
+
+    def _records(self, site: Site) -> tuple[Array, str] | None:
+        multipliers = accumulate.channel_multipliers(site)
+        return accumulate.wide_records(site, depthwise_matrix(site), multipliers)
+
+    def lower(self, site: Site) -> Call:
+        planned = self._records(site)
+        assert planned is not None
+        records = Constant("channels", planned[0], record="mf_channel")
+        return self.call(site, "depthwise_conv2d/s16.c.j2", records, (("accumulator", planned[1]),))

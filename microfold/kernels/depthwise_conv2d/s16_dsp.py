@@ -1,0 +1,144 @@
+"""int16 depthwise convolution, int8 weights, for cores with DSP instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array, TensorType
+from microfold.kernels.depthwise_conv2d.portable import (
+    UNROLLED_TAPS,
+    as_row,
+    channel_multiplier,
+    depthwise_matrix,
+    depthwise_types,
+    plane_in_place,
+)
+from microfold.kernels.depthwise_conv2d.s16_mve import int16_depthwise_plan, unsupported_int16_depthwise
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.requantize.int16_single_rounding import int16_clamping
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.window import Window
+
+UNROLLED_ROWS = 3
+
+
+@register
+class DepthwiseConv2DInt16Dsp(Kernel):
+    """Copies one channel at a time to a padded plane; words of it and of the weights hold two taps.
+
+    Up to four outputs of a row are computed together. Rows of the plane begin at words, as blocks
+    do: where a window begins at an odd element, its first tap is the upper half of a word, and the others are
+    paired from the second on.
+    """
+
+    name = "s16_depthwise_conv2d__dsp_1x4"
+    op = DepthwiseConv2D
+    features = frozenset({"dsp"})
+
+    def supports(self, site: Site) -> str | None:
+        if reason := unsupported_int16_depthwise(site):
+            return reason
+        _, _, _, window = _row_types(site)
+        if window.dilations[1] > 1:
+            return "it needs neighbouring taps side by side: no dilation along rows"
+        return None
+
+    def cost(self, site: Site) -> float:
+        x, _, out, window = _row_types(site)
+        block = _block(out.shape[2], window)
+        images = x.shape[0]
+        outputs = -(-out.shape[2] // block) * _block_cost(block, window)
+        rows = out.shape[3] * out.shape[1] * (outputs + 12)
+        copy = x.shape[3] * (x.shape[1] * (2.7 * x.shape[2] + 8) + 20)
+        return images * (rows + copy + 25 * out.shape[3]) + 60
+
+    def in_place(self, site: Site, index: int) -> bool:
+        x, _, out, _ = depthwise_types(site)
+        return plane_in_place(x, out)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = _row_types(site)
+        plan = int16_depthwise_plan(site)
+        assert plan is not None
+        clamp, limits = int16_clamping(site)
+        height, width = window.size
+        unrolled = width <= UNROLLED_TAPS
+        block = _block(out.shape[2], window)
+        # The last blocks may reach behind the image.
+        last = (-(-out.shape[2] // block) * block - 1) * window.strides[1]
+        plane_width = last + width + 1 & ~1
+        plane_height = (out.shape[1] - 1) * window.strides[0] + (height - 1) * window.dilations[0] + 1
+        matrix = depthwise_matrix(site).reshape(-1, height, width)
+        spec = (
+            ("clamp", clamp),
+            ("block", block),
+            ("exact", out.shape[2] % block == 0),
+            ("kernel_width", width if unrolled else 0),
+            ("kernel_height", height if unrolled and height <= UNROLLED_ROWS else 0),
+            ("stride_width", window.strides[1]),
+        )
+        size = plane_height * plane_width
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", pack_taps(matrix, both=unrolled and window.strides[1] % 2 == 1)),
+            "channels": Constant("channels", plan.records, record="mf_channel"),
+            "batch": x.shape[0],
+            "input_pixels": x.shape[1] * x.shape[2],
+            "input_width": x.shape[2],
+            "input_channels": x.shape[3],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "channel_multiplier": channel_multiplier(site),
+            "kernel_height": height,
+            "kernel_width": width,
+            "plane_size": size,
+            "plane_width": plane_width,
+            "plane_start": window.padding[0][0] * plane_width + window.padding[1][0],
+            "copied_rows": max(min(x.shape[1], plane_height - window.padding[0][0]), 0),
+            "copied_columns": max(min(x.shape[2], plane_width - window.padding[1][0]), 0),
+            "row_step": window.strides[0] * plane_width,
+            "tap_step": window.dilations[0] * plane_width,
+        }
+        function = Function("depthwise_conv2d/s16_dsp.c.j2", self.name, spec)
+        return Call(function, parameters | dict(limits), size * x.dtype.itemsize)
+
+
+def pack_taps(filters: Array, *, both: bool) -> Array:
+    """Pairs of neighbouring taps as words, the first tap in the lower half.
+
+    Args:
+        filters: int8 [channels, KH, KW].
+        both: pairs from the first tap on, of which an odd last tap is left out, then pairs from the second on
+            (of a single tap: that one, and a zero); otherwise those from the first on, with a zero behind.
+
+    Returns:
+        int32 [channels, KH, words].
+    """
+    width = filters.shape[2]
+    if both and width > 1:
+        even, odd = filters[..., : width & ~1], filters[..., 1 : 1 + (width - 1 & ~1)]
+        lanes = np.concatenate([even, odd], axis=2)
+    else:
+        lanes = np.pad(filters, ((0, 0), (0, 0), (0, width % 2)))
+    return np.ascontiguousarray(lanes.astype("<i2")).view("<i4")
+
+
+def _row_types(site: Site) -> tuple[TensorType, TensorType, TensorType, Window]:
+    """Types of input, filter and output, and the window; columns of pixels and taps are read as rows."""
+    x, weights, out, window = depthwise_types(site)
+    x, out, window = as_row(x, out, window)
+    return x, weights, out, window
+
+
+def _block(columns: int, window: Window) -> int:
+    return min((4, 2), key=lambda block: -(-columns // block) * _block_cost(block, window))
+
+
+def _block_cost(block: int, window: Window) -> float:
+    """Estimated instructions for a block of outputs."""
+    height, width = window.size
+    if width > UNROLLED_TAPS:
+        row = -(-width // 2) * (2 * block + 4) + 5
+    else:
+        words = (block - 1) * window.strides[1] + width + 1 >> 1
+        row = block * (width / 2 + 0.5) + words / 2 + 3 + (3 if height > UNROLLED_ROWS else 0)
+    return height * row + 6 * block + 10

@@ -1,0 +1,158 @@
+"""int16 depthwise convolution, int8 weights, for Helium."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array, DType, TensorType
+from microfold.kernels.depthwise_conv2d.portable import (
+    UNROLLED_TAPS,
+    channel_multiplier,
+    depthwise_matrix,
+    depthwise_types,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.int16_single_rounding import Int16Requantization, plan_int16_requantization
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.window import Window
+
+LANES = 8
+
+
+def int16_depthwise_plan(site: Site) -> Int16Requantization | None:
+    """Requantisation of an int16 depthwise convolution."""
+    return plan_int16_requantization(site, depthwise_matrix(site), accumulate.channel_multipliers(site))
+
+
+def unsupported_int16_depthwise(site: Site) -> str | None:
+    """What kernels need that sum up in 32 bits and requantise by one product."""
+    reason = accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+    if reason is not None:
+        return reason
+    plan = int16_depthwise_plan(site)
+    if plan is None:
+        return "a bias or a multiplier is too large"
+    if plan.form != "once":
+        return "sums may leave 32 bits, or a multiplier is too large"
+    return None
+
+
+@register
+class DepthwiseConv2DInt16Mve(Kernel):
+    """One pixel, eight channels at a time: long products of even and of odd lanes, each with their sums."""
+
+    name = "s16_depthwise_conv2d__mve_8"
+    op = DepthwiseConv2D
+    features = frozenset({"mve"})
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_int16_depthwise(site)
+
+    def cost(self, site: Site) -> float:
+        x, _, out, window = depthwise_types(site)
+        # Taps that lie outside of the image are left out.
+        rows, columns = (
+            inside / outputs for inside, outputs in zip(_inside(x, out, window), out.shape[1:3], strict=True)
+        )
+        blocks = -(-out.shape[3] // LANES)
+        tap, row = (7.0, 3.0) if window.size[1] <= UNROLLED_TAPS else (8.0, 7.0)
+        pixel = blocks * (rows * (tap * columns + row) + 32) + 10
+        begin, end = _inner_columns(x, out, window)
+        calls = 70 * (out.shape[2] - max(end - begin - 1, 0))
+        return out.shape[0] * out.shape[1] * (out.shape[2] * pixel + calls)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, _, out, window = depthwise_types(site)
+        # Channels are written before the next ones of the same pixel are read.
+        return window_overlap(x, out, window, 1, reads_first=False)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out, window = depthwise_types(site)
+        plan = int16_depthwise_plan(site)
+        filters = site.array(1)
+        assert plan is not None and filters is not None
+        clamped, limits = epilogue.proved_clamping(site)
+        multiplier, outputs = channel_multiplier(site), out.shape[3]
+        gathered = multiplier > 1 or outputs < LANES
+        inner = _inner_columns(x, out, window)
+        lanes = channel_lanes(outputs, moved=not gathered)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", pack_lanes(filters, lanes)),
+            "channels": Constant("channels", pack_even_odd(plan.records, lanes)),
+            "batch": x.shape[0],
+            "input_height": x.shape[1],
+            "input_width": x.shape[2],
+            "input_channels": x.shape[3],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "output_channels": out.shape[3],
+            "kernel_height": window.size[0],
+            "kernel_width": window.size[1],
+            "stride_height": window.strides[0],
+            "stride_width": window.strides[1],
+            "pad_top": window.padding[0][0],
+            "pad_left": window.padding[1][0],
+            "inner_begin": inner[0],
+            "inner_end": inner[1],
+        }
+        dilated = window.dilations != (1, 1)
+        if dilated:
+            parameters |= {"dilation_height": window.dilations[0], "dilation_width": window.dilations[1]}
+        if gathered:
+            parameters["inputs"] = Constant("inputs", (lanes // multiplier).astype(np.uint16))
+        spec = (
+            ("clamped", clamped),
+            ("dilated", dilated),
+            ("unrolled", window.size[1] if window.size[1] <= UNROLLED_TAPS else 0),
+            ("gathered", gathered),
+            ("moved", not gathered and outputs % LANES != 0),
+            ("tail", gathered and outputs % LANES != 0),
+        )
+        return Call(Function("depthwise_conv2d/s16_mve.c.j2", self.name, spec), parameters | limits)
+
+
+def _inside(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:
+    """Of the windows of all rows, and of all columns, how many taps lie in the image."""
+    counts: list[int] = []
+    for axis in (0, 1):
+        starts = np.arange(out.shape[1 + axis]) * window.strides[axis] - window.padding[axis][0]
+        taps = starts[:, None] + np.arange(window.size[axis]) * window.dilations[axis]
+        counts.append(int(np.count_nonzero((taps >= 0) & (taps < x.shape[1 + axis]))))
+    return counts[0], counts[1]
+
+
+def _inner_columns(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:
+    """Outputs of a row whose windows lie between the edges: the first one, and the one behind the last."""
+    begin = -(-window.padding[1][0] // window.strides[1])
+    end = (x.shape[2] - window.extent[1] + window.padding[1][0]) // window.strides[1] + 1
+    return begin, min(max(end, 0), out.shape[2])
+
+
+def channel_lanes(channels: int, *, moved: bool) -> Array:
+    """int64 [blocks, 8]: the channels of each block.
+
+    Args:
+        moved: the last block ends with the last channel; otherwise its lanes behind that repeat it.
+    """
+    starts = np.arange(0, channels, LANES)
+    if moved:
+        starts = np.minimum(starts, channels - LANES)
+    return np.minimum(starts[:, None] + np.arange(LANES), channels - 1)
+
+
+def pack_lanes(filters: Array, lanes: Array) -> Array:
+    """[1, KH, KW, channels] to [blocks, KH, KW, 8]."""
+    return np.ascontiguousarray(filters[0][..., lanes].transpose(2, 0, 1, 3))
+
+
+def pack_even_odd(records: Array, lanes: Array) -> Array:
+    """Records of `Int16Requantization.once`, [channels, 4], to int32 [blocks, 3, 2, 4].
+
+    For each block bias, multiplier and -shift: of its even channels, then of the odd ones.
+    """
+    bias, multiplier, _, shift = records[lanes].transpose(2, 0, 1)
+    rows = np.stack([bias, multiplier, -shift], axis=1).reshape(len(lanes), 3, LANES // 2, 2)
+    return np.ascontiguousarray(rows.swapaxes(2, 3))

@@ -1,0 +1,169 @@
+"""Addition and subtraction in portable C, and what all quantised additions share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.types import Array, DType
+from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.multiply_high import Requantization, plan_requantization
+from microfold.kernels.requantize.multiply_low import plan_narrow
+from microfold.ops.elementwise.add import Add, AddParameters, add_parameters
+from microfold.ops.elementwise.squared_difference import SquaredDifference, squared_difference_parameters
+from microfold.ops.elementwise.sub import Sub
+
+
+def quantized_parameters(site: Site) -> AddParameters:
+    """The reference's fixed-point parameters of the node."""
+    first, second = (v.type.quant for v in site.node.operands[:2])
+    op = site.node.op
+    assert first is not None and second is not None and isinstance(op, Add | Sub | SquaredDifference)
+    if isinstance(op, SquaredDifference):
+        return squared_difference_parameters(first, second, op.out)
+    return add_parameters(first, second, op.out)
+
+
+def plan_one(
+    bias: int, bounds: tuple[int, int], multiplier: Multiplier, zero_point: int, low: int, multiple: int = 1
+) -> Requantization:
+    """`plan_requantization` of a single record."""
+    return plan_requantization(
+        np.array([bias]),
+        (np.array([bounds[0]]), np.array([bounds[1]])),
+        np.array([multiplier.mantissa]),
+        np.array([multiplier.shift]),
+        zero_point,
+        low,
+        multiple=multiple,
+    )
+
+
+def plan_short(
+    site: Site, bounds: tuple[int, int], multiplier: Multiplier, zero_point: int
+) -> tuple[str, Array]:
+    """The shortest exact form of a node's output that its core has the products for, and its one record."""
+    limits = epilogue.integer_bounds(site.node)
+    if site.target.has("thumb1"):
+        mantissa, shift = np.array([multiplier.mantissa]), np.array([multiplier.shift])
+        ends = np.array([bounds[0]]), np.array([bounds[1]])
+        narrow = plan_narrow(np.array([0]), ends, (mantissa, shift), zero_point, limits)
+        if narrow is not None:
+            return narrow[0].value, narrow[1]
+    plan = plan_one(0, bounds, multiplier, zero_point, limits[0])
+    return plan.form.value, plan.records
+
+
+def centred_hull(site: Site, index: int) -> tuple[int, int]:
+    """Smallest and largest element of a quantised operand, less its zero point."""
+    value = site.node.inputs[index]
+    assert value is not None and value.type.quant is not None
+    low, high = (bound - value.type.quant.zero_point for bound in site.range(index).hull)
+    return low, high
+
+
+def plan_input(site: Site, index: int, left_shift: int, multiplier: Multiplier) -> Requantization:
+    """How an operand gets to the common scale: ``requantise(bias + (x << left_shift))``."""
+    value = site.node.inputs[index]
+    assert value is not None and value.type.quant is not None
+    step = 1 << left_shift
+    low, high = (bound * step for bound in centred_hull(site, index))
+    return plan_one(-value.type.quant.zero_point * step, (low, high), multiplier, 0, -(1 << 31), step)
+
+
+class _QuantizedSum(BinaryKernel):
+    template = "add/c.c.j2"
+    instructions = 40
+    thumb1_instructions = 112
+    combine = "left + right"
+    squares = False
+
+    def never_negative(self, site: Site) -> bool:
+        """A sum of operands that are not."""
+        return self.op is Add and all(centred_hull(site, index)[0] >= 0 for index in (0, 1))
+
+    def lower(self, site: Site) -> Call:
+        out = site.node.outputs[0].type.quant
+        assert out is not None
+        parameters = quantized_parameters(site)
+        inputs = [
+            plan_input(site, index, parameters.left_shift, multiplier)
+            for index, multiplier in ((0, parameters.first), (1, parameters.second))
+        ]
+        # Each operand is at most half of the range that its left shift gives it.
+        extent = (self.dtype.range[1] - self.dtype.range[0]) << parameters.left_shift
+        if self.squares:
+            extent *= extent
+        low, _ = epilogue.integer_bounds(site.node)
+        clamped, limits = epilogue.clamping(site.node)
+        bounds = 0 if self.never_negative(site) else -extent, extent
+        output = plan_one(0, bounds, parameters.output, out.zero_point, low)
+        plans = (*inputs, output)
+        spec = (
+            ("type", f"{self.dtype.value}_t"),
+            ("combine", self.combine),
+            ("first", inputs[0].form.value),
+            ("second", inputs[1].form.value),
+            ("output", output.form.value),
+            ("left_shift", parameters.left_shift),
+            ("clamped", clamped),
+        )
+        fields: dict[str, Parameter] = {
+            "scales": Constant("scales", np.concatenate([p.records for p in plans]), record="mf_channel"),
+        }
+        return self.call(site, spec, fields | limits)
+
+
+@register
+class AddInt8(_QuantizedSum):
+    name = "s8_add__c"
+    op = Add
+    dtype = DType.INT8
+
+
+@register
+class SubInt8(_QuantizedSum):
+    name = "s8_sub__c"
+    op = Sub
+    dtype = DType.INT8
+    combine = "left - right"
+
+
+@register
+class AddInt16(_QuantizedSum):
+    name = "s16_add__c"
+    op = Add
+    dtype = DType.INT16
+    instructions = 70
+
+
+@register
+class SubInt16(_QuantizedSum):
+    name = "s16_sub__c"
+    op = Sub
+    dtype = DType.INT16
+    instructions = 70
+    combine = "left - right"
+
+
+@register
+class SquaredDifferenceInt8(_QuantizedSum):
+    name = "s8_squared_difference__c"
+    op = SquaredDifference
+    dtype = DType.INT8
+    instructions = 40
+    thumb1_instructions = 130
+    combine = "(left - right) * (left - right)"
+    squares = True
+
+
+@register
+class SquaredDifferenceInt16(_QuantizedSum):
+    name = "s16_squared_difference__c"
+    op = SquaredDifference
+    dtype = DType.INT16
+    instructions = 80
+    combine = "(left - right) * (left - right)"
+    squares = True

@@ -1,0 +1,62 @@
+"""Addition and subtraction of int8 with DSP instructions, where a linear form is exact.
+
+Two instructions with a mask make of four elements two pairs of int16, 256 times the elements. SMLAWB and
+SMLAWT add the upper 32 bits of the 48-bit product of a factor and one of a pair,
+
+    floor(256 * factor * (256 * a) / 2^16) = factor * a
+
+which is exact, if 256 times the factors fit 32 bits.
+"""
+
+from __future__ import annotations
+
+from microfold.kernels.elementwise.binary_dsp import WordKernel
+from microfold.kernels.kernel import Call, Site, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form, site_linear_form
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.sub import Sub
+
+
+class _LinearSumDsp(WordKernel):
+    """``output = clamp((first * factor + second * factor + offset) >> shift)``."""
+
+    template = "add/dsp_linear.c.j2"
+    group = 8
+    code = 300
+    instructions = 6.1
+    saved_instructions = 1.8
+    rest_instructions = 10.0
+    run_instructions = 38.0
+
+    def supports(self, site: Site) -> str | None:
+        if reason := super().supports(site) or refuses_linear_form(site):
+            return reason
+        form = site_linear_form(site)
+        assert form is not None
+        if max(map(abs, form.factors)) >= 1 << 23:
+            return f"its factors must be below {1 << 23} in magnitude; they are {form.factors}"
+        return None
+
+    def lower(self, site: Site) -> Call:
+        clamped, limits = epilogue.clamping(site.node)
+        fields = linear_form_fields(site)
+        shift = fields.pop("shift")
+        assert isinstance(shift, int)
+        for name in ("first_factor", "second_factor"):
+            factor = fields[name]
+            assert isinstance(factor, int)
+            fields[name] = factor << 8
+        return self.call(site, (("shift", shift), ("clamped", clamped)), fields | limits)
+
+
+@register
+class AddLinearDsp(_LinearSumDsp):
+    name = "s8_add__dsp_linear"
+    op = Add
+
+
+@register
+class SubLinearDsp(_LinearSumDsp):
+    name = "s8_sub__dsp_linear"
+    op = Sub

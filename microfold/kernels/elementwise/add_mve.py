@@ -1,0 +1,120 @@
+"""Addition, subtraction and squared difference kernels for Helium."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
+from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
+from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
+from microfold.kernels.packing.mve import Form
+from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.squared_difference import SquaredDifference
+from microfold.ops.elementwise.sub import Sub
+
+
+class _SumMve(BinaryMve):
+    """Two multiply-accumulates and a shift, where a linear form is found that is exact for all operands."""
+
+    template = "add/mve.c.j2"
+    vector_instructions = 10.0
+
+    def supports(self, site: Site) -> str | None:
+        return super().supports(site) or refuses_linear_form(site)
+
+    def lower(self, site: Site) -> Call:
+        return self.vector_call(site, (), linear_form_fields(site))
+
+
+@register
+class AddMve(_SumMve):
+    name = "s8_add__mve"
+    op = Add
+
+
+@register
+class SubMve(_SumMve):
+    name = "s8_sub__mve"
+    op = Sub
+
+
+HALF = "half"
+"""Multiplies by one half: shifts by one bit less."""
+
+
+class _ScaledSumMve(BinaryMve):
+    """The reference's own steps."""
+
+    template = "add/mve_scaled.c.j2"
+    vector_instructions = 22.5
+    combine: ClassVar[str] = ""
+
+    def cost(self, site: Site) -> float:
+        left_shift = quantized_parameters(site).left_shift
+        # Two products less, at most, and no bias.
+        saved = sum(3.0 * (form == HALF and left_shift > 0) for form in self._forms(site))
+        saved += sum(1.0 * (bias == 0) for bias in self._biases(site))
+        vectors = site.node.outputs[0].type.size / self.lanes
+        return super().cost(site) - saved * vectors
+
+    def supports(self, site: Site) -> str | None:
+        if reason := super().supports(site):
+            return reason
+        return next((form for form in self._forms(site) if not isinstance(form, Form) and form != HALF), None)
+
+    def _biases(self, site: Site) -> list[int]:
+        return [-v.type.quant.zero_point for v in site.node.operands[:2] if v.type.quant is not None]
+
+    def _forms(self, site: Site) -> list[Form | str]:
+        """Of the operands and the result: how they are multiplied, or why they cannot be."""
+        parameters = quantized_parameters(site)
+        forms: list[Form | str] = []
+        for index, multiplier in enumerate((parameters.first, parameters.second)):
+            # The larger scale is half of the common one, and no bit is lost.
+            reach = max(map(abs, centred_hull(site, index))) << parameters.left_shift
+            halved = multiplier == (1 << 30, 0) and parameters.left_shift > 0 and reach < 1 << 31
+            forms.append(HALF if halved else lane_form(multiplier, False))
+        return [*forms, lane_form(parameters.output, self.op is SquaredDifference)]
+
+    def lower(self, site: Site) -> Call:
+        out = site.node.outputs[0].type.quant
+        parameters = quantized_parameters(site)
+        first, second, output = (str(getattr(form, "value", form)) for form in self._forms(site))
+        biases = self._biases(site)
+        scales = zip((*biases, 0), (parameters.first, parameters.second, parameters.output), strict=True)
+        records = np.array([(bias, m.mantissa, m.shift) for bias, m in scales], np.int32)
+        assert out is not None
+        spec = (
+            ("first", first),
+            ("second", second),
+            ("output", output),
+            ("first_bias", biases[0] != 0),
+            ("second_bias", biases[1] != 0),
+            ("left_shift", parameters.left_shift),
+            ("squares", self.op is SquaredDifference),
+            ("combine", self.combine),
+        )
+        fields: dict[str, Parameter] = {
+            "scales": Constant("scales", records, record="mf_lane_scale"),
+            "output_zero_point": out.zero_point,
+        }
+        return self.vector_call(site, spec, fields)
+
+
+def _define(operator: type[Add | Sub | SquaredDifference], combine: str) -> None:
+    """Registers the kernels of int8, which may have shorter ones, and of int16."""
+    for dtype, name in (
+        (DType.INT8, f"s8_{operator.name}__mve" + "_scaled" * (operator is not SquaredDifference)),
+        (DType.INT16, f"s16_{operator.name}__mve"),
+    ):
+        attributes = {"name": name, "op": operator, "dtype": dtype, "combine": combine}
+        register(type(f"{operator.__name__}{dtype.name.title()}Mve", (_ScaledSumMve,), attributes))
+
+
+_define(Add, "vaddq_s32")
+_define(Sub, "vsubq_s32")
+_define(SquaredDifference, "")

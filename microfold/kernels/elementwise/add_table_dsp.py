@@ -1,0 +1,142 @@
+"""Addition and subtraction with DSP instructions: a table for one operand, a factor for the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.kernel import Call, Constant, Function, Parameter, Site, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.sub import Sub
+
+# The result is (table[a] + b * factor) >> SHIFT; results before saturation reach 2^(31 - SHIFT).
+SHIFTS = (22, 20, 18)
+FEWEST_ELEMENTS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """``op(a, b) == clamp((table[a + 128] + b * factor) >> shift)`` for all a and b.
+
+    Attributes:
+        swapped: a is the second operand.
+    """
+
+    table: Array
+    factor: int
+    shift: int
+    swapped: bool
+
+
+@lru_cache(maxsize=64)
+def find_split(op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]) -> Split | None:
+    """Constants that give the reference's result for all 65,536 pairs of operands; None if none were found.
+
+    Args:
+        first, second: int8 types; their shapes do not matter.
+        limits: the result's bounds after clamping.
+    """
+    values = np.arange(-128, 128).astype(np.int8)
+    results = op.reference(
+        Tensor(first.with_shape((256, 1)), values[:, None]),
+        Tensor(second.with_shape((1, 256)), values[None, :]),
+    )
+    exact = np.clip(results.astype(np.int64), *limits)
+    assert op.out.quant is not None
+    assert first.quant is not None
+    assert second.quant is not None
+    scales = (first.quant.scale / op.out.quant.scale, second.quant.scale / op.out.quant.scale)
+    sign = -1 if isinstance(op, Sub) else 1
+    for shift in SHIFTS:
+        for swapped in (False, True):
+            slope = scales[0] if swapped else sign * scales[1]
+            table = _fit(exact.T if swapped else exact, slope, shift, limits)
+            if table is not None:
+                return Split(*table, shift, swapped)
+    return None
+
+
+def _fit(exact: Array, slope: float, shift: int, limits: tuple[int, int]) -> tuple[Array, int] | None:
+    """Table and factor for results [a, b] that change by about `slope` with b."""
+    b = np.arange(-128, 128, dtype=np.int64)
+    unit = 1 << shift
+    far = np.int64(1) << 40
+    # The nearest factors; then slightly larger ones, since halves of either sign are rounded away from zero.
+    ideal = round(slope * unit)
+    outward = [ideal + (1 if slope > 0 else -1) * (abs(ideal) >> k) for k in range(10, 17)]
+    for factor in dict.fromkeys([ideal, *(ideal + d for n in range(1, 9) for d in (n, -n)), *outward]):
+        products = b * factor
+        # table[a] + products[b] must lie in [exact * unit, (exact + 1) * unit), or beyond if that is clamped.
+        low = np.where(exact == limits[0], -far, exact * unit - products).max(axis=1)
+        high = np.where(exact == limits[1], far, (exact + 1) * unit - 1 - products).min(axis=1)
+        if not bool(np.all(low <= high)):
+            continue
+        middle = np.where(low == -far, high, np.where(high == far, low, (low + high) // 2))
+        extreme = np.abs(middle).max() + np.abs(products).max()
+        if extreme < 1 << 31 and bool(np.all(np.abs(middle) < far)):
+            return middle.astype(np.int32), factor
+    return None
+
+
+class _SumDsp(BinaryKernel):
+    features = frozenset({"dsp"})
+    dtype = DType.INT8
+    instructions = 8.25
+    clamp_instructions = 5.0
+
+    def supports(self, site: Site) -> str | None:
+        reason = super().supports(site)
+        if reason is not None:
+            return reason
+        first, second = site.node.operands[:2]
+        if first.type.shape != second.type.shape:
+            return "it does not broadcast"
+        size = site.node.outputs[0].type.size
+        if site.options.optimize == "size" or size < FEWEST_ELEMENTS:
+            return (
+                f"its table of 1 KB does not pay for {size} elements with optimize = {site.options.optimize}"
+            )
+        return None if self._split(site) is not None else "no table gives the reference's results"
+
+    def cost(self, site: Site) -> float:
+        clamped, _ = epilogue.clamping(site.node)
+        each = self.instructions + (self.clamp_instructions if clamped else 0.0)
+        return site.node.outputs[0].type.size * each
+
+    def lower(self, site: Site) -> Call:
+        split = self._split(site)
+        assert split is not None
+        limits = epilogue.integer_bounds(site.node)
+        clamp = limits != DType.INT8.range
+        spec = (("shift", split.shift), ("swapped", split.swapped), ("clamp", clamp))
+        parameters: dict[str, Parameter] = {
+            "table": Constant("table", split.table),
+            "factor": split.factor,
+            "length": site.node.outputs[0].type.size,
+        }
+        if clamp:
+            parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}
+        return Call(Function("add/dsp.c.j2", self.name, spec), parameters)
+
+    def _split(self, site: Site) -> Split | None:
+        op = site.node.op
+        assert isinstance(op, Add | Sub)
+        first, second = (v.type.with_shape(()) for v in site.node.operands[:2])
+        return find_split(op, first, second, epilogue.integer_bounds(site.node))
+
+
+@register
+class AddDsp(_SumDsp):
+    name = "s8_add__dsp_table"
+    op = Add
+
+
+@register
+class SubDsp(_SumDsp):
+    name = "s8_sub__dsp_table"
+    op = Sub

@@ -1,0 +1,247 @@
+"""Elementwise kernels that need no tables: products, extrema, arithmetic of floats and plain integers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import Array, DType
+from microfold.kernels.elementwise.add import centred_hull, plan_short
+from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.cast import Cast
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.div import Div
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.prelu import Prelu
+from microfold.ops.elementwise.quantize import Quantize
+from microfold.ops.elementwise.squared_difference import SquaredDifference
+from microfold.ops.elementwise.sub import Sub
+
+C_TYPES = {
+    DType.BOOL: "uint8_t",
+    DType.INT8: "int8_t",
+    DType.UINT8: "uint8_t",
+    DType.INT16: "int16_t",
+    DType.INT32: "int32_t",
+    DType.INT64: "int64_t",
+    DType.FLOAT32: "float",
+}
+
+
+class QuantizedMul(BinaryKernel):
+    """Products of centred elements, requantised by one multiplier."""
+
+    template = "mul/c.c.j2"
+
+    def plan(self, site: Site) -> tuple[str, Array]:
+        """The form of the requantisation, and its record."""
+        first, second = (v.type.quant for v in site.node.operands[:2])
+        out = site.node.outputs[0].type.quant
+        assert first is not None and second is not None and out is not None and isinstance(site.node.op, Mul)
+        corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
+        multiplier = site.node.op.multiplier(first, second)
+        return plan_short(site, (min(corners), max(corners)), multiplier, out.zero_point)
+
+    def lower(self, site: Site) -> Call:
+        first, second = (v.type.quant for v in site.node.operands[:2])
+        assert first is not None and second is not None
+        form, records = self.plan(site)
+        clamped, limits = epilogue.clamping(site.node)
+        fields: dict[str, Parameter] = {
+            "scale": Constant("scale", records, record="mf_channel"),
+            "first_zero_point": first.zero_point,
+            "second_zero_point": second.zero_point,
+        }
+        spec = (("type", C_TYPES[self.dtype]), ("requantize", form), ("clamped", clamped))
+        return self.call(site, spec, fields | limits)
+
+
+@register
+class MulInt8(QuantizedMul):
+    name = "s8_mul__c"
+    op = Mul
+    dtype = DType.INT8
+    instructions = 16
+    thumb1_instructions = 32
+
+
+@register
+class MulInt16(QuantizedMul):
+    name = "s16_mul__c"
+    op = Mul
+    dtype = DType.INT16
+    instructions = 35
+
+
+class _Arithmetic(BinaryKernel):
+    """One C expression of the two elements."""
+
+    template = "elementwise/arithmetic.c.j2"
+    expression: ClassVar[str]
+
+    def supports(self, site: Site) -> str | None:
+        quantized = any(v.type.quant is not None for v in site.node.operands[:2])
+        if quantized and self.op not in (Maximum, Minimum):
+            return "it computes with plain numbers; these are quantised"
+        if site.node.epilogue and not self.dtype.is_float:
+            return "it fuses nothing"
+        return super().supports(site)
+
+    def lower(self, site: Site) -> Call:
+        clamped, limits = epilogue.clamping(site.node) if self.dtype.is_float else (False, {})
+        spec = (("type", C_TYPES[self.dtype]), ("expression", self.expression), ("clamped", clamped))
+        return self.call(site, spec, limits)
+
+
+_ORDERED = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
+_PREFIXES = {
+    DType.BOOL: "bool",
+    DType.INT8: "s8",
+    DType.INT16: "s16",
+    DType.INT32: "s32",
+    DType.INT64: "s64",
+    DType.FLOAT32: "f32",
+}
+# Plain integers wrap around, which C leaves undefined for signed ones.
+_EXPRESSIONS = (
+    (Add, (DType.FLOAT32,), "a + b"),
+    (Sub, (DType.FLOAT32,), "a - b"),
+    (Mul, (DType.FLOAT32,), "a * b"),
+    (Div, (DType.FLOAT32,), "a / b"),
+    (SquaredDifference, (DType.FLOAT32,), "(a - b) * (a - b)"),
+    (Prelu, (DType.FLOAT32,), "a >= 0.0f ? a : a * b"),
+    (Add, (DType.INT32,), "(int32_t)((uint32_t)a + (uint32_t)b)"),
+    (Sub, (DType.INT32,), "(int32_t)((uint32_t)a - (uint32_t)b)"),
+    (Mul, (DType.INT32,), "(int32_t)((uint32_t)a * (uint32_t)b)"),
+    (Maximum, (*_ORDERED, DType.FLOAT32), "a > b ? a : b"),
+    (Minimum, (*_ORDERED, DType.FLOAT32), "a < b ? a : b"),
+)
+for _operator, _dtypes, _expression in _EXPRESSIONS:
+    for _dtype in _dtypes:
+        register(
+            type(
+                f"{_operator.__name__}{_dtype.name.title()}",
+                (_Arithmetic,),
+                {
+                    "name": f"{_PREFIXES[_dtype]}_{_operator.name}__c",
+                    "op": _operator,
+                    "dtype": _dtype,
+                    "expression": _expression,
+                    "instructions": 10,
+                },
+            )
+        )
+
+
+class UnaryKernel(Kernel):
+    """Base of elementwise kernels of one operand."""
+
+    def supports(self, site: Site) -> str | None:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        for t in (x, out):
+            if t.dtype not in C_TYPES:
+                return f"it does not know {t.dtype.value}"
+        return epilogue.unsupported_epilogue(site.node)
+
+    def cost(self, site: Site) -> float:
+        return site.node.outputs[0].type.size * 15.0
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        return 0 if out.dtype.itemsize == x.dtype.itemsize else None
+
+
+@register
+class ClipPortable(UnaryKernel):
+    """Clamps; the only kernel of a clip that was not fused."""
+
+    name = "clip__c"
+    op = Clip
+
+    def supports(self, site: Site) -> str | None:
+        return "it fuses nothing" if site.node.epilogue else super().supports(site)
+
+    def lower(self, site: Site) -> Call:
+        x = site.node.operands[0].type
+        assert isinstance(site.node.op, Clip)
+        if x.dtype.is_float:
+            low, high = site.node.op.minimum, site.node.op.maximum
+        else:
+            low, high = site.node.op.bounds(x.element)
+        parameters: dict[str, Parameter] = {"length": x.size, "output_minimum": low, "output_maximum": high}
+        return Call(Function("clip/c.c.j2", self.name, (("type", C_TYPES[x.dtype]),)), parameters)
+
+
+@register
+class QuantizePortable(UnaryKernel):
+    name = "f32_quantize__c"
+    op = Quantize
+
+    def lower(self, site: Site) -> Call:
+        out = site.node.outputs[0].type
+        assert out.quant is not None
+        low, high = epilogue.integer_bounds(site.node)
+        zero_point = out.quant.zero_point
+        parameters: dict[str, Parameter] = {
+            "length": out.size,
+            "zero_point": zero_point,
+            "scale": float(out.quant.scale),
+            # Before the zero point is added, where they are exact in float.
+            "minimum": float(low - zero_point),
+            "maximum": float(high - zero_point),
+        }
+        return Call(Function("quantize/c.c.j2", self.name, (("type", C_TYPES[out.dtype]),)), parameters)
+
+
+@register
+class DequantizePortable(UnaryKernel):
+    name = "dequantize__c"
+    op = Dequantize
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.quant is not None and x.quant.axis is not None:
+            return "it needs one scale per tensor"
+        if x.dtype not in (DType.INT8, DType.UINT8, DType.INT16):
+            return f"it does not compute {x.dtype.value}, whose differences are not exact in float"
+        return super().supports(site)
+
+    def lower(self, site: Site) -> Call:
+        x = site.node.operands[0].type
+        assert x.quant is not None
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "length": x.size,
+            "zero_point": x.quant.zero_point,
+            "scale": float(x.quant.scale),
+        }
+        spec = (("type", C_TYPES[x.dtype]), ("clamped", clamped))
+        return Call(Function("dequantize/c.c.j2", self.name, spec), parameters | limits)
+
+
+@register
+class CastPortable(UnaryKernel):
+    name = "cast__c"
+    op = Cast
+
+    def supports(self, site: Site) -> str | None:
+        return "it fuses nothing" if site.node.epilogue else super().supports(site)
+
+    def lower(self, site: Site) -> Call:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        saturates = x.dtype.is_float and out.dtype.is_integer
+        low, high = out.dtype.range if saturates else (0, 0)
+        spec = (
+            ("input_type", C_TYPES[x.dtype]),
+            ("output_type", C_TYPES[out.dtype]),
+            ("to_bool", out.dtype is DType.BOOL),
+            ("saturates", saturates),
+            ("lowest", low),
+            ("highest", high),
+        )
+        return Call(Function("cast/c.c.j2", self.name, spec), {"length": x.size})

@@ -1,0 +1,93 @@
+"""Products and extrema of int8 with DSP instructions: four elements in a word."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.binary import QuantizedMul
+from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.kernel import Call, Site, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+
+
+class WordKernel(BinaryKernel):
+    """Base of kernels of int8 that compute a group of elements at once, and the rest one by one.
+
+    Class attributes:
+        group: elements of a group.
+        saved_instructions: per element, for an operand that stays the same.
+        rest_instructions: per element of the rest.
+        clamp_instructions: per element, for limits within those of int8.
+    """
+
+    features = frozenset({"dsp"})
+    dtype = DType.INT8
+    group: ClassVar[int] = 4
+    saved_instructions: ClassVar[float] = 0.5
+    rest_instructions: ClassVar[float]
+    clamp_instructions: ClassVar[float] = 5.5
+
+    def cost(self, site: Site) -> float:
+        *outer, (length, *steps) = self.loops(site)
+        clamped, _ = epilogue.clamping(site.node)
+        rest = length % self.group
+        each = self.instructions - self.saved_instructions * steps.count(0)
+        run = (length - rest) * each + rest * self.rest_instructions
+        run += self.run_instructions if outer else 0.0
+        run += self.clamp_instructions * length if clamped else 0.0
+        return site.node.outputs[0].type.size // length * run
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        # The loops around it have many jumps.
+        return 1.1 if len(self.loops(site)) == 1 else 1.4
+
+
+@register
+class MulInt8Dsp(QuantizedMul, WordKernel):
+    """Bytes are widened and centred by one instruction for two of them."""
+
+    name = "s8_mul__dsp"
+    op = Mul
+    template = "mul/dsp.c.j2"
+    code = 280
+    instructions = 10.75
+    saved_instructions = 0.0
+    rest_instructions = 16.0
+    run_instructions = 45.0
+
+    def cost(self, site: Site) -> float:
+        saved = 2.0 if self.plan(site)[0] == Form.SHORT_RELU.value else 0.0
+        return super().cost(site) - saved * site.node.outputs[0].type.size
+
+
+class _Extremum(WordKernel):
+    """SSUB8 compares the bytes of two words, SEL takes those that are larger, or the others."""
+
+    template = "elementwise/extremum_dsp.c.j2"
+    code = 100
+    instructions = 2.5
+    rest_instructions = 10.0
+    run_instructions = 19.0
+
+    def supports(self, site: Site) -> str | None:
+        return "it fuses nothing" if site.node.epilogue else super().supports(site)
+
+    def lower(self, site: Site) -> Call:
+        return self.call(site, (("largest", self.op is Maximum),), {})
+
+
+@register
+class MaximumDsp(_Extremum):
+    name = "s8_maximum__dsp"
+    op = Maximum
+
+
+@register
+class MinimumDsp(_Extremum):
+    name = "s8_minimum__dsp"
+    op = Minimum

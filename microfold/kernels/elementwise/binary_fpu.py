@@ -1,0 +1,73 @@
+"""Arithmetic of float32 for floating-point units: four elements at a time, limits without branches."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.op import Op
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.kernel import Call, Site, register
+from microfold.kernels.packing.float32_block import float_clamping
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.div import Div
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.squared_difference import SquaredDifference
+from microfold.ops.elementwise.sub import Sub
+
+# Estimated instructions of an element.
+_LIMITS = {"none": 0.0, "relu": 1.5, "limited": 5.0}
+
+
+class _ArithmeticFpu(BinaryKernel):
+    """Class attributes:
+    operator: the instruction, but for ``squared_difference``.
+    expression: the same in C, of the elements a and b.
+    """
+
+    template = "elementwise/arithmetic_fpu.c.j2"
+    features = frozenset({"fpu", "thumb2"})
+    dtype = DType.FLOAT32
+    instructions = 2.5
+    operator: ClassVar[str]
+    expression: ClassVar[str]
+
+    def supports(self, site: Site) -> str | None:
+        if site.options.optimize == "size":
+            return "its loop is longer than what optimize = size wants"
+        clamp = float_clamping(site)[0]
+        if clamp == "general":
+            return "it clamps to 0 and above"
+        if clamp != "none" and self.op is Div:
+            return "it clamps bits, and 0 / 0 is not a number"
+        return super().supports(site)
+
+    def cost(self, site: Site) -> float:
+        *outer, inner = self.loops(site)
+        runs = site.node.outputs[0].type.size // inner[0]
+        each = self.instructions + _LIMITS[float_clamping(site)[0]]
+        # The last ones come one by one.
+        run = inner[0] * each + inner[0] % 4 * 5 + (25 if outer else 40)
+        return runs * run
+
+    def lower(self, site: Site) -> Call:
+        clamp, limits = float_clamping(site)
+        spec = (("operator", self.operator), ("expression", self.expression), ("clamp", clamp))
+        return self.call(site, spec, limits)
+
+
+def _define(operator: type[Op], expression: str) -> None:
+    attributes = {
+        "name": f"f32_{operator.name}__fpu",
+        "op": operator,
+        "operator": operator.name,
+        "expression": expression,
+    }
+    register(type(f"{operator.__name__}FloatFpu", (_ArithmeticFpu,), attributes))
+
+
+_define(Add, "a + b")
+_define(Sub, "a - b")
+_define(Mul, "a * b")
+_define(Div, "a / b")
+_define(SquaredDifference, "(a - b) * (a - b)")

@@ -1,0 +1,59 @@
+"""Extrema of int8, int16 and float32, and arithmetic of float32, for Helium, with broadcasting."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.op import Op
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.broadcast_mve import BinaryMve
+from microfold.kernels.kernel import Call, Site, register
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.prelu import Prelu
+from microfold.ops.elementwise.squared_difference import SquaredDifference
+from microfold.ops.elementwise.sub import Sub
+
+
+class _Arithmetic(BinaryMve):
+    """One C expression of the two vectors."""
+
+    template = "elementwise/arithmetic_mve.c.j2"
+    vector_instructions = 7.5
+    expression: ClassVar[str]
+
+    def supports(self, site: Site) -> str | None:
+        if site.node.epilogue and not self.dtype.is_float:
+            return "it fuses nothing"
+        return super().supports(site)
+
+    def lower(self, site: Site) -> Call:
+        lane = "f32" if self.dtype.is_float else f"s{self.dtype.itemsize * 8}"
+        return self.vector_call(site, (("expression", self.expression), ("lane", lane)), {})
+
+
+def _define(operator: type[Op], dtype: DType, prefix: str, expression: str) -> None:
+    attributes = {
+        "name": f"{prefix}_{operator.name}__mve",
+        "op": operator,
+        "dtype": dtype,
+        "lanes": 16 // dtype.itemsize,
+        "expression": expression,
+        "features": frozenset({"mve_fp" if dtype.is_float else "mve"}),
+    }
+    register(type(f"{operator.__name__}{dtype.name.title()}Mve", (_Arithmetic,), attributes))
+
+
+_define(Add, DType.FLOAT32, "f32", "vaddq_f32(a, b)")
+_define(Sub, DType.FLOAT32, "f32", "vsubq_f32(a, b)")
+_define(Mul, DType.FLOAT32, "f32", "vmulq_f32(a, b)")
+_define(SquaredDifference, DType.FLOAT32, "f32", "vmulq_f32(vsubq_f32(a, b), vsubq_f32(a, b))")
+_define(Prelu, DType.FLOAT32, "f32", "vpselq_f32(a, vmulq_f32(a, b), vcmpgeq_n_f32(a, 0.0f))")
+_define(Maximum, DType.FLOAT32, "f32", "vmaxnmq_f32(a, b)")
+_define(Minimum, DType.FLOAT32, "f32", "vminnmq_f32(a, b)")
+for _dtype in (DType.INT8, DType.INT16):
+    _lane = f"s{_dtype.itemsize * 8}"
+    _define(Maximum, _dtype, _lane, f"vmaxq_{_lane}(a, b)")
+    _define(Minimum, _dtype, _lane, f"vminq_{_lane}(a, b)")

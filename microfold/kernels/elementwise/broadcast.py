@@ -1,0 +1,114 @@
+"""Elementwise kernels of two operands: how broadcasting becomes a nest of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import Array, DType, Shape
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue
+from microfold.kernels.requantize import clamp as epilogue
+
+OUTER_LOOPS = 3
+
+
+def merge_axes(sizes: Sequence[int], *strides: Sequence[int]) -> list[tuple[int, ...]]:
+    """The fewest loops that walk over `sizes` with each operand's strides, outermost first.
+
+    Returns:
+        Rows (size, stride, stride, …); at least one.
+    """
+    loops: list[tuple[int, ...]] = []
+    for row in zip(sizes, *strides, strict=True):
+        if row[0] == 1:
+            continue
+        # The outer loop's steps are whole runs of this one: both are one longer loop.
+        if loops and all(
+            outer == row[0] * inner for outer, inner in zip(loops[-1][1:], row[1:], strict=True)
+        ):
+            loops[-1] = (loops[-1][0] * row[0], *row[1:])
+        else:
+            loops.append(row)
+    return loops or [(1, *(0 for _ in strides))]
+
+
+def contiguous_strides(shape: Shape) -> list[int]:
+    """Elements from one index to the next along each axis."""
+    return [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
+
+
+def broadcast_strides(shape: Shape, out: Shape) -> list[int]:
+    """Strides of an operand of `shape` along the axes of `out`: 0 where it is repeated."""
+    aligned = (1,) * (len(out) - len(shape)) + tuple(shape)
+    return [0 if n == 1 else stride for n, stride in zip(aligned, contiguous_strides(aligned), strict=True)]
+
+
+def loop_records(loops: Sequence[tuple[int, ...]], count: int) -> Array:
+    """Loops as an int32 array of `count` records, trivial ones in front."""
+    width = len(loops[0]) if loops else 3
+    trivial = [(1, *(0,) * (width - 1))] * (count - len(loops))
+    return np.array([*trivial, *loops], np.int32)
+
+
+class BinaryKernel(Kernel):
+    """Base of elementwise kernels of two operands of one element type; either may be constant.
+
+    Class attributes:
+        template: of the function; it renders the loops with ``elementwise/binary.j2``.
+        dtype: of operands and result.
+        instructions: estimate per element.
+        thumb1_instructions: the same on cores with the short instructions of Armv6-M; 0 if not known.
+        run_instructions: around each run of the innermost loop, where loops are nested.
+    """
+
+    template: ClassVar[str]
+    code = 150
+    dtype: ClassVar[DType]
+    instructions: ClassVar[float]
+    thumb1_instructions: ClassVar[float] = 0.0
+    run_instructions: ClassVar[float] = 35.0
+
+    def supports(self, site: Site) -> str | None:
+        first = site.node.operands[0].type
+        if first.dtype is not self.dtype:
+            return f"it needs {self.dtype.value} operands; they are {first.dtype.value}"
+        if len(self.loops(site)) > OUTER_LOOPS + 1:
+            return "its operands broadcast along too many axes in turn"
+        return epilogue.unsupported_epilogue(site.node)
+
+    def cost(self, site: Site) -> float:
+        size = site.node.outputs[0].type.size
+        loops = self.loops(site)
+        thumb1 = site.target.has("thumb1") and self.thumb1_instructions
+        each = self.thumb1_instructions if thumb1 else self.instructions
+        runs = size // loops[-1][0] if len(loops) > 1 else 0
+        # An operand that stays the same is neither read nor widened.
+        fixed = 2.0 * sum(step == 0 for step in loops[-1][1:])
+        return size * (each - fixed) + runs * self.run_instructions
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        return (0, 1)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        # Element by element in order: in place if the operand has an element for each of the result's.
+        operand, out = site.node.operands[index].type, site.node.outputs[0].type
+        return 0 if operand.size == out.size and operand.dtype.itemsize == out.dtype.itemsize else None
+
+    def loops(self, site: Site) -> list[tuple[int, ...]]:
+        """(size, first's step, second's step) of the loops, outermost first; steps in elements."""
+        out = site.node.outputs[0].type.shape
+        return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in site.node.operands[:2]))
+
+    def call(
+        self, site: Site, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
+    ) -> Call:
+        """The call with the loops' fields and choices added."""
+        *outer, inner = self.loops(site)
+        spec = (*spec, ("nested", bool(outer)), ("first_step", inner[1]), ("second_step", inner[2]))
+        fields: dict[str, Parameter] = {"length": inner[0]}
+        if outer:
+            records = loop_records(outer, OUTER_LOOPS)
+            fields["loops"] = Constant("loops", records, record="mf_loop")
+        return Call(Function(self.template, self.name, spec), dict(parameters) | fields)

@@ -1,0 +1,51 @@
+"""Clips for Helium: whole vectors."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.binary import C_TYPES, ClipPortable
+from microfold.kernels.kernel import Call, Function, Site, register
+
+
+class _ClipMve(ClipPortable):
+    dtype: ClassVar[DType]
+    features: ClassVar[frozenset[str]] = frozenset({"mve"})
+
+    def _lanes(self) -> int:
+        return 16 // self.dtype.itemsize
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not self.dtype:
+            return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
+        return super().supports(site)
+
+    def cost(self, site: Site) -> float:
+        return 20 + 6.0 * -(-site.node.outputs[0].type.size // self._lanes())
+
+    def lower(self, site: Site) -> Call:
+        lane = "f32" if self.dtype.is_float else f"s{8 * self.dtype.itemsize}"
+        tail = site.node.outputs[0].type.size % self._lanes() != 0
+        spec = (("type", C_TYPES[self.dtype]), ("lane", lane), ("tail", tail))
+        return Call(Function("clip/mve.c.j2", "clip__mve", spec), super().lower(site).parameters)
+
+
+@register
+class ClipInt8Mve(_ClipMve):
+    name = "s8_clip__mve"
+    dtype = DType.INT8
+
+
+@register
+class ClipInt16Mve(_ClipMve):
+    name = "s16_clip__mve"
+    dtype = DType.INT16
+
+
+@register
+class ClipFloatMve(_ClipMve):
+    name = "f32_clip__mve"
+    dtype = DType.FLOAT32
+    features = frozenset({"mve_fp"})

@@ -1,0 +1,94 @@
+"""Comparison and selection in portable C."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.elementwise.broadcast import BinaryKernel, broadcast_strides, loop_records, merge_axes
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.ops.elementwise.compare import LEFT_SHIFT, Compare
+from microfold.ops.elementwise.select import Select
+
+_RELATIONS = {
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+
+
+class _Compare(BinaryKernel):
+    template = "compare/c.c.j2"
+    instructions = 12
+
+    def supports(self, site: Site) -> str | None:
+        assert isinstance(site.node.op, Compare)
+        if site.node.op.relation not in _RELATIONS:
+            return f"it does not know the relation {site.node.op.relation}"
+        return "it fuses nothing" if site.node.epilogue else super().supports(site)
+
+    def lower(self, site: Site) -> Call:
+        op = site.node.op
+        assert isinstance(op, Compare)
+        scaled = self.dtype is DType.INT8
+        fields: dict[str, Parameter] = {}
+        if scaled:
+            records: list[tuple[int, ...]] = []
+            for value in site.node.operands[:2]:
+                assert value.type.quant is not None
+                multiplier = op.multiplier(value.type.quant)
+                records.append((-value.type.quant.zero_point, multiplier.mantissa, 0, multiplier.shift))
+            fields["scales"] = Constant("scales", np.array(records, np.int32), record="mf_channel")
+        spec = (
+            ("type", C_TYPES[self.dtype]),
+            ("relation", _RELATIONS[op.relation]),
+            ("left_shift", LEFT_SHIFT if scaled else 0),
+        )
+        return self.call(site, spec, fields)
+
+
+for _dtype in (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL):
+    _name = f"{_dtype.value}_compare__c"
+    register(
+        type(f"Compare{_dtype.name.title()}", (_Compare,), {"name": _name, "op": Compare, "dtype": _dtype})
+    )
+
+
+@register
+class SelectPortable(Kernel):
+    """Element by element; all three operands broadcast."""
+
+    name = "select__c"
+    op = Select
+    LOOPS = 4
+
+    def _loops(self, site: Site) -> list[tuple[int, ...]]:
+        out = site.node.outputs[0].type.shape
+        return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in site.node.operands[:3]))
+
+    def supports(self, site: Site) -> str | None:
+        if len(self._loops(site)) > self.LOOPS:
+            return "its operands broadcast along too many axes in turn"
+        if site.node.outputs[0].type.dtype not in C_TYPES:
+            return f"it does not know {site.node.outputs[0].type.dtype.value}"
+        return "it fuses nothing" if site.node.epilogue else None
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        return (0, 1, 2)
+
+    def cost(self, site: Site) -> float:
+        return site.node.outputs[0].type.size * 14.0
+
+    def lower(self, site: Site) -> Call:
+        loops = loop_records(self._loops(site), self.LOOPS)
+        parameters: dict[str, Parameter] = {}
+        for index, (size, *steps) in enumerate(loops.tolist()):
+            parameters[f"size{index}"] = size
+            for operand, step in zip(("condition", "first", "second"), steps, strict=True):
+                parameters[f"{operand}{index}"] = step
+        spec = (("type", C_TYPES[site.node.outputs[0].type.dtype]),)
+        return Call(Function("select/c.c.j2", self.name, spec), parameters)

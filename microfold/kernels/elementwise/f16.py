@@ -1,0 +1,162 @@
+"""Elementwise float16 kernels in portable C, and for float vectors (MVE); casts to and from float32."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.op import Op
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing.float16_mve import LANES
+from microfold.kernels.packing.float32_block import float_clamping
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.cast import Cast
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.sub import Sub
+
+
+class _HalfBinary(BinaryKernel):
+    """Rounds the float32 result of each two elements: so do units for float16."""
+
+    dtype = DType.FLOAT16
+    template = "elementwise/f16.c.j2"
+    instructions = 16
+    # C, with elements a and b as floats.
+    expression: ClassVar[str]
+
+    def lower(self, site: Site) -> Call:
+        clamped, limits = epilogue.clamping(site.node)
+        spec = (("expression", self.expression), ("clamped", clamped))
+        return self.call(site, spec, limits)
+
+
+class _HalfBinaryMve(BinaryKernel):
+    """Eight elements at a time."""
+
+    features = frozenset({"mve_fp"})
+    dtype = DType.FLOAT16
+    template = "elementwise/f16_mve.c.j2"
+    run_instructions = 24.0
+    intrinsic: ClassVar[str]
+
+    def cost(self, site: Site) -> float:
+        inner = self.loops(site)[-1][0]
+        runs = site.node.output.type.size // inner
+        return runs * (-(-inner // LANES) * 10.0 + self.run_instructions)
+
+    def lower(self, site: Site) -> Call:
+        clamp, limits = float_clamping(site)
+        return self.call(site, (("intrinsic", self.intrinsic), ("clamp", clamp)), dict(limits))
+
+
+_BINARY: tuple[tuple[type[Op], str, str], ...] = (
+    (Add, "x + y", "vaddq_f16"),
+    (Sub, "x - y", "vsubq_f16"),
+    (Mul, "x * y", "vmulq_f16"),
+    (Maximum, "x > y ? x : y", "vmaxnmq_f16"),
+    (Minimum, "x < y ? x : y", "vminnmq_f16"),
+)
+
+
+def _define(operator: type[Op], expression: str, intrinsic: str) -> None:
+    portable = {"name": f"f16_{operator.name}__c", "op": operator, "expression": expression}
+    vectors = {"name": f"f16_{operator.name}__mve", "op": operator, "intrinsic": intrinsic}
+    register(type(f"{operator.__name__}Half", (_HalfBinary,), portable))
+    register(type(f"{operator.__name__}HalfMve", (_HalfBinaryMve,), vectors))
+
+
+for _operation in _BINARY:
+    _define(*_operation)
+
+
+class _HalfClip(Kernel):
+    op = Clip
+    core: ClassVar[str]
+    instructions: ClassVar[float]
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not DType.FLOAT16:
+            return f"it needs float16; the input is {x.dtype.value}"
+        return "it fuses nothing" if site.node.epilogue else None
+
+    def cost(self, site: Site) -> float:
+        return site.node.output.type.size * self.instructions + 20
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        return 0
+
+    def lower(self, site: Site) -> Call:
+        op = site.node.op
+        assert isinstance(op, Clip)
+        parameters: dict[str, Parameter] = {
+            "length": site.node.output.type.size,
+            "output_minimum": op.minimum,
+            "output_maximum": op.maximum,
+        }
+        return Call(Function("clip/f16.c.j2", self.name, (("core", self.core),)), parameters)
+
+
+@register
+class ClipHalf(_HalfClip):
+    name = "f16_clip__c"
+    core = "c"
+    instructions = 16.0
+
+
+@register
+class ClipHalfMve(_HalfClip):
+    """Eight elements at a time."""
+
+    name = "f16_clip__mve"
+    features = frozenset({"mve_fp"})
+    core = "mve"
+    instructions = 1.2
+
+
+class _HalfCast(Kernel):
+    """Between float16 and float32."""
+
+    op = Cast
+    core: ClassVar[str]
+    instructions: ClassVar[float]
+
+    def supports(self, site: Site) -> str | None:
+        x, out = site.node.operands[0].type, site.node.output.type
+        if {x.dtype, out.dtype} != {DType.FLOAT16, DType.FLOAT32}:
+            return f"it converts float16 and float32; these are {x.dtype.value} and {out.dtype.value}"
+        return "it fuses nothing" if site.node.epilogue else None
+
+    def cost(self, site: Site) -> float:
+        return site.node.output.type.size * self.instructions + 20
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        # Narrower elements are written behind those that are read.
+        return 0 if site.node.output.type.dtype is DType.FLOAT16 else None
+
+    def lower(self, site: Site) -> Call:
+        out = site.node.output.type
+        spec = (("core", self.core), ("narrows", out.dtype is DType.FLOAT16))
+        return Call(Function("cast/f16.c.j2", self.name, spec), {"length": out.size})
+
+
+@register
+class CastHalf(_HalfCast):
+    name = "f16_cast__c"
+    core = "c"
+    instructions = 8.0
+
+
+@register
+class CastHalfMve(_HalfCast):
+    """Four elements at a time."""
+
+    name = "f16_cast__mve"
+    features = frozenset({"mve_fp"})
+    core = "mve"
+    instructions = 0.8

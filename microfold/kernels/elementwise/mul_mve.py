@@ -1,0 +1,62 @@
+"""Multiplication of int8 and int16 for Helium."""
+
+from __future__ import annotations
+
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.add import centred_hull
+from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
+from microfold.kernels.kernel import Call, Parameter, Site, register
+from microfold.kernels.packing.mve import Form
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.mul import Mul
+
+
+@register
+class MulMve(BinaryMve):
+    """Products of centred elements, scaled in the reference's two steps."""
+
+    name = "s8_mul__mve"
+    op = Mul
+    template = "mul/mve.c.j2"
+    vector_instructions = 15.0
+
+    def supports(self, site: Site) -> str | None:
+        if reason := super().supports(site):
+            return reason
+        form = self._form(site)
+        return None if isinstance(form, Form) else form
+
+    def _multiplier(self, site: Site) -> Multiplier:
+        first, second = (v.type.quant for v in site.node.operands[:2])
+        assert first is not None and second is not None and isinstance(site.node.op, Mul)
+        return site.node.op.multiplier(first, second)
+
+    def _form(self, site: Site) -> Form | str:
+        out = site.node.outputs[0].type.quant
+        assert out is not None
+        corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
+        low, _ = epilogue.integer_bounds(site.node)
+        return lane_form(self._multiplier(site), min(corners) >= 0 or low >= out.zero_point)
+
+    def lower(self, site: Site) -> Call:
+        first, second = (v.type.quant for v in site.node.operands[:2])
+        out = site.node.outputs[0].type.quant
+        form, multiplier = self._form(site), self._multiplier(site)
+        assert first is not None and second is not None and out is not None and isinstance(form, Form)
+        fields: dict[str, Parameter] = {
+            "first_zero_point": first.zero_point,
+            "second_zero_point": second.zero_point,
+            "multiplier": multiplier.mantissa,
+            "shift": multiplier.shift,
+            "output_zero_point": out.zero_point,
+        }
+        return self.vector_call(site, (("requantize", form.value),), fields)
+
+
+@register
+class MulInt16Mve(MulMve):
+    """The same: products have 31 bits."""
+
+    name = "s16_mul__mve"
+    dtype = DType.INT16

@@ -1,0 +1,45 @@
+"""Quantised PReLU in portable C."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.prelu import Prelu
+
+
+class _QuantizedPrelu(BinaryKernel):
+    template = "prelu/c.c.j2"
+    instructions = 35
+
+    def lower(self, site: Site) -> Call:
+        x, alpha = (v.type.quant for v in site.node.operands[:2])
+        out = site.node.outputs[0].type.quant
+        assert x is not None and alpha is not None and out is not None and isinstance(site.node.op, Prelu)
+        identity, slope = site.node.op.multipliers(x, alpha)
+        records = np.array([[0, m.mantissa, out.zero_point, m.shift] for m in (identity, slope)], np.int32)
+        clamped, limits = epilogue.clamping(site.node)
+        fields: dict[str, Parameter] = {
+            "scales": Constant("scales", records, record="mf_channel"),
+            "input_zero_point": x.zero_point,
+            "alpha_zero_point": alpha.zero_point,
+        }
+        return self.call(site, (("type", C_TYPES[self.dtype]), ("clamped", clamped)), fields | limits)
+
+
+@register
+class PreluInt8(_QuantizedPrelu):
+    name = "s8_prelu__c"
+    op = Prelu
+    dtype = DType.INT8
+
+
+@register
+class PreluInt16(_QuantizedPrelu):
+    name = "s16_prelu__c"
+    op = Prelu
+    dtype = DType.INT16

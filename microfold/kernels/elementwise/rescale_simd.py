@@ -1,0 +1,189 @@
+"""Multiplied int16 elements with DSP instructions and with Helium: requantize, and activations that do so.
+
+With DSP instructions, the product of twice an element is rounded at 32 bits by SMMULR or SMMLAR, see
+`elementwise_s16_dsp`; elements that are multiplied by one half or more are shifted left before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.elementwise.unary import AbsInt16, LeakyReluInt16, ReluInt16, RequantizeWide, Rescale
+from microfold.kernels.kernel import Call, Function, Parameter, Site, SpecValue, register
+from microfold.kernels.packing.mve import Form
+
+_MVE_LANES = 4
+
+
+class _Sides(NamedTuple):
+    """The multipliers of elements not below the zero point, and of those below it.
+
+    Attributes:
+        two: these are not computed alike.
+        negated: results of the lower side are.
+        signed: results of the upper side's multiplier may be negative, and matter.
+    """
+
+    above: Multiplier
+    below: Multiplier
+    two: bool
+    negated: bool
+    signed: bool
+
+
+class _RescaleSimd(Rescale):
+    """Bits that the widest element may be shifted to the left."""
+
+    headroom = 31
+
+    def supports(self, site: Site) -> str | None:
+        if reason := super().supports(site):
+            return reason
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        if x.dtype is not DType.INT16 or out.dtype is DType.INT32:
+            return "it rescales int16 to int8 or int16"
+        assert x.quant is not None
+        reach = max(abs(bound - x.quant.zero_point) for bound in x.dtype.range)
+        sides = self.sides(site)
+        if any(reach << max(side.shift, 0) >= 1 << self.headroom for side in (sides.above, sides.below)):
+            return "a multiplier is too large"
+        return None
+
+    def sides(self, site: Site) -> _Sides:
+        x, out = site.node.operands[0].type.quant, site.node.outputs[0].type.quant
+        assert x is not None and out is not None
+        above, below = self.multipliers(site, x)
+        negated = self.below(site) != "scaled"
+        two = above != below or negated
+        signed = not two and not self.magnitude(site) and self.bounds(site)[0] < out.zero_point
+        return _Sides(above, below, two, negated, signed)
+
+    def magnitude(self, site: Site) -> bool:
+        """Whether elements are made positive first."""
+        return self.op is AbsInt16.op
+
+    def rescale_call(
+        self, site: Site, variant: str, spec: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
+    ) -> Call:
+        """The call with what all variants have."""
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        assert x.quant is not None and out.quant is not None
+        sides = self.sides(site)
+        low, high = self.bounds(site)
+        clamped = (low, high) != out.dtype.range
+        spec = (
+            ("output_type", C_TYPES[out.dtype]),
+            ("magnitude", self.magnitude(site)),
+            ("two_sided", sides.two),
+            ("negated", sides.negated),
+            ("clamped", clamped),
+            *spec,
+        )
+        parameters: dict[str, Parameter] = {
+            "length": x.size,
+            "input_zero_point": x.quant.zero_point,
+            "output_zero_point": out.quant.zero_point,
+            **fields,
+        }
+        if clamped:
+            parameters |= {"output_minimum": low, "output_maximum": high}
+        return Call(Function(f"requantize/{variant}.c.j2", f"s16_rescale__{variant}", spec), parameters)
+
+
+class _RescaleMve(_RescaleSimd):
+    features = frozenset({"mve"})
+
+    def cost(self, site: Site) -> float:
+        size = site.node.outputs[0].type.size
+        each = 18.5 if self.sides(site).two else 10.0
+        return 30 + each * -(-size // _MVE_LANES) + 6 * (size % _MVE_LANES != 0)
+
+    def lower(self, site: Site) -> Call:
+        sides = self.sides(site)
+        spec: list[tuple[str, SpecValue]] = [("tail", site.node.outputs[0].type.size % _MVE_LANES != 0)]
+        fields: dict[str, Parameter] = {}
+        for prefix, side in (("", sides.above), ("below_", sides.below)):
+            # Without a second rounding, its sign does not matter.
+            plain = side.shift < 0 and (sides.signed or bool(prefix))
+            spec += [
+                (f"{prefix or 'above_'}form", (Form.PLAIN if plain else Form.RELU).value),
+                (f"{prefix or 'above_'}left", side.shift > 0),
+            ]
+            if not prefix or sides.two:
+                fields |= {
+                    f"{prefix}multiplier": side.mantissa,
+                    f"{prefix}left_shift": max(side.shift, 0),
+                    f"{prefix}right_shift": min(side.shift, 0),
+                }
+        return self.rescale_call(site, "mve", tuple(spec), fields)
+
+
+class _RescaleDsp(_RescaleSimd):
+    """Products are those of twice an element."""
+
+    features = frozenset({"dsp"})
+    headroom = 30
+
+    def cost(self, site: Site) -> float:
+        clamped = self.bounds(site) != site.node.outputs[0].type.dtype.range
+        each = (12.0 if self.sides(site).two else 9.0) + 5.0 * clamped
+        return 20 + site.node.outputs[0].type.size * each
+
+    def lower(self, site: Site) -> Call:
+        sides = self.sides(site)
+        spec: list[tuple[str, SpecValue]] = []
+        fields: dict[str, Parameter] = {}
+        for prefix, side, signed in (("", sides.above, sides.signed), ("below_", sides.below, True)):
+            form = "left" if side.shift >= 0 else "signed" if signed else "right"
+            spec.append((f"{prefix or 'above_'}form", form))
+            if not prefix or sides.two:
+                fields |= {
+                    f"{prefix}multiplier": side.mantissa,
+                    f"{prefix}left_shift": max(side.shift, 0) + 1,
+                    f"{prefix}rounding": 1 << max(-side.shift - 1, 0),
+                    f"{prefix}right_shift": max(-side.shift, 0),
+                }
+        return self.rescale_call(site, "dsp", tuple(spec), fields)
+
+
+@register
+class RequantizeInt16Mve(_RescaleMve, RequantizeWide):
+    name = "s16_requantize__mve"
+
+
+@register
+class RequantizeInt16Dsp(_RescaleDsp, RequantizeWide):
+    name = "s16_requantize__dsp"
+
+
+@register
+class ReluInt16Mve(_RescaleMve, ReluInt16):
+    name = "s16_relu__mve"
+
+
+@register
+class ReluInt16Dsp(_RescaleDsp, ReluInt16):
+    name = "s16_relu__dsp"
+
+
+@register
+class AbsInt16Mve(_RescaleMve, AbsInt16):
+    name = "s16_abs__mve"
+
+
+@register
+class AbsInt16Dsp(_RescaleDsp, AbsInt16):
+    name = "s16_abs__dsp"
+
+
+@register
+class LeakyReluInt16Mve(_RescaleMve, LeakyReluInt16):
+    name = "s16_leaky_relu__mve"
+
+
+@register
+class LeakyReluInt16Dsp(_RescaleDsp, LeakyReluInt16):
+    name = "s16_leaky_relu__dsp"

@@ -1,0 +1,176 @@
+"""int16 addition, subtraction and multiplication for cores with DSP instructions.
+
+The reference multiplies twice the value x by m, rounds at 32 bits, then divides by 2^e and rounds halves away
+from zero, e > 0. With SMMLAR, which adds a product's upper half, rounded, to an addend,
+
+    y = (SMMLAR(2 * x, m, 2^(e-1)) - [x < 0]) >> e
+
+where the reference subtracts 1 if the first result is negative. They differ if that is 0 and x negative; then
+both give 0. The correction matters only where outputs may be negative.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
+from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.kernel import Call, Parameter, Site, SpecValue, register
+from microfold.kernels.requantize.int16_single_rounding import int16_clamping
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.sub import Sub
+
+LEFT_SHIFT = 15
+# Estimated instructions to bring an operand to the common scale.
+_MULTIPLIED = {"half": 0.0, "once": 2.5, "twice": 5.0}
+
+
+class _Int16Dsp(BinaryKernel):
+    features = frozenset({"dsp"})
+    dtype = DType.INT16
+    run_instructions = 30.0
+
+    def supports(self, site: Site) -> str | None:
+        if reason := super().supports(site):
+            return reason
+        shift = self.output(site).shift
+        if not -30 <= shift < 0:
+            return "it needs multipliers below one half"
+        return self.refuses(site)
+
+    def refuses(self, site: Site) -> str | None:
+        """Why the operands do not fit; None if they do."""
+        raise NotImplementedError
+
+    def output(self, site: Site) -> Multiplier:
+        """The multiplier of the sum or product."""
+        raise NotImplementedError
+
+    def int16_call(
+        self, site: Site, spec: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter], lowest: int
+    ) -> Call:
+        """The call with what makes outputs of sums or products, which are not below `lowest`."""
+        multiplier = self.output(site)
+        clamp, limits = int16_clamping(site)
+        positive = lowest >= 0 or clamp in ("relu", "limited")
+        fields |= {
+            "multiplier": multiplier.mantissa,
+            "rounding": 1 << (-multiplier.shift - 1),
+            "shift": -multiplier.shift,
+            **limits,
+        }
+        return self.call(site, (*spec, ("signed", not positive), ("clamp", clamp)), fields)
+
+
+class _SumInt16Dsp(_Int16Dsp):
+    template = "add/s16_dsp.c.j2"
+    instructions = 11.5
+    sign: ClassVar[str]
+
+    def cost(self, site: Site) -> float:
+        more = sum(_MULTIPLIED[self._form(multiplier)] for multiplier in self._operands(site))
+        return super().cost(site) + more * site.node.outputs[0].type.size
+
+    def output(self, site: Site) -> Multiplier:
+        return quantized_parameters(site).output
+
+    def refuses(self, site: Site) -> str | None:
+        multipliers = self._operands(site)
+        if any(not self._form(multiplier) for multiplier in multipliers):
+            return "it needs a common scale that is twice the larger one"
+        low, high = self._bounds(site)
+        if low < -(1 << 30) or high >= 1 << 30:
+            return f"sums may leave 31 bits: they reach [{low}, {high}]"
+        return None
+
+    def _operands(self, site: Site) -> tuple[Multiplier, Multiplier]:
+        parameters = quantized_parameters(site)
+        assert parameters.left_shift == LEFT_SHIFT
+        return parameters.first, parameters.second
+
+    def _form(self, multiplier: Multiplier) -> str:
+        """``half``: the operand is halved; ``once``, ``twice``: it is multiplied, with so many roundings."""
+        if multiplier == (1 << 30, 0):
+            return "half"
+        if multiplier.shift > 0:
+            return ""
+        return "once" if multiplier.shift == 0 else "twice"
+
+    def _bounds(self, site: Site) -> tuple[int, int]:
+        """Of the sum on the common scale."""
+        ends = [
+            numerics.multiply_by_quantized_multiplier(
+                np.array(centred_hull(site, index), np.int64) << LEFT_SHIFT, *multiplier
+            ).astype(np.int64)
+            for index, multiplier in enumerate(self._operands(site))
+        ]
+        first, second = ends[0], ends[1] if self.op is Add else -ends[1][::-1]
+        return int(first[0] + second[0]), int(first[1] + second[1])
+
+    def lower(self, site: Site) -> Call:
+        fields: dict[str, Parameter] = {}
+        forms: list[str] = []
+        for side, multiplier in zip(("first", "second"), self._operands(site), strict=True):
+            form = self._form(multiplier)
+            forms.append(form)
+            if form != "half":
+                fields[f"{side}_multiplier"] = multiplier.mantissa
+            if form == "twice":
+                fields |= {
+                    f"{side}_rounding": 1 << (-multiplier.shift - 1),
+                    f"{side}_shift": -multiplier.shift,
+                }
+        spec = (("first", forms[0]), ("second", forms[1]), ("sign", self.sign))
+        return self.int16_call(site, spec, fields, self._bounds(site)[0])
+
+
+@register
+class AddInt16Dsp(_SumInt16Dsp):
+    name = "s16_add__dsp"
+    op = Add
+    sign = "+"
+
+
+@register
+class SubInt16Dsp(_SumInt16Dsp):
+    name = "s16_sub__dsp"
+    op = Sub
+    sign = "-"
+
+
+@register
+class MulInt16Dsp(_Int16Dsp):
+    """Twice the largest product, 2^31, is taken as 2^31 - 1 where both give the same output."""
+
+    name = "s16_mul__dsp"
+    op = Mul
+    template = "mul/s16_dsp.c.j2"
+    instructions = 11.0
+
+    def output(self, site: Site) -> Multiplier:
+        first, second = (v.type.quant for v in site.node.operands[:2])
+        assert first is not None and second is not None and isinstance(site.node.op, Mul)
+        return site.node.op.multiplier(first, second)
+
+    def refuses(self, site: Site) -> str | None:
+        if self._bounds(site)[1] < 1 << 30:
+            return None
+        mantissa, shift = self.output(site)
+        exact = int(numerics.multiply_by_quantized_multiplier(np.array([1 << 30]), mantissa, shift)[0])
+        saturated = (((1 << 31) - 1) * mantissa + (1 << 31) >> 32) + (1 << (-shift - 1)) >> -shift
+        if exact != saturated:
+            return "the square of the smallest element might be rounded the other way"
+        return None
+
+    def _bounds(self, site: Site) -> tuple[int, int]:
+        corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
+        return min(corners), max(corners)
+
+    def lower(self, site: Site) -> Call:
+        return self.int16_call(site, (), {}, self._bounds(site)[0])

@@ -1,0 +1,78 @@
+"""Elementwise operators of an int8 tensor and one constant number: functions of one operand, as tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.op import Op
+from microfold.ir.types import Array, Tensor, TensorType
+from microfold.kernels.elementwise.table import TableKernel, TableMve
+from microfold.kernels.kernel import Kernel, Site, register
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.lookup import TABLE_SIZE
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.prelu import Prelu
+from microfold.ops.elementwise.squared_difference import SquaredDifference
+from microfold.ops.elementwise.sub import Sub
+
+# With fewer elements, a table only pays where speed is all that counts.
+_FEWEST_ELEMENTS = 64
+
+
+class _ConstantOperand(Kernel):
+    """What both variants have in common; comes before their bases."""
+
+    def supports(self, site: Site) -> str | None:
+        index = _constant_scalar(site)
+        if index is None:
+            return "it needs one operand that is a constant number"
+        size = site.node.outputs[0].type.size
+        if self.operand(site).size != size:
+            return "the other operand broadcasts, too"
+        if site.options.optimize == "size" or (site.options.optimize != "speed" and size < _FEWEST_ELEMENTS):
+            return f"its table of {TABLE_SIZE} bytes does not pay for {size} elements with optimize = " + (
+                site.options.optimize
+            )
+        return super().supports(site)
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        return (1 - (_constant_scalar(site) or 0),)
+
+    def operand(self, site: Site) -> TensorType:
+        return site.node.operands[self.data_inputs(site)[0]].type
+
+    def results(self, site: Site) -> Array:
+        constant, varying = _constant_scalar(site), self.operand(site)
+        assert constant is not None
+        array = site.array(constant)
+        assert array is not None
+        low, high = varying.dtype.range
+        values = np.arange(low, high + 1).astype(varying.dtype.numpy)
+        operands = [
+            Tensor(varying.with_shape(values.shape), values),
+            Tensor(site.node.operands[constant].type.with_shape((1,)), array.reshape(1)),
+        ]
+        (result,) = site.node.op.evaluate(operands if constant == 1 else operands[::-1])
+        return result.data
+
+
+def _constant_scalar(site: Site) -> int | None:
+    """Index of the operand that is a constant number, the other one being computed."""
+    arrays = [site.array(index) for index in (0, 1)]
+    for index, (array, other) in enumerate((arrays, arrays[::-1])):
+        if array is not None and array.size == 1 and other is None:
+            return index
+    return None
+
+
+def _define(operator: type[Op]) -> None:
+    for base, variant in ((TableKernel, "c"), (TableMve, "mve")):
+        name = f"s8_{operator.name}__{variant}_constant"
+        bases = (_ConstantOperand, base)
+        register(type(f"{operator.__name__}Constant{variant.title()}", bases, {"name": name, "op": operator}))
+
+
+for _operator in (Add, Maximum, Minimum, Mul, Prelu, SquaredDifference, Sub):
+    _define(_operator)

@@ -1,0 +1,324 @@
+"""Elementwise kernels of one float32 or int16 operand."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.op import Op
+from microfold.ir.types import DType, Quant
+from microfold.kernels.elementwise.binary import C_TYPES, UnaryKernel
+from microfold.kernels.kernel import Call, Constant, Function, Parameter, Site, SpecValue, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.abs import Abs
+from microfold.ops.elementwise.hard_swish import HardSwish
+from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.logistic import Logistic, int16_scaling, sigmoid_table
+from microfold.ops.elementwise.relu import Relu
+from microfold.ops.elementwise.requantize import Requantize
+from microfold.ops.elementwise.rsqrt import EXTRA_BITS, Rsqrt
+from microfold.ops.elementwise.tanh import Tanh
+from microfold.ops.elementwise.unary import Unary
+
+# C expressions of x.
+_FUNCTIONS = {
+    "ceil": "ceilf(x)",
+    "cos": "cosf(x)",
+    "elu": "x < 0.0f ? expm1f(x) : x",
+    "exp": "expf(x)",
+    "fast_exp": "mf_fast_exp(x)",
+    "fast_logistic": "1.0f / (1.0f + mf_fast_exp(-x))",
+    "fast_tanh": "1.0f - 2.0f / (1.0f + mf_fast_exp(2.0f * x))",
+    "floor": "floorf(x)",
+    "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
+    "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
+    "log": "logf(x)",
+    "neg": "-x",
+    "round": "rintf(x)",
+    "sin": "sinf(x)",
+    "sqrt": "sqrtf(x)",
+    "square": "x * x",
+}
+
+
+class _Float(UnaryKernel):
+    """One C expression of the element."""
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not DType.FLOAT32:
+            return f"it needs float32; the input is {x.dtype.value}"
+        if not self.expression(site):
+            return f"it does not know this function: {site.node.op}"
+        return super().supports(site)
+
+    def cost(self, site: Site) -> float:
+        return site.node.outputs[0].type.size * 80.0
+
+    def expression(self, site: Site) -> str:
+        raise NotImplementedError
+
+    def parameters(self, site: Site) -> dict[str, Parameter]:
+        """Fields that the expression refers to."""
+        return {}
+
+    def lower(self, site: Site) -> Call:
+        clamped, limits = epilogue.clamping(site.node)
+        parameters = self.parameters(site)
+        spec = (
+            ("expression", self.expression(site)),
+            ("alpha", "alpha" in parameters),
+            ("clamped", clamped),
+        )
+        length: dict[str, Parameter] = {"length": site.node.outputs[0].type.size}
+        return Call(Function("elementwise/unary.c.j2", self.name, spec), length | parameters | limits)
+
+
+@register
+class UnaryFloat(_Float):
+    name = "f32_unary__c"
+    op = Unary
+
+    def expression(self, site: Site) -> str:
+        assert isinstance(site.node.op, Unary)
+        return _FUNCTIONS.get(site.node.op.function, "")
+
+
+@register
+class LeakyReluFloat(_Float):
+    name = "f32_leaky_relu__c"
+    op = LeakyRelu
+
+    def expression(self, site: Site) -> str:
+        return "x > 0.0f ? x : x * layer->alpha"
+
+    def parameters(self, site: Site) -> dict[str, Parameter]:
+        assert isinstance(site.node.op, LeakyRelu)
+        return {"alpha": float(site.node.op.alpha)}
+
+
+class _FixedExpression(_Float):
+    text: ClassVar[str]
+
+    def expression(self, site: Site) -> str:
+        return self.text
+
+
+def _define(operator: type[Op], text: str) -> None:
+    attributes = {"name": f"f32_{operator.name}__c", "op": operator, "text": text}
+    register(type(f"{operator.__name__}Float", (_FixedExpression,), attributes))
+
+
+_define(Abs, "fabsf(x)")
+_define(HardSwish, "x * mf_clamp_float(x + 3.0f, 0.0f, 6.0f) / 6.0f")
+_define(Logistic, "1.0f / (1.0f + expf(-x))")
+_define(Rsqrt, "1.0f / sqrtf(x)")
+_define(Tanh, "tanhf(x)")
+
+
+@register
+class UnaryInt16(UnaryKernel):
+    """The reference's interpolation in a table of 513 entries."""
+
+    name = "s16_unary__c_table"
+    op = Unary
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not DType.INT16:
+            return f"it needs int16; the input is {x.dtype.value}"
+        if isinstance(site.node.op, Unary) and site.node.op.function == "sqrt":
+            return "the reference computes sqrt of int16 without a table"
+        return super().supports(site)
+
+    def lower(self, site: Site) -> Call:
+        x = site.node.operands[0].type
+        assert isinstance(site.node.op, Unary)
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "table": Constant("table", site.node.op.int16_table(x.element)),
+            "length": x.size,
+        }
+        function = Function("lookup/s16.c.j2", "s16_lookup__c", (("clamped", clamped),))
+        return Call(function, parameters | limits)
+
+
+class SigmoidInt16(UnaryKernel):
+    """The reference's interpolated sigmoid, which also serves tanh."""
+
+    shifts: ClassVar[tuple[int, ...]]
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not DType.INT16:
+            return f"it needs int16; the input is {x.dtype.value}"
+        return super().supports(site)
+
+    def cost(self, site: Site) -> float:
+        return site.node.outputs[0].type.size * 35.0
+
+    def lower(self, site: Site) -> Call:
+        x = site.node.operands[0].type
+        assert x.quant is not None
+        scaling = int16_scaling(x.quant.scale, self.shifts)
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "table": Constant("table", sigmoid_table()),
+            "length": x.size,
+            "multiplier": scaling.multiplier,
+            "rounding": (1 << (scaling.shift - 1)) if scaling.shift > 0 else 0,
+            "shift": scaling.shift,
+        }
+        spec = (("tanh", self.op is Tanh), ("clamped", clamped))
+        return Call(Function("logistic/s16.c.j2", self.name, spec), parameters | limits)
+
+
+@register
+class LogisticInt16(SigmoidInt16):
+    name = "s16_logistic__c"
+    op = Logistic
+    shifts = (0,)
+
+
+@register
+class TanhInt16(SigmoidInt16):
+    name = "s16_tanh__c"
+    op = Tanh
+    shifts = (0, 1)
+
+
+class Rescale(UnaryKernel):
+    """Multiplies centred elements, negative ones perhaps by another multiplier."""
+
+    def supports(self, site: Site) -> str | None:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        if x.dtype not in (DType.INT16, DType.INT32) or out.dtype not in (
+            DType.INT8,
+            DType.INT16,
+            DType.INT32,
+        ):
+            return f"it rescales int16 and int32; these are {x.dtype.value} and {out.dtype.value}"
+        if x.quant is None or (x.dtype is DType.INT32 and x.quant.zero_point):
+            return "int32 must have zero point 0"
+        return super().supports(site)
+
+    def cost(self, site: Site) -> float:
+        return site.node.outputs[0].type.size * 30.0
+
+    def bounds(self, site: Site) -> tuple[int, int]:
+        return epilogue.integer_bounds(site.node)
+
+    def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
+        """For elements not below the zero point, and for those below it; default: the operator's one."""
+        assert isinstance(site.node.op, Requantize | Relu | Abs)
+        multiplier = site.node.op.multiplier(x)
+        return multiplier, multiplier
+
+    def below(self, site: Site) -> str:
+        """C expression of the result of elements below the zero point, from `scaled`."""
+        return "scaled"
+
+    def lower(self, site: Site) -> Call:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        assert x.quant is not None and out.quant is not None
+        above, below = self.multipliers(site, x.quant)
+        low, high = self.bounds(site)
+        zero_point = out.quant.zero_point
+        magnitude: SpecValue = isinstance(site.node.op, Abs)
+        spec = (
+            ("input_type", C_TYPES[x.dtype]),
+            ("output_type", C_TYPES[out.dtype]),
+            ("magnitude", magnitude),
+            ("two_sided", above != below or self.below(site) != "scaled"),
+            ("below", self.below(site)),
+        )
+        parameters: dict[str, Parameter] = {
+            "length": x.size,
+            "input_zero_point": x.quant.zero_point,
+            "output_zero_point": zero_point,
+            "multiplier": above.mantissa,
+            "shift": above.shift,
+            "below_multiplier": below.mantissa,
+            "below_shift": below.shift,
+            # Before the zero point is added.
+            "minimum": max(low - zero_point, -(1 << 31)),
+            "maximum": min(high - zero_point, (1 << 31) - 1),
+        }
+        return Call(Function("requantize/c.c.j2", "rescale__c", spec), parameters)
+
+
+@register
+class RequantizeWide(Rescale):
+    name = "requantize__c"
+    op = Requantize
+
+
+@register
+class ReluInt16(Rescale):
+    name = "s16_relu__c"
+    op = Relu
+
+    def bounds(self, site: Site) -> tuple[int, int]:
+        assert isinstance(site.node.op, Relu)
+        low, high = site.node.op.bounds()
+        fused = epilogue.integer_bounds(site.node)
+        return tuple(int(b) for b in np.clip((low, high), *fused))  # type: ignore[return-value]
+
+
+@register
+class AbsInt16(Rescale):
+    name = "s16_abs__c"
+    op = Abs
+
+
+@register
+class LeakyReluInt16(Rescale):
+    name = "s16_leaky_relu__c"
+    op = LeakyRelu
+
+    def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
+        assert isinstance(site.node.op, LeakyRelu)
+        parameters = site.node.op.parameters(x)
+        return parameters.identity, parameters.slope
+
+    def below(self, site: Site) -> str:
+        assert isinstance(site.node.op, LeakyRelu)
+        x = site.node.operands[0].type.quant
+        assert x is not None
+        return "-scaled" if site.node.op.parameters(x).slope_is_negative else "scaled"
+
+
+@register
+class RsqrtInt16(UnaryKernel):
+    """The reference's inverse square root of each element."""
+
+    name = "s16_rsqrt__c"
+    op = Rsqrt
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not DType.INT16 or x.quant is None or x.quant.zero_point:
+            return f"it needs int16 with zero point 0; the input is {x.dtype.value}"
+        return super().supports(site)
+
+    def cost(self, site: Site) -> float:
+        return site.node.outputs[0].type.size * 250.0
+
+    def lower(self, site: Site) -> Call:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        assert isinstance(site.node.op, Rsqrt) and x.quant is not None and out.quant is not None
+        multiplier = site.node.op.multiplier(x.quant)
+        low, high = epilogue.integer_bounds(site.node)
+        parameters: dict[str, Parameter] = {
+            "length": x.size,
+            "multiplier": multiplier.mantissa,
+            "shift": multiplier.shift - EXTRA_BITS,
+            "output_zero_point": out.quant.zero_point,
+            "highest": out.dtype.range[1],
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        spec = (("output_type", C_TYPES[out.dtype]), ("extra_bits", EXTRA_BITS))
+        return Call(Function("rsqrt/s16.c.j2", self.name, spec), parameters)

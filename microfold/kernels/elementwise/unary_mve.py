@@ -1,0 +1,103 @@
+"""Elementwise kernels of one operand with float32 results, for Helium: four elements at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from microfold.ir.op import Op
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.binary import C_TYPES, DequantizePortable, UnaryKernel
+from microfold.kernels.kernel import Call, Function, Parameter, Site, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.abs import Abs
+from microfold.ops.elementwise.hard_swish import HardSwish
+from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.unary import Unary
+
+_LANES = 4
+# C expressions of the vector x.
+_FUNCTIONS: Mapping[type[Op] | str, str] = {
+    Abs: "vabsq_f32(x)",
+    LeakyRelu: "vpselq_f32(x, vmulq_n_f32(x, alpha), vcmpgtq_n_f32(x, 0.0f))",
+    # Divided by 6, where the reference's last step is a division.
+    HardSwish: "vmulq_n_f32(vmulq_f32(x, vminnmq_f32(vmaxnmq_f32(vaddq_n_f32(x, 3.0f), vdupq_n_f32(0.0f)), "
+    "vdupq_n_f32(6.0f))), 1.0f / 6.0f)",
+    "neg": "vnegq_f32(x)",
+    "square": "vmulq_f32(x, x)",
+}
+_DEQUANTIZE = "vmulq_n_f32(vcvtq_f32_s32(vsubq_n_s32(x, zero_point)), scale)"
+
+
+class _UnaryMve(UnaryKernel):
+    features = frozenset({"mve_fp"})
+    vector_instructions: ClassVar[float] = 7.0
+
+    def cost(self, site: Site) -> float:
+        size = site.node.outputs[0].type.size
+        return 25 + self.vector_instructions * -(-size // _LANES) + 6 * (size % _LANES != 0)
+
+    def vector_call(self, site: Site, expression: str, fields: Mapping[str, Parameter]) -> Call:
+        """The call of the loop around an expression."""
+        x = site.node.operands[0].type
+        clamped, limits = epilogue.clamping(site.node)
+        spec = (
+            ("input_type", C_TYPES[x.dtype]),
+            ("expression", expression),
+            ("alpha", "alpha" in fields),
+            ("tail", x.size % _LANES != 0),
+            ("clamped", clamped),
+        )
+        length: dict[str, Parameter] = {"length": x.size}
+        return Call(
+            Function("elementwise/unary_f32_mve.c.j2", self.name, spec), length | dict(fields) | limits
+        )
+
+
+class _FloatMve(_UnaryMve):
+    """One C expression of the vector."""
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not DType.FLOAT32:
+            return f"it needs float32; the input is {x.dtype.value}"
+        if not self._expression(site):
+            return f"it has no vectors for this function: {site.node.op}"
+        return super().supports(site)
+
+    def _expression(self, site: Site) -> str:
+        op = site.node.op
+        return _FUNCTIONS.get(op.function if isinstance(op, Unary) else type(op), "")
+
+    def lower(self, site: Site) -> Call:
+        op = site.node.op
+        fields: dict[str, Parameter] = {"alpha": float(op.alpha)} if isinstance(op, LeakyRelu) else {}
+        return self.vector_call(site, self._expression(site), fields)
+
+
+@register
+class DequantizeMve(_UnaryMve, DequantizePortable):
+    """int8 and int16."""
+
+    name = "dequantize__mve"
+
+    def supports(self, site: Site) -> str | None:
+        if site.node.operands[0].type.dtype not in (DType.INT8, DType.INT16):
+            return "it widens int8 and int16"
+        return DequantizePortable.supports(self, site)
+
+    def lower(self, site: Site) -> Call:
+        x = site.node.operands[0].type
+        assert x.quant is not None
+        fields: dict[str, Parameter] = {"zero_point": x.quant.zero_point, "scale": float(x.quant.scale)}
+        return self.vector_call(site, _DEQUANTIZE, fields)
+
+
+for _operator in (Abs, HardSwish, LeakyRelu, Unary):
+    register(
+        type(
+            f"{_operator.__name__}FloatMve",
+            (_FloatMve,),
+            {"name": f"f32_{_operator.name}__mve", "op": _operator},
+        )
+    )

@@ -1,0 +1,92 @@
+"""Fully connected layers of several rows by any convolution kernel: rows are pixels, weights 1x1 filters.
+
+Convolution kernels compute several pixels at once, and so read each weight less often.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.types import Array
+from microfold.kernels.conv2d import dsp as conv2d_dsp
+from microfold.kernels.conv2d import mve as conv2d_mve
+from microfold.kernels.conv2d import pairs as conv2d_pairs
+from microfold.kernels.conv2d import s16_dsp as conv2d_s16_dsp
+from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
+from microfold.kernels.fully_connected.portable import fully_connected_types, weights_zero_point
+from microfold.kernels.kernel import Call, Kernel, Site, register
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+
+def convolution_site(site: Site) -> Site:
+    """The convolution as the node of a graph of its own."""
+    op = site.node.op
+    assert isinstance(op, FullyConnected)
+    x, weights, out = fully_connected_types(site)
+    image = Value(site.node.operands[0].name, replace(x, shape=(1, 1, *x.shape)))
+    constants: dict[Value, Array] = {}
+    for index in range(1, len(site.node.inputs)):
+        value, array = site.node.inputs[index], site.array(index)
+        if value is None or array is None:
+            continue
+        if index == 1:
+            array = array.reshape(array.shape[0], 1, 1, array.shape[1])
+            constants[Value(value.name, replace(weights, shape=array.shape))] = array
+        else:
+            constants[value] = array
+    convolution = Conv2D((1, 1), (1, 1), ((0, 0), (0, 0)), op.out)
+    node = make_node(convolution, [image, *constants], [site.node.output.name], site.node.epilogue)
+    assert node.output.type.size == out.size
+    return replace(
+        site, node=node, graph=Graph("rows", (image,), node.outputs, (node,), constants), ranges=None
+    )
+
+
+class _FullyConnectedRows(Kernel):
+    """Base of kernels that compute rows as pixels.
+
+    Class attributes:
+        convolution: the kernel that does it.
+    """
+
+    op = FullyConnected
+    convolution: ClassVar[Kernel]
+
+    def supports(self, site: Site) -> str | None:
+        x, weights, _ = fully_connected_types(site)
+        if x.shape[0] < 2:
+            return "it needs at least 2 rows; there is 1"
+        if x.dtype.is_float or site.array(1) is None or weights.quant is None or x.quant is None:
+            return "it needs quantised inputs and constant weights"
+        if weights_zero_point(site):
+            return f"its weights must have zero point 0; it is {weights_zero_point(site)}"
+        return self.convolution.supports(convolution_site(site))
+
+    def cost(self, site: Site) -> float:
+        return self.convolution.cost(convolution_site(site))
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        return self.convolution.overlap(convolution_site(site), index)
+
+    def lower(self, site: Site) -> Call:
+        return self.convolution.lower(convolution_site(site))
+
+
+def _define(convolution: type[Kernel]) -> None:
+    name = convolution.name.replace("conv2d__", "fully_connected__") + "_rows"
+    fields = {"name": name, "features": convolution.features, "convolution": convolution()}
+    register(type(f"FullyConnectedRows{convolution.__name__}", (_FullyConnectedRows,), fields))
+
+
+for _convolution in (
+    conv2d_dsp.Conv2DDsp,
+    conv2d_mve.Conv2DMve,
+    conv2d_pairs.Conv2DThumb1,
+    conv2d_pairs.Conv2DThumb2,
+    conv2d_s16_dsp.Conv2DInt16Dsp,
+    conv2d_s16_mve.Conv2DInt16Mve,
+):
+    _define(_convolution)

@@ -1,0 +1,98 @@
+"""Fully connected layers for cores with DSP instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+    unsupported_integer_fully_connected,
+    weights_zero_point,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import smlad as packing
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.shifted_sum import plan_smlad_requantization
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+
+@register
+class FullyConnectedDsp(Kernel):
+    """Eight units at a time, then two; inputs are widened to int16 on the fly."""
+
+    name = "s8_fully_connected__dsp_8"
+    op = FullyConnected
+    features = frozenset({"dsp"})
+    code = 850
+    UNITS = 8
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_integer_fully_connected(site)
+        if reason is None and weights_zero_point(site):
+            return f"its weights must have zero point 0; it is {weights_zero_point(site)}"
+        return reason
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        return 1.32
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        whole = out.shape[1] // self.UNITS
+        pairs = -(-(out.shape[1] % self.UNITS) // 2)
+        quads = -(-x.shape[1] // 4)
+        return x.shape[0] * (whole * (31.75 * quads + 145) + pairs * (12 * quads + 40) + 40)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out = fully_connected_types(site)
+        depth, units = x.shape[1], out.shape[1]
+        assert out.quant is not None
+        matrix = centred_weights(site)
+        plan = plan_smlad_requantization(
+            matrix,
+            *accumulate.bias_and_bounds(site, matrix),
+            unit_multipliers(site),
+            out.quant.zero_point,
+            epilogue.integer_bounds(site.node),
+            common=False,
+        )
+        matrix = np.pad(plan.matrix, ((0, 0), (0, -depth % 4)))
+        # Four inputs and two units: 9 cycles and 7 instructions; int16 weights: 10 and 6, in twice the flash.
+        packed = "dual" if packing.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
+        lanes = packing.pair_lanes(matrix, matrix.shape[1])
+        words, records = packing.smlad_constants(packed, lanes, plan.records, plan.left)
+        limits = epilogue.output_limits(site)
+        spec = (
+            ("requantize", plan.form.value),
+            ("packing", packed),
+            ("rest", depth % 4 != 0),
+            ("full_range", limits == (-128, 127)),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", block_units(words, units // self.UNITS)),
+            "channels": Constant("channels", records, record="mf_channel"),
+            "batch": x.shape[0],
+            "inputs": depth,
+            "outputs": units,
+            "output_minimum": limits[0],
+            "output_maximum": limits[1],
+        }
+        return Call(Function("fully_connected/dsp.c.j2", self.name, spec), parameters)
+
+
+def block_units(words: Array, blocks: int) -> Array:
+    """Packed weights in reading order: blocks of four unit pairs, then unit pairs.
+
+    Args:
+        words: int32 [unit pairs, pairs of inputs, ...], an even number of pairs of inputs.
+
+    Returns:
+        int32: of each block, of each two pairs of inputs, the words of its unit pairs.
+    """
+    unit_pairs, pairs = words.shape[:2]
+    quads = words.reshape(unit_pairs, pairs // 2, words[0, :2].size)
+    front = quads[: 4 * blocks].reshape(blocks, 4, *quads.shape[1:]).swapaxes(1, 2)
+    return np.concatenate([front.reshape(-1), quads[4 * blocks :].reshape(-1)])

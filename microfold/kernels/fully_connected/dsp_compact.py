@@ -1,0 +1,84 @@
+"""Fully connected layers by the function of the convolutions, where that is there anyway."""
+
+from __future__ import annotations
+
+from microfold.kernels.conv2d.dsp_compact import (
+    compact_call,
+    compact_instructions,
+    unsupported_size,
+)
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+    unsupported_integer_fully_connected,
+)
+from microfold.kernels.kernel import Call, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+
+@register
+class FullyConnectedCompactDsp(Kernel):
+    """The batch is a row of pixels. A row alone takes as long as four."""
+
+    name = "s8_fully_connected__dsp_compact"
+    op = FullyConnected
+    features = frozenset({"dsp"})
+    code = 950
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_size(site) or unsupported_integer_fully_connected(site)
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        batch, units = out.shape
+        general = _plan(site).form is Form.GENERAL
+        return batch * (92 + 2.5 * x.shape[1]) + compact_instructions(batch, units, _pairs(site), general)
+
+    def lower(self, site: Site) -> Call:
+        _, _, out = fully_connected_types(site)
+        batch, units = out.shape
+        shape: dict[str, Parameter] = {
+            "batch": 1,
+            "input_height": 1,
+            "input_width": batch,
+            "input_channels": _depth(site),
+            "output_height": 1,
+            "output_width": batch,
+            "output_channels": units,
+            "kernel_height": 1,
+            "kernel_width": 1,
+            "stride_height": 1,
+            "stride_width": 1,
+            "dilation_height": 1,
+            "dilation_width": 1,
+            "pad_top": 0,
+            "pad_left": 0,
+        }
+        return compact_call(site, _plan(site), _depth(site), shape, apart=False)
+
+
+def _depth(site: Site) -> int:
+    return fully_connected_types(site)[0].shape[1]
+
+
+def _pairs(site: Site) -> int:
+    return (_depth(site) + 1) // 2
+
+
+def _plan(site: Site) -> SmladRequantization:
+    out = fully_connected_types(site)[2]
+    assert out.quant is not None
+    matrix = centred_weights(site)
+    return plan_smlad_requantization(
+        matrix,
+        *accumulate.bias_and_bounds(site, matrix),
+        unit_multipliers(site),
+        out.quant.zero_point,
+        epilogue.integer_bounds(site.node),
+        common=False,
+    )

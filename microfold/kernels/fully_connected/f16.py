@@ -1,0 +1,79 @@
+"""float16 fully connected layers in portable C, and for float vectors (MVE)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import DType
+from microfold.kernels.fully_connected.portable import fully_connected_types
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_cost
+from microfold.kernels.packing.float32_block import float_clamping
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+UNITS = 32
+
+
+class _HalfFullyConnected(Kernel):
+    op = FullyConnected
+
+    def supports(self, site: Site) -> str | None:
+        return accumulate.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
+
+
+@register
+class FullyConnectedHalf(_HalfFullyConnected):
+    """One unit after the other."""
+
+    name = "f16_fully_connected__c"
+
+    def cost(self, site: Site) -> float:
+        return 12.0 * site.node.macs() + 40.0 * site.node.output.type.size
+
+    def lower(self, site: Site) -> Call:
+        x, _, out = fully_connected_types(site)
+        weights = site.array(1)
+        assert weights is not None
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", weights),
+            "channels": Constant("biases", half_biases(site, out.shape[1]).astype(np.float32)),
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
+        }
+        function = Function("fully_connected/f16.c.j2", self.name, (("clamped", clamped),))
+        return Call(function, parameters | limits)
+
+
+@register
+class FullyConnectedHalfMve(_HalfFullyConnected):
+    """32 units at a time, then eight; up to 64 products are summed up in float16."""
+
+    name = "f16_fully_connected__mve_32"
+    features = frozenset({"mve_fp"})
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        blocks, rest = out.shape[1] // UNITS, -(-(out.shape[1] % UNITS) // LANES)
+        row = blocks * (run_cost(x.shape[1], 1, 4) + 4 * 10 + 12)
+        return x.shape[0] * (row + rest * (run_cost(x.shape[1], 1, 1) + 22) + 20) + 20
+
+    def lower(self, site: Site) -> Call:
+        x, _, out = fully_connected_types(site)
+        weights = site.array(1)
+        assert weights is not None
+        clamp, limits = float_clamping(site)
+        wide = out.shape[1] // UNITS * UNITS
+        packed = [half_blocks(weights[:wide], UNITS), half_blocks(weights[wide:], LANES)]
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", np.concatenate([part.reshape(-1) for part in packed])),
+            "channels": Constant("biases", half_biases(site, out.shape[1], LANES)),
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
+        }
+        function = Function("fully_connected/f16_mve.c.j2", self.name, (("clamp", clamp),))
+        return Call(function, parameters | dict(limits))

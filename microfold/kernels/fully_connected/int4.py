@@ -1,0 +1,50 @@
+"""Fully connected layers with weights of four bits, in portable C."""
+
+from __future__ import annotations
+
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+    unsupported_integer_fully_connected,
+)
+from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import int4
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+
+def unsupported_int4(site: Site) -> str | None:
+    """The conditions that all kernels with packed weights share; these may have a zero point."""
+    return unsupported_integer_fully_connected(site) or int4.unsupported(site, centred_weights(site))
+
+
+class FullyConnectedInt4(Kernel):
+    """Base of the kernels that read words of nibbles."""
+
+    op = FullyConnected
+    packed = True
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_int4(site)
+
+    def shape(self, site: Site) -> dict[str, Parameter]:
+        """The layer's fields for its sizes."""
+        x, _, out = fully_connected_types(site)
+        return {"batch": x.shape[0], "inputs": x.shape[1], "outputs": out.shape[1]}
+
+
+@register
+class FullyConnectedPortableInt4(FullyConnectedInt4):
+    """Four units at a time: sums of two share a word, for as many inputs as they fit 16 bits."""
+
+    name = "s8_fully_connected__c_int4"
+    code = 700
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        return x.shape[0] * int4.word_costs(site.target).row(x.shape[1], out.shape[1])
+
+    def lower(self, site: Site) -> Call:
+        spec, constants = int4.word_constants(site, centred_weights(site), unit_multipliers(site))
+        fields = {**constants, **self.shape(site)}
+        return Call(Function("fully_connected/int4.c.j2", self.name, spec), fields)

@@ -1,0 +1,37 @@
+"""Fully connected layers with weights of four bits, for cores with DSP instructions."""
+
+from __future__ import annotations
+
+from microfold.kernels.fully_connected.int4 import FullyConnectedInt4
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+)
+from microfold.kernels.kernel import Call, Function, Site, register
+from microfold.kernels.packing import int4_dsp
+
+
+@register
+class FullyConnectedDspInt4(FullyConnectedInt4):
+    """Eight units at a time, then four; inputs are widened to int16 on the fly."""
+
+    name = "s8_fully_connected__dsp_int4"
+    features = frozenset({"dsp"})
+    code = 850
+
+    def cost(self, site: Site) -> float:
+        x, _, _ = fully_connected_types(site)
+        matrix = centred_weights(site)
+        form = int4_dsp.plan(site, matrix, unit_multipliers(site)).form
+        return x.shape[0] * int4_dsp.row_cost(matrix, form)
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        return 1.22
+
+    def lower(self, site: Site) -> Call:
+        matrix = centred_weights(site)
+        choice, constants = int4_dsp.constants(site, matrix, unit_multipliers(site), together=2)
+        spec = (*choice, ("rest", matrix.shape[1] % 4 != 0))
+        fields = {**constants, **self.shape(site)}
+        return Call(Function("fully_connected/int4_dsp.c.j2", self.name, spec), fields)

@@ -1,0 +1,89 @@
+"""Fully connected kernel for Helium."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.fully_connected.int4 import unsupported_int4
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+    unsupported_integer_fully_connected,
+    weights_zero_point,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import int4_mve, mve
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+
+def _requantization(site: Site) -> tuple[mve.Form, Array]:
+    multipliers = unit_multipliers(site)
+    return mve.requantization(site, centred_weights(site), multipliers)
+
+
+@register
+class FullyConnectedMve(Kernel):
+    """Blocks of 4 units, 16 products an instruction, in a tail-predicated loop: any number of inputs."""
+
+    name = "s8_fully_connected__mve_4"
+    op = FullyConnected
+    features = frozenset({"mve"})
+    code = 110
+
+    def supports(self, site: Site) -> str | None:
+        if reason := unsupported_integer_fully_connected(site):
+            return reason
+        if zero_point := weights_zero_point(site):
+            return f"it needs weights with zero point 0; it is {zero_point}"
+        return None
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        form, _ = _requantization(site)
+        block = -(-x.shape[1] // mve.LANES) * 11 + 14 + mve.finish_cost(form)
+        return x.shape[0] * -(-out.shape[1] // mve.BLOCK) * block + 30
+
+    def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
+        """Weights and records as the code reads them, and how weights share bytes; empty: not at all."""
+        return mve.block_weights(matrix.astype(np.int8)), mve.block_records(records), ""
+
+    def lower(self, site: Site) -> Call:
+        x, _, out = fully_connected_types(site)
+        form, records = _requantization(site)
+        weights, rows, int4 = self.pack(centred_weights(site), records)
+        clamp, fields = mve.output_parameters(site)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", weights),
+            "channels": Constant("channels", rows),
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
+            **fields,
+        }
+        spec = (*mve.finish_spec(form, clamp, out.shape[1]), ("int4", int4))
+        return Call(Function("fully_connected/mve.c.j2", self.name, spec), parameters)
+
+
+@register
+class FullyConnectedMveInt4(FullyConnectedMve):
+    """The same with weights of four bits."""
+
+    name = "s8_fully_connected__mve_int4"
+    packed = True
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_int4(site) or int4_mve.unsupported_sums(site, centred_weights(site))
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        apart = int4_mve.choose_bytes(centred_weights(site)) is int4_mve.Bytes.APART
+        vectors = -(-x.shape[1] // mve.LANES)
+        blocks = -(-out.shape[1] // mve.BLOCK)
+        return super().cost(site) + x.shape[0] * blocks * (3 + 2 * vectors * apart)
+
+    def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
+        rows = mve.block_records(records)
+        rows[:, 0] = int4_mve.starts(matrix, records[:, 0])
+        return int4_mve.block_bytes(matrix), rows, int4_mve.choose_bytes(matrix).value

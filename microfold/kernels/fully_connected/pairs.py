@@ -1,0 +1,229 @@
+"""Fully connected layers for cores without SIMD instructions: two units in one word.
+
+A word of weights holds bytes ``u = w + 128`` of four units: it is a word E of the units in its even bytes,
+and 2^8 times a word O of those in its odd ones. Of each run of inputs x, these are summed up, modulo 2^32:
+
+    odd = c + sum(x * O)                c = 2^15 - 128 * (1 + 2^16) * sum(x)
+    all = 257 * c + sum(x * (E + 2^8 * O))
+
+``all - 2^8 * odd`` is ``c + sum(x * E)``: only O is ever taken out of a word. c, the same for all units,
+makes up for the 128 and keeps lower halves from becoming negative. Both sums are what `word_pairs` calls S,
+of two units instead of two pixels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+    unsupported_integer_fully_connected,
+    weights_zero_point,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.requantize.multiply_low import channel_records
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+# Units of a word. Sums are found pair by pair: units 0 and 1 are in the odd bytes, 2 and 3 in the even ones.
+LANES = 4
+BYTES_OF_LANES = (2, 0, 3, 1)
+LONGEST_RUN = 64
+# Inputs of one iteration of the inner loop, if there is a multiple of it.
+UNROLL = 4
+# Places of inputs fit int16.
+MAXIMUM_INPUTS = (1 << 15) - 1
+
+# Bytes of rests that are allowed, of those of weights.
+RESTS_SHARE = 1 / 8
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Weights whose runs fit.
+
+    Attributes:
+        run: inputs of a run; the first one may have less.
+        fitting: int8 [M, K].
+        rests: int8 [M, K]; what was taken off, mostly zero.
+    """
+
+    run: int
+    fitting: Array
+    rests: Array
+
+
+@lru_cache(maxsize=8)
+def _split(
+    weights: bytes,
+    shape: tuple[int, int],
+    unroll: int,
+    costs: tuple[float, float, float, float],
+    share: float,
+) -> Split | None:
+    # The first run is the last one of reversed weights.
+    reverse = np.ascontiguousarray(np.frombuffer(weights, np.int8).reshape(shape)[:, ::-1])
+    inputs = shape[1]
+    lengths = range(unroll, min(inputs, LONGEST_RUN) + 1, unroll)
+    while lengths:
+        run = word_pairs.plan_run(reverse, inputs, *costs, lengths)
+        fitting, rests = word_pairs.split_long_runs(reverse, inputs, run)
+        # Each is a place and a weight of 2 bytes.
+        if 4 * np.count_nonzero(rests) <= share * reverse.size:
+            return Split(run, fitting[:, ::-1], rests[:, ::-1])
+        lengths = range(unroll, run, unroll)
+    return None
+
+
+class _FullyConnectedPairs(Kernel):
+    """Four or eight units at a time.
+
+    Class attributes:
+        core: names the inner loop.
+        narrow: there is no product of 64 bits.
+        word, input, iteration, run, run_word: instructions of the inner loop: for a word of weights, for an
+            input, for an iteration, for a run, for a word's sums of a run.
+        rest, rests: for what was taken off a weight, and for a unit where there may be such.
+        start, group, output: for an input of what sums start from, for a group of units, for an output.
+        cycles: per instruction.
+    """
+
+    op = FullyConnected
+    core: ClassVar[str]
+    narrow: ClassVar[bool]
+    word: ClassVar[float]
+    input: ClassVar[float]
+    iteration: ClassVar[float]
+    run: ClassVar[float]
+    run_word: ClassVar[float]
+    rest: ClassVar[float]
+    rests: ClassVar[float]
+    start: ClassVar[float]
+    group: ClassVar[float]
+    output: ClassVar[float]
+    cycles: ClassVar[float]
+
+    def supports(self, site: Site) -> str | None:
+        reason = word_pairs.refuses_core(site) or unsupported_integer_fully_connected(site)
+        inputs = fully_connected_types(site)[0].shape[1]
+        if reason is None and not 0 < inputs <= MAXIMUM_INPUTS:
+            return f"it takes 1 to {MAXIMUM_INPUTS} inputs; there are {inputs}"
+        if reason is None and self._split(site) is None:
+            return "what would be taken off large weights would take much flash"
+        return reason
+
+    def _units(self, site: Site) -> int:
+        """Computed together."""
+        return LANES if fully_connected_types(site)[2].shape[1] <= LANES else 2 * LANES
+
+    def _unroll(self, site: Site) -> int:
+        """Inputs of one iteration of the inner loop."""
+        return UNROLL if fully_connected_types(site)[0].shape[1] % UNROLL == 0 else 1
+
+    def _split(self, site: Site) -> Split | None:
+        """How weights are split; None if the rests take too much flash."""
+        array = site.array(1)
+        assert array is not None
+        weights, unroll = array.astype(np.int8), self._unroll(site)
+        # Of a unit, in a group of eight.
+        product = self.word / LANES + (self.input + self.iteration / unroll) / 8
+        run = self.run / 8 + self.run_word / LANES
+        costs = (product, run, self.rest, self.rests)
+        share = 1.0 if site.options.optimize == "speed" else RESTS_SHARE
+        # Asked for several times for each layer.
+        return _split(weights.tobytes(), weights.shape, unroll, costs, share)
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        batch, inputs = x.shape
+        split = self._split(site)
+        assert split is not None
+        units, runs, rests = self._units(site), -(-inputs // split.run), int(np.count_nonzero(split.rests))
+        words = units // LANES
+        sums = inputs * (self.word * words + self.input + self.iteration / self._unroll(site))
+        sums += runs * (self.run + self.run_word * words) + self.group
+        outputs = out.shape[1] * (self.output + (self.rests if rests else 0)) + rests * self.rest
+        return batch * (-(-out.shape[1] // units) * sums + outputs + self.start * inputs + 10 * runs + 40)
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        return self.cycles
+
+    def lower(self, site: Site) -> Call:
+        x, _, out = fully_connected_types(site)
+        inputs, units = x.shape[1], self._units(site)
+        split = self._split(site)
+        assert split is not None
+        run, rests = split.run, split.rests
+        runs = -(-inputs // run)
+        form, records, clamped, limits = channel_records(
+            site, centred_weights(site), unit_multipliers(site), narrow=self.narrow
+        )
+        zero_point = weights_zero_point(site)
+        spec = (
+            ("core", self.core),
+            ("requantize", form),
+            ("clamped", clamped),
+            ("units", units),
+            ("unroll", self._unroll(site)),
+            ("weights_zero_point", zero_point != 0),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", pack_words(split.fitting, units)),
+            "channels": Constant("channels", accumulate.pad_records(records, units), record="mf_channel"),
+            "batch": x.shape[0],
+            "inputs": inputs,
+            "outputs": out.shape[1],
+            "run": run,
+            "first": inputs - (runs - 1) * run,
+            "offset": runs << 15,
+        }
+        if rests.any():
+            parameters |= {"rests": Constant("rests", word_pairs.pack_rests(rests, np.arange(inputs)))}
+        if zero_point:
+            parameters |= {"weights_zero_point": zero_point}
+        function = Function("fully_connected/pairs.c.j2", self.name, spec)
+        return Call(function, parameters | limits, scratch=4 * runs)
+
+
+@register
+class FullyConnectedPairsThumb1(_FullyConnectedPairs):
+    name = "s8_fully_connected__thumb1_pairs"
+    features = frozenset({"thumb1"})
+    core = "thumb1"
+    narrow = True
+    word, input, iteration = 6, 3, 1
+    run, run_word = 18, 14
+    rest, rests = 9, 4
+    start, group, output = 5, 80, 40
+    cycles = 1.25
+
+
+@register
+class FullyConnectedPairsThumb2(_FullyConnectedPairs):
+    name = "s8_fully_connected__thumb2_pairs"
+    features = frozenset({"thumb2"})
+    core = "thumb2"
+    narrow = False
+    word, input, iteration = 3, 2, 2
+    run, run_word = 8, 9
+    rest, rests = 6, 4
+    start, group, output = 3, 60, 27
+    cycles = 1.8
+
+
+def pack_words(matrix: Array, units: int) -> Array:
+    """int8 [M, K] to words of bytes, 128 larger: uint32 [M / units, K, units / 4].
+
+    Behind the last unit are zero weights.
+    """
+    groups = accumulate.interleave_channels(matrix, units)
+    lanes = groups.reshape(*groups.shape[:2], -1, LANES)[..., BYTES_OF_LANES]
+    return np.ascontiguousarray((lanes.astype(np.int16) + 128).astype(np.uint8)).view("<u4")[..., 0]

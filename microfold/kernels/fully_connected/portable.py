@@ -1,0 +1,201 @@
+"""Fully connected kernels in portable C, and what all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import Array, DType, TensorType
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.packing import float16_weights as float16
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import multiply_high as requantize
+from microfold.ops.accumulate import output_multipliers
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+
+def fully_connected_types(site: Site) -> tuple[TensorType, TensorType, TensorType]:
+    """Types of input [N, K], weights [M, K] and output [N, M]."""
+    x, weights = site.node.inputs[0], site.node.inputs[1]
+    assert x is not None and weights is not None
+    return x.type, weights.type, site.node.outputs[0].type
+
+
+def weights_zero_point(site: Site) -> int:
+    """Zero point of the weights; 0 where they have one scale per channel."""
+    quant = fully_connected_types(site)[1].quant
+    assert quant is not None
+    return quant.zero_points[0] if quant.axis is None else 0
+
+
+def centred_weights(site: Site) -> Array:
+    """The constant weights [M, K] less their zero point, int16."""
+    weights = site.array(1)
+    assert weights is not None
+    return weights.astype(np.int16) - np.int16(weights_zero_point(site))
+
+
+def unsupported_integer_fully_connected(site: Site) -> str | None:
+    """The conditions that all int8 fully connected kernels share; weights may have a zero point."""
+    reason = accumulate.unsupported_int8_constants(site)
+    return reason or accumulate.unsupported_bounds(site, centred_weights(site))
+
+
+def unit_multipliers(site: Site) -> tuple[Array, Array]:
+    """The reference's mantissas and shifts of a quantised fully connected layer, per unit."""
+    x, weights, _ = fully_connected_types(site)
+    assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
+    assert site.node.op.out.quant is not None
+    return output_multipliers(x.quant, weights.quant, site.node.op.out.quant, weights.shape[0])
+
+
+def unit_records(site: Site) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:
+    """Requantisation of an int8 fully connected layer, and the output bounds as layer fields.
+
+    With a weight zero point z the sums that it starts from are ``bias + sum((w - z) * x)``.
+    """
+    multipliers = unit_multipliers(site)
+    return accumulate.output_records(site, centred_weights(site), multipliers)
+
+
+class _UnitGroups(Kernel):
+    """Up to 4 units at a time."""
+
+    UNITS = 4
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        # Few registers, and no multiplication that adds.
+        product, output = (5.4, 44) if site.target.has("thumb1") else (2.5, 20)
+        return out.size * (product * x.shape[1] + output)
+
+    def group(self, site: Site) -> int:
+        """Units computed together."""
+        return min(fully_connected_types(site)[2].shape[1], self.UNITS)
+
+    def call(
+        self, site: Site, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+    ) -> Call:
+        """The call with everything but the records of the units."""
+        x, _, out = fully_connected_types(site)
+        weights = site.array(1)
+        assert weights is not None
+        clamped, limits = epilogue.proved_clamping(site)
+        spec = (
+            *choice,
+            ("clamped", clamped),
+            ("units", self.group(site)),
+            ("unroll", accumulate.unroll_factor(x.shape[1])),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", accumulate.interleave_channels(weights, self.group(site))),
+            "channels": channels,
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
+        }
+        return Call(Function(template, self.name, spec), parameters | limits)
+
+
+@register
+class FullyConnectedInt8(_UnitGroups):
+    """Weights may have a zero point.
+
+    Where sums may leave 32 bits, and weights have no zero point, it computes them in 64, and wraps them round
+    as the reference does.
+    """
+
+    name = "s8_fully_connected__c_4"
+    op = FullyConnected
+    code = 300
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_int8_constants(site)
+        if reason is None and weights_zero_point(site):
+            return unsupported_integer_fully_connected(site)
+        return reason
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        group = self.group(site)
+        # The padding of the last group is computed, too.
+        units = -(-out.shape[1] // group) * group
+        product, output = (6.0, 80.0) if site.target.has("thumb1") else (2.7, 36.0)
+        return x.shape[0] * (product * units * x.shape[1] + output * out.shape[1])
+
+    def lower(self, site: Site) -> Call:
+        zero_point = weights_zero_point(site)
+        plan, _ = unit_records(site)
+        padded = accumulate.pad_channels(plan.records, self.group(site))
+        choice = (("requantize", plan.form.value), ("weights_zero_point", zero_point != 0))
+        records = Constant("channels", padded, record="mf_channel")
+        call = self.call(site, "fully_connected/c.c.j2", records, choice)
+        if not zero_point:
+            return call
+        return replace(call, parameters=dict(call.parameters) | {"weights_zero_point": zero_point})
+
+
+@register
+class FullyConnectedFloat(_UnitGroups):
+    """The reference's order of accumulation: all products, then the bias."""
+
+    name = "f32_fully_connected__c_4"
+    op = FullyConnected
+    half: ClassVar[bool] = False
+
+    def supports(self, site: Site) -> str | None:
+        return accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+
+    def cost(self, site: Site) -> float:
+        # Loads are not hidden behind other instructions.
+        return super().cost(site) + (1.0 + float16.software_cost(site)) * site.node.macs()
+
+    def lower(self, site: Site) -> Call:
+        biases = accumulate.float_biases(site, fully_connected_types(site)[2].shape[1])
+        records = Constant("biases", accumulate.pad_channels(biases, self.group(site)))
+        call = self.call(site, "fully_connected/f32.c.j2", records, (("half", self.half),))
+        return float16.with_half_weights(call) if self.half else call
+
+
+@register
+class FullyConnectedFloatHalf(float16.HalfWeights, FullyConnectedFloat):
+    name = "f32_fully_connected__c_4_half"
+
+    def conversion_cost(self, site: Site) -> float:
+        return site.node.macs() * float16.convert_cost(site)
+
+
+@register
+class FullyConnectedInt16(_UnitGroups):
+    """int16 activations, int8 weights."""
+
+    name = "s16_fully_connected__c_4"
+    op = FullyConnected
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+        if reason is None and weights_zero_point(site):
+            return "weights must have zero point 0"
+        if reason is None and self._records(site) is None:
+            return "a bias or a multiplier is too large"
+        return reason
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        # Products of 64 bits.
+        return super().cost(site) + out.size * (0.7 * x.shape[1] + 24)
+
+    def _records(self, site: Site) -> tuple[Array, str] | None:
+        multipliers = unit_multipliers(site)
+        return accumulate.wide_records(site, centred_weights(site), multipliers)
+
+    def lower(self, site: Site) -> Call:
+        planned = self._records(site)
+        assert planned is not None
+        padded = accumulate.pad_records(planned[0], self.group(site))
+        records = Constant("channels", padded, record="mf_channel")
+        return self.call(site, "fully_connected/s16.c.j2", records, (("accumulator", planned[1]),))

@@ -1,0 +1,107 @@
+"""int16 fully connected layers, int8 weights, for cores with DSP instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array, DType
+from microfold.kernels.conv2d.s16_dsp import pack_channel_pairs, weight_packing
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+    weights_zero_point,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize.int16_single_rounding import (
+    CHUNK,
+    Int16Requantization,
+    int16_clamping,
+    plan_int16_requantization,
+)
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+UNITS = 4
+UNROLL = 4  # pairs of inputs
+
+
+@register
+class FullyConnectedInt16Dsp(Kernel):
+    """Four units at a time, from pairs of inputs."""
+
+    name = "s16_fully_connected__dsp_4"
+    op = FullyConnected
+    features = frozenset({"dsp"})
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_int16_fully_connected(site)
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        plan = int16_plan(site)
+        assert plan is not None
+        pairs = -(-x.shape[1] // 2)
+        chunks = -(-pairs // (CHUNK // 2)) if plan.long else 1
+        product = 7.0 if weight_packing(site) == "int16" else 11.0
+        finish = 11.0 if plan.form == "once" else 46.0
+        rest = pairs % UNROLL * 4
+        block = (product + 1.0) * pairs + rest + 24 * chunks + UNITS * finish + 10
+        return x.shape[0] * (-(-out.shape[1] // UNITS) * block + 30)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out = fully_connected_types(site)
+        plan = int16_plan(site)
+        assert plan is not None
+        clamp, limits = int16_clamping(site)
+        packing = weight_packing(site)
+        matrix = centred_weights(site).astype(np.int8)
+        spec = (
+            ("packing", packing),
+            ("requantize", plan.form),
+            ("long", plan.long),
+            ("clamp", clamp),
+            ("odd", x.shape[1] % 2 == 1),
+            ("tail", out.shape[1] % UNITS != 0),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", pack_unit_quads(matrix, packing)),
+            "channels": Constant(
+                "channels", accumulate.pad_records(plan.records, UNITS), record="mf_channel"
+            ),
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
+        }
+        return Call(Function("fully_connected/s16_dsp.c.j2", self.name, spec), parameters | dict(limits))
+
+
+def unsupported_int16_fully_connected(site: Site) -> str | None:
+    """What all int16 fully connected kernels need."""
+    reason = accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+    if reason is None and weights_zero_point(site):
+        return "weights must have zero point 0"
+    if reason is None and int16_plan(site) is None:
+        return "a bias or a multiplier is too large"
+    return reason
+
+
+def int16_plan(site: Site) -> Int16Requantization | None:
+    """Requantisation of an int16 fully connected layer."""
+    multipliers = unit_multipliers(site)
+    return plan_int16_requantization(site, centred_weights(site), multipliers)
+
+
+def pack_unit_quads(matrix: Array, packing: str) -> Array:
+    """Weights in reading order: of four units, of each pair of inputs, the words of two units, then two more.
+
+    Args:
+        matrix: int8 [units, K].
+
+    Returns:
+        int32 [units / 4, pairs, words].
+    """
+    padded = np.pad(accumulate.pad_channels(matrix, UNITS), ((0, 0), (0, matrix.shape[1] % 2)))
+    words = pack_channel_pairs(padded, packing)
+    blocks = words.reshape(-1, 2, *words.shape[1:]).swapaxes(1, 2)
+    return np.ascontiguousarray(blocks).reshape(*blocks.shape[:2], -1)

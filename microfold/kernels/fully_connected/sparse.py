@@ -1,0 +1,145 @@
+"""Fully connected kernels that store and multiply only blocks of weights that are not zero."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import Array, DType
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_records,
+    unsupported_integer_fully_connected,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.fully_connected.sparse_fully_connected import WIDTH, SparseFullyConnected, cover
+
+LARGEST_STEP = 255
+
+
+def pack_blocks(matrix: Array) -> tuple[Array, Array, Array]:
+    """A matrix [M, K] by its blocks that are not zero, unit after unit.
+
+    Returns:
+        The blocks' weights [blocks, width]; how many inputs each begins behind the one before (the unit's
+        first: behind the first input), uint8; how many each unit has, uint16 [M]. Where a step would be too
+        long, a block of zeros stands between.
+    """
+    units, columns, weights = cover(matrix)
+    first = np.diff(units, prepend=-1) != 0
+    steps = np.where(first, columns, np.diff(columns, prepend=0))
+    between = np.maximum(steps - 1, 0) // LARGEST_STEP
+    places = np.repeat(np.arange(units.size), between)
+    lengths = np.insert(steps - between * LARGEST_STEP, places, LARGEST_STEP)
+    counts = np.bincount(np.insert(units, places, units[places]), minlength=matrix.shape[0])
+    return np.insert(weights, places, 0, axis=0), lengths.astype(np.uint8), counts.astype(np.uint16)
+
+
+def unpack_blocks(weights: Array, steps: Array, counts: Array, inputs: int) -> Array:
+    """Inverse of `pack_blocks`."""
+    matrix = np.zeros((counts.size, inputs), weights.dtype)
+    at = iter(zip(weights, steps, strict=True))
+    for row, count in zip(matrix, counts, strict=True):
+        column = 0
+        for _ in range(count):
+            block, step = next(at)
+            column += int(step)
+            row[column : column + block.size] += block
+    return matrix
+
+
+class _Sparse(Kernel):
+    """Units one by one, each over its blocks."""
+
+    template: ClassVar[str] = "sparse_fully_connected/c.c.j2"
+    per_block: ClassVar[float]
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        weights = site.array(1)
+        assert weights is not None
+        return x.shape[0] * (self.per_block * cover(weights).units.size + 25.0 * out.shape[1])
+
+    def unsupported_size(self, site: Site) -> str | None:
+        """The reason if a unit may have more blocks than are counted in 16 bits."""
+        inputs = fully_connected_types(site)[0].shape[1]
+        return f"it counts at most 65535 blocks; {inputs} inputs may have more" if inputs >= 1 << 18 else None
+
+    def call(
+        self, site: Site, choice: tuple[tuple[str, SpecValue], ...], channels: Constant, matrix: Array
+    ) -> Call:
+        x, _, out = fully_connected_types(site)
+        weights, steps, counts = pack_blocks(matrix)
+        if not steps.size:
+            # C has no arrays of no elements: a block that no unit counts.
+            weights, steps = np.zeros((1, weights.shape[1]), weights.dtype), np.zeros(1, np.uint8)
+        clamped, limits = epilogue.proved_clamping(site)
+        spec = (*choice, ("width", weights.shape[1]), ("clamped", clamped))
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", weights),
+            "steps": Constant("steps", steps),
+            "counts": Constant("counts", counts),
+            "channels": channels,
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
+        }
+        return Call(Function(self.template, self.name, spec), parameters | limits)
+
+
+class _SparseInt8(_Sparse):
+    def supports(self, site: Site) -> str | None:
+        return unsupported_integer_fully_connected(site) or self.unsupported_size(site)
+
+    def lower(self, site: Site) -> Call:
+        plan, _ = unit_records(site)
+        choice = (("type", "int8_t"), ("requantize", plan.form.value))
+        channels = Constant("channels", plan.records, record="mf_channel")
+        return self.call(site, choice, channels, centred_weights(site).astype(np.int8))
+
+
+@register
+class SparseFullyConnectedInt8(_SparseInt8):
+    name = "s8_sparse_fully_connected__c_1x4"
+    op = SparseFullyConnected
+    per_block = 20.0
+
+
+@register
+class SparseFullyConnectedDsp(_SparseInt8):
+    """Two products at a time; inputs and weights are widened on the fly."""
+
+    name = "s8_sparse_fully_connected__dsp_1x4"
+    op = SparseFullyConnected
+    features = frozenset({"dsp"})
+    template = "sparse_fully_connected/dsp.c.j2"
+    per_block = 12.0
+
+    def supports(self, site: Site) -> str | None:
+        inputs = fully_connected_types(site)[0].shape[1]
+        return super().supports(site) or (
+            f"it needs at least {WIDTH} inputs; there are {inputs}" if inputs < WIDTH else None
+        )
+
+
+@register
+class SparseFullyConnectedFloat(_Sparse):
+    """In the reference's order; products by zero are left out."""
+
+    name = "f32_sparse_fully_connected__c_1x4"
+    op = SparseFullyConnected
+    per_block = 20.0
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+        return reason or self.unsupported_size(site)
+
+    def lower(self, site: Site) -> Call:
+        weights = site.array(1)
+        assert weights is not None
+        channels = Constant("biases", accumulate.float_biases(site, weights.shape[0]))
+        return self.call(site, (("type", "float"), ("requantize", "")), channels, weights)

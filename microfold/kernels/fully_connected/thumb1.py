@@ -1,0 +1,74 @@
+"""Fully connected layers for cores whose only product is the lower 32 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+    unsupported_integer_fully_connected,
+    weights_zero_point,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize.multiply_low import channel_records
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+# Computed together: there are registers for so many sums.
+UNITS = 8
+# Inputs of one iteration of the inner loop; those behind a multiple of it are taken one by one.
+UNROLL = 4
+
+
+@register
+class FullyConnectedThumb1(Kernel):
+    """Weights are kept as uint8, 128 larger."""
+
+    name = "s8_fully_connected__thumb1_8"
+    op = FullyConnected
+    features = frozenset({"thumb1"})
+    code = 550
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_integer_fully_connected(site)
+
+    def _group(self, site: Site) -> int:
+        return min(fully_connected_types(site)[2].shape[1], UNITS)
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        group = self._group(site)
+        groups = -(-out.shape[1] // group)
+        sums = groups * (x.shape[1] * (group * 3 + 3.5) + 45)
+        return x.shape[0] * (sums + 33 * out.shape[1] + 6 * x.shape[1])
+
+    def lower(self, site: Site) -> Call:
+        x, _, out = fully_connected_types(site)
+        array = site.array(1)
+        assert array is not None
+        form, records, clamped, limits = channel_records(
+            site, centred_weights(site), unit_multipliers(site), narrow=True
+        )
+        group = self._group(site)
+        zero_point = weights_zero_point(site) + 128
+        packed = accumulate.interleave_channels(array, group)
+        spec = (
+            ("requantize", form),
+            ("clamped", clamped),
+            ("units", group),
+            ("unroll", UNROLL),
+            ("rest", x.shape[1] % UNROLL != 0),
+            ("weights_zero_point", zero_point != 0),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", (packed.astype(np.int16) + 128).astype(np.uint8)),
+            "channels": Constant("channels", accumulate.pad_records(records, group), record="mf_channel"),
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
+        }
+        if zero_point:
+            parameters |= {"weights_zero_point": zero_point}
+        return Call(Function("fully_connected/thumb.c.j2", self.name, spec), parameters | limits)

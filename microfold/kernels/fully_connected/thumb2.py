@@ -1,0 +1,108 @@
+"""Fully connected layers for cores with long products, but without SIMD instructions.
+
+A word holds weights of four units, as bytes ``u = w + 128``, and inputs are taken as ``v = x + 128``. With
+64 bits for each sum, two long products take four of the usual ones:
+
+    first  += v * (u0 + 2^8 * u1 + 2^16 * u2 + 2^24 * u3)
+    second += v * (u2 + 2^24 * u1)
+
+Over up to 256 inputs, the sum of each unit takes less than 24 bits: the parts of second are those of units 2
+and 1.
+Taken off first, they leave the sum of unit 0, and 2^24 times that of unit 3. In the end,
+
+    sum((w - z) * x) = sum(u * v) - 128 * sum(u) - (128 + z) * sum(x)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.kernels.fully_connected.portable import (
+    centred_weights,
+    fully_connected_types,
+    unit_multipliers,
+    unsupported_integer_fully_connected,
+    weights_zero_point,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.requantize.multiply_low import channel_records
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+# Units of a word.
+LANES = 4
+# Inputs of one iteration of the inner loop; those behind a multiple of it are taken one by one.
+UNROLL = 4
+# Sums of bytes fit 32 bits.
+MAXIMUM_INPUTS = 8192
+# Up to so many units, two words at a time may be too many unused lanes.
+FEW_UNITS = 32
+
+
+@register
+class FullyConnectedThumb2(Kernel):
+    """Four or eight units at a time."""
+
+    name = "s8_fully_connected__thumb2_8"
+    op = FullyConnected
+    features = frozenset({"thumb2"})
+    code = 500
+
+    def supports(self, site: Site) -> str | None:
+        reason = word_pairs.refuses_core(site) or unsupported_integer_fully_connected(site)
+        inputs = fully_connected_types(site)[0].shape[1]
+        if reason is None and inputs > MAXIMUM_INPUTS:
+            return f"it takes at most {MAXIMUM_INPUTS} inputs; there are {inputs}"
+        return reason
+
+    def _units(self, site: Site) -> int:
+        """Computed together."""
+        units = fully_connected_types(site)[2].shape[1]
+        return LANES if units <= FEW_UNITS and 0 < units % (2 * LANES) <= LANES else 2 * LANES
+
+    def cycles_per_instruction(self, site: Site) -> float:
+        # Long products take several.
+        return 2.6
+
+    def cost(self, site: Site) -> float:
+        x, _, out = fully_connected_types(site)
+        units = self._units(site)
+        groups = -(-out.shape[1] // units)
+        words = units // LANES
+        rest = x.shape[1] % UNROLL
+        blocks = -(-x.shape[1] // 256)
+        sums = (
+            (x.shape[1] - rest) * (4 * words + 3) + rest * (6 * words + 6) + blocks * (24 * words + 20) + 20
+        )
+        return x.shape[0] * (groups * sums + 24 * out.shape[1] + 4 * x.shape[1] + 60)
+
+    def lower(self, site: Site) -> Call:
+        x, _, out = fully_connected_types(site)
+        array = site.array(1)
+        assert array is not None
+        form, records, clamped, limits = channel_records(
+            site, centred_weights(site), unit_multipliers(site), narrow=False
+        )
+        lanes = array.astype(np.int16) + 128
+        records = records.copy()
+        # Biases count modulo 2^32, as sums do.
+        records[:, 0] = (records[:, 0] - 128 * lanes.sum(axis=1, dtype=np.int64)).astype(np.int32)
+        units = self._units(site)
+        packed = np.ascontiguousarray(accumulate.interleave_channels(lanes, units).astype(np.uint8))
+        spec = (
+            ("requantize", form),
+            ("clamped", clamped),
+            ("units", units),
+            ("unroll", UNROLL),
+            ("rest", x.shape[1] % UNROLL != 0),
+        )
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", packed.view("<u4")),
+            "channels": Constant("channels", accumulate.pad_records(records, units), record="mf_channel"),
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "outputs": out.shape[1],
+            "input_factor": -128 - weights_zero_point(site),
+        }
+        return Call(Function("fully_connected/lanes.c.j2", self.name, spec), parameters | limits)

@@ -1,0 +1,294 @@
+"""Kernels that move elements unchanged: copy, pad, slice, transpose, concatenate, resize, gather."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.broadcast import (
+    broadcast_strides,
+    contiguous_strides,
+    loop_records,
+    merge_axes,
+)
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.ops.movement.broadcast_to import BroadcastTo
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.copy import Copy
+from microfold.ops.movement.gather import Gather
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.ops.movement.transpose import Transpose
+
+OUTER_LOOPS = 4
+_UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
+
+
+@dataclass(frozen=True)
+class Box:
+    """Elements to move: how many along each axis, and the steps in source and target; all in elements."""
+
+    sizes: Sequence[int]
+    source_strides: Sequence[int]
+    target_strides: Sequence[int]
+    source_start: int = 0
+    target_start: int = 0
+
+    @property
+    def loops(self) -> list[tuple[int, ...]]:
+        """(size, source step, target step) of the fewest loops, outermost first."""
+        return merge_axes(self.sizes, self.source_strides, self.target_strides)
+
+
+def _unsupported(site: Site) -> str | None:
+    x = site.node.operands[0].type
+    if x.dtype is DType.INT4:
+        return "int4 values have no bytes of their own"
+    return "it fuses nothing" if site.node.epilogue else None
+
+
+def copy_helper(site: Site) -> str:
+    """The C function that copies bytes: of those that cores have for it, or the C library's."""
+    if site.target.has("mve"):
+        return "mf_copy"
+    return "mf_copy_bytes" if site.target.has("thumb1") or site.target.has("thumb2") else "memcpy"
+
+
+def copy_cost(site: Site, count: int, size: int) -> float:
+    """Estimated instructions of `count` copies of `size` bytes."""
+    if site.target.has("mve"):
+        return count * (size * 0.2 + 6.0)
+    blocks, words, rest = size // 16, size % 16 // 4, size % 4
+    return count * (22.0 + 5 * blocks + (8 + 6 * words if words else 0) + 5 * rest)
+
+
+class _Movement(Kernel):
+    """One box from the input to the output."""
+
+    def box(self, site: Site) -> Box:
+        raise NotImplementedError
+
+    def fill(self, site: Site) -> Parameter | None:
+        """What the output holds outside of the box, if there is an outside."""
+        return None
+
+    def supports(self, site: Site) -> str | None:
+        if len(self.box(site).loops) > OUTER_LOOPS + 1:
+            return "it moves along too many axes at once"
+        return _unsupported(site)
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        # A graph output that turns out to be constant is a copy of the constant.
+        return (0,)
+
+    def cost(self, site: Site) -> float:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        box = self.box(site)
+        inner = box.loops[-1]
+        count = int(np.prod(box.sizes)) // inner[0]
+        filling = 0.35 * out.nbytes if self.fill(site) is not None else 0.0
+        if inner[1:] == (1, 1):
+            loop = count * (3.0 if site.target.has("mve") else 12.0)
+            return filling + copy_cost(site, count, inner[0] * x.dtype.itemsize) + loop + 30
+        each = 6.0 if site.target.has("thumb1") else 4.0 if site.target.has("mve") else 5.0
+        return filling + count * (inner[0] * each + 7) + 60
+
+    def lower(self, site: Site) -> Call:
+        out = site.node.outputs[0].type
+        size = out.dtype.itemsize
+        box = self.box(site)
+        *outer, inner = box.loops
+        in_runs = inner[1:] == (1, 1)
+        # Runs are moved as bytes, so that one function serves all element types.
+        unit = size if in_runs else 1
+        scaled = [(n, source * unit, target * unit) for n, source, target in outer]
+        fill = self.fill(site)
+        spec: tuple[tuple[str, SpecValue], ...] = (
+            ("type", "uint8_t" if in_runs and fill is None else _UNSIGNED[size]),
+            ("runs", in_runs),
+            ("copy", copy_helper(site) if in_runs else ""),
+            ("dense", inner[2] == 1),
+            ("fill", fill is not None),
+        )
+        parameters: dict[str, Parameter] = {
+            "loops": Constant("loops", loop_records(scaled, OUTER_LOOPS), record="mf_loop"),
+            "source_start": box.source_start * unit,
+            "target_start": box.target_start * unit,
+            "length": inner[0] * unit,
+        }
+        if not in_runs:
+            parameters |= {"source_step": inner[1], "target_step": inner[2]}
+        if fill is not None:
+            parameters |= {"total": out.size, "fill": fill}
+        return Call(Function("movement/c.c.j2", "move__c", spec), parameters)
+
+
+def _bits(value: float, dtype: DType) -> int:
+    """An element's representation as an unsigned integer."""
+    return int(np.array(value, dtype.numpy).view(f"u{dtype.itemsize}"))
+
+
+@register
+class CopyMovement(_Movement):
+    name = "copy__c"
+    op = Copy
+
+    def box(self, site: Site) -> Box:
+        shape = site.node.outputs[0].type.shape
+        strides = contiguous_strides(shape)
+        return Box(shape, strides, strides)
+
+
+@register
+class PadMovement(_Movement):
+    name = "pad__c"
+    op = Pad
+
+    def box(self, site: Site) -> Box:
+        assert isinstance(site.node.op, Pad)
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        strides = contiguous_strides(out.shape)
+        start = sum(
+            before * stride for (before, _), stride in zip(site.node.op.padding, strides, strict=True)
+        )
+        return Box(x.shape, contiguous_strides(x.shape), strides, target_start=start)
+
+    def fill(self, site: Site) -> Parameter | None:
+        assert isinstance(site.node.op, Pad)
+        return _bits(site.node.op.fill, site.node.outputs[0].type.dtype)
+
+
+@register
+class StridedSliceMovement(_Movement):
+    name = "strided_slice__c"
+    op = StridedSlice
+
+    def box(self, site: Site) -> Box:
+        op = site.node.op
+        assert isinstance(op, StridedSlice)
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        strides = contiguous_strides(x.shape)
+        start = sum(begin * stride for begin, stride in zip(op.begin, strides, strict=True))
+        steps = [stride * step for stride, step in zip(strides, op.strides, strict=True)]
+        return Box(out.shape, steps, contiguous_strides(out.shape), source_start=start)
+
+
+@register
+class TransposeMovement(_Movement):
+    name = "transpose__c"
+    op = Transpose
+
+    def box(self, site: Site) -> Box:
+        assert isinstance(site.node.op, Transpose)
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        strides = contiguous_strides(x.shape)
+        source = [strides[axis] for axis in site.node.op.permutation]
+        return Box(out.shape, source, contiguous_strides(out.shape))
+
+
+@register
+class BroadcastToMovement(_Movement):
+    name = "broadcast_to__c"
+    op = BroadcastTo
+
+    def box(self, site: Site) -> Box:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        return Box(out.shape, broadcast_strides(x.shape, out.shape), contiguous_strides(out.shape))
+
+
+@register
+class ConcatenatePortable(Kernel):
+    """Runs of each input in turn, as bytes; inputs may be constant."""
+
+    name = "concatenate__c"
+    op = Concatenate
+
+    def supports(self, site: Site) -> str | None:
+        return _unsupported(site)
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        return tuple(range(len(site.node.inputs)))
+
+    def cost(self, site: Site) -> float:
+        outer = self._outer(site)
+        sizes = [value.type.nbytes // outer for value in site.node.operands]
+        return sum(copy_cost(site, outer, size) for size in sizes) + 30
+
+    def _outer(self, site: Site) -> int:
+        assert isinstance(site.node.op, Concatenate)
+        return int(np.prod(site.node.outputs[0].type.shape[: site.node.op.axis]))
+
+    def lower(self, site: Site) -> Call:
+        outer = self._outer(site)
+        parameters: dict[str, Parameter] = {"count": outer}
+        for index, value in enumerate(site.node.operands):
+            parameters[f"run{index}"] = value.type.nbytes // outer
+        spec = (("inputs", len(site.node.inputs)), ("copy", copy_helper(site)))
+        return Call(Function("concatenate/c.c.j2", "concatenate__c", spec), parameters)
+
+
+@register
+class ResizeNearestNeighborPortable(Kernel):
+    """Pixel by pixel; source rows and columns come from tables."""
+
+    name = "resize_nearest_neighbor__c"
+    op = ResizeNearestNeighbor
+
+    def supports(self, site: Site) -> str | None:
+        return _unsupported(site)
+
+    def cost(self, site: Site) -> float:
+        out = site.node.outputs[0].type
+        return out.nbytes * 1.5 + out.size / out.shape[3] * 30
+
+    def lower(self, site: Site) -> Call:
+        assert isinstance(site.node.op, ResizeNearestNeighbor)
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        rows, columns = site.node.op.sources(x)
+        pixel = x.shape[3] * x.dtype.itemsize
+        parameters: dict[str, Parameter] = {
+            "rows": Constant("rows", np.array(rows, np.int32) * (x.shape[2] * pixel)),
+            "columns": Constant("columns", np.array(columns, np.int32) * pixel),
+            "batch": out.shape[0],
+            "input_size": x.nbytes // x.shape[0],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "pixel": pixel,
+        }
+        function = Function("resize_nearest_neighbor/c.c.j2", self.name)
+        return Call(function, parameters)
+
+
+@register
+class GatherPortable(Kernel):
+    """Slices named by constant or computed indices; an index out of range takes the nearest slice."""
+
+    name = "gather__c"
+    op = Gather
+
+    def supports(self, site: Site) -> str | None:
+        return _unsupported(site)
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        return (0, 1)
+
+    def cost(self, site: Site) -> float:
+        out = site.node.outputs[0].type
+        return out.nbytes * 1.5 + site.node.operands[1].type.size * 40
+
+    def lower(self, site: Site) -> Call:
+        assert isinstance(site.node.op, Gather)
+        x, indices = (v.type for v in site.node.operands[:2])
+        axis = site.node.op.axis
+        parameters: dict[str, Parameter] = {
+            "outer": int(np.prod(x.shape[:axis])),
+            "slices": x.shape[axis],
+            "count": indices.size,
+            "size": int(np.prod(x.shape[axis + 1 :])) * x.dtype.itemsize,
+        }
+        spec = (("index", f"{indices.dtype.value}_t"),)
+        return Call(Function("gather/c.c.j2", self.name, spec), parameters)

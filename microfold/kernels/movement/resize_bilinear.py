@@ -1,0 +1,77 @@
+"""Bilinear resizing in portable C."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import Array, DType
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.ops.movement.resize_bilinear import ResizeBilinear
+
+
+class _ResizeBilinear(Kernel):
+    """Neighbours and weights of rows and columns come from tables."""
+
+    dtype: ClassVar[DType]
+    accumulator: ClassVar[str]
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not self.dtype:
+            return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
+        return "it fuses nothing" if site.node.epilogue else None
+
+    def cost(self, site: Site) -> float:
+        out = site.node.outputs[0].type
+        each, pixel = (48.0, 46.0) if site.target.has("thumb1") else (26.0, 28.0)
+        return out.size * each + out.size / out.shape[3] * pixel
+
+    def lower(self, site: Site) -> Call:
+        op = site.node.op
+        assert isinstance(op, ResizeBilinear)
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        positions = op.float_positions if self.dtype.is_float else op.integer_positions
+        parameters: dict[str, Parameter] = {}
+        steps = (x.shape[2] * x.shape[3], x.shape[3])
+        for axis, what, step in ((1, "row", steps[0]), (2, "column", steps[1])):
+            low, high, weight = positions(x.shape[axis], out.shape[axis])
+            neighbours: Array = np.stack([low, high], axis=1).astype(np.int32) * step
+            weights = weight.astype(np.float32 if self.dtype.is_float else np.int32)
+            parameters[f"{what}s"] = Constant(f"{what}s", np.ascontiguousarray(neighbours))
+            parameters[f"{what}_weights"] = Constant(f"{what}_weights", weights)
+        parameters |= {
+            "batch": out.shape[0],
+            "input_size": x.size // x.shape[0],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "channels": out.shape[3],
+        }
+        spec = (("type", C_TYPES[self.dtype]), ("accumulator", self.accumulator))
+        return Call(Function("resize_bilinear/c.c.j2", self.name, spec), parameters)
+
+
+@register
+class ResizeBilinearInt8(_ResizeBilinear):
+    name = "s8_resize_bilinear__c"
+    op = ResizeBilinear
+    dtype = DType.INT8
+    accumulator = "int32_t"
+
+
+@register
+class ResizeBilinearInt16(_ResizeBilinear):
+    name = "s16_resize_bilinear__c"
+    op = ResizeBilinear
+    dtype = DType.INT16
+    accumulator = "int64_t"
+
+
+@register
+class ResizeBilinearFloat(_ResizeBilinear):
+    name = "f32_resize_bilinear__c"
+    op = ResizeBilinear
+    dtype = DType.FLOAT32
+    accumulator = "float"

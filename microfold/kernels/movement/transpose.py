@@ -1,0 +1,152 @@
+"""Transposition of bytes in blocks: by words on cores that load them at any address, and by vectors (MVE)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import DType, TensorType
+from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Site, SpecValue, register
+from microfold.ops.movement.transpose import Transpose
+
+_OUTER_LOOPS = 3
+
+
+@dataclass(frozen=True)
+class Planes:
+    """A transposition as that of many matrices of bytes, whose rows are contiguous in the input.
+
+    Attributes:
+        loops: over the matrices: how many, step in the input, step in the output.
+        rows, columns: of a matrix of the input; the output has their columns as rows.
+        source_step: from one row to the next, in the input.
+        target_step: from one column's output to the next one's.
+    """
+
+    loops: tuple[tuple[int, ...], ...]
+    rows: int
+    columns: int
+    source_step: int
+    target_step: int
+
+    @property
+    def count(self) -> int:
+        return int(np.prod([loop[0] for loop in self.loops]))
+
+
+def find_planes(x: TensorType, permutation: tuple[int, ...]) -> Planes | None:
+    """None if runs of bytes stay together."""
+    strides = contiguous_strides(x.shape)
+    shape = [x.shape[axis] for axis in permutation]
+    loops = merge_axes(shape, [strides[axis] for axis in permutation], contiguous_strides(tuple(shape)))
+    *outer, inner = loops
+    columns = next((loop for loop in outer if loop[1] == 1), None)
+    if columns is None or inner[2] != 1:
+        return None
+    others = tuple(loop for loop in outer if loop is not columns)
+    return Planes(others, inner[0], columns[0], inner[1], columns[2])
+
+
+class _TransposeBlocks(Kernel):
+    """Base of kernels that transpose matrices of bytes."""
+
+    op = Transpose
+    template: ClassVar[str]
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype.itemsize != 1 or x.dtype is DType.INT4:
+            return f"it moves elements of one byte; they are {x.dtype.value}"
+        if site.node.epilogue:
+            return "it fuses nothing"
+        planes = self.find(site)
+        if planes is None:
+            return "neighbouring bytes stay neighbours"
+        if len(planes.loops) > _OUTER_LOOPS:
+            return "it moves along too many axes at once"
+        return self.unfit(planes)
+
+    def unfit(self, planes: Planes) -> str | None:
+        """Why the kernel cannot transpose such matrices."""
+        raise NotImplementedError
+
+    def spec(self, planes: Planes) -> tuple[tuple[str, SpecValue], ...]:
+        """Compile-time choices of the function."""
+        raise NotImplementedError
+
+    def find(self, site: Site) -> Planes | None:
+        assert isinstance(site.node.op, Transpose)
+        return find_planes(site.node.operands[0].type, site.node.op.permutation)
+
+    def planes(self, site: Site) -> Planes:
+        """Of a transposition that is supported."""
+        planes = self.find(site)
+        assert planes is not None
+        return planes
+
+    def lower(self, site: Site) -> Call:
+        planes = self.planes(site)
+        return Call(
+            Function(self.template, self.name, self.spec(planes)),
+            {
+                "loops": Constant("loops", loop_records(planes.loops, _OUTER_LOOPS), record="mf_loop"),
+                "rows": planes.rows,
+                "columns": planes.columns,
+                "source_step": planes.source_step,
+                "target_step": planes.target_step,
+            },
+        )
+
+
+@register
+class TransposeWords(_TransposeBlocks):
+    """Blocks of four by four bytes, in four words."""
+
+    name = "transpose__words_4x4"
+    features = frozenset({"thumb2"})
+    template = "transpose/words.c.j2"
+
+    def unfit(self, planes: Planes) -> str | None:
+        if min(planes.rows, planes.columns) < 4:
+            return f"it needs matrices of 4 by 4 at least; they are {planes.rows} by {planes.columns}"
+        return None
+
+    def spec(self, planes: Planes) -> tuple[tuple[str, SpecValue], ...]:
+        del planes
+        return ()
+
+    def cost(self, site: Site) -> float:
+        planes = self.planes(site)
+        rows, columns = -(-planes.rows // 4), -(-planes.columns // 4)
+        return planes.count * (rows * (columns * 38.0 + 16) + 40) + 40
+
+
+@register
+class TransposeMve(_TransposeBlocks):
+    """Eight bytes at a time: a gathering load and a store, or a load and a scattering store."""
+
+    name = "transpose__mve_8"
+    features = frozenset({"mve"})
+    template = "transpose/mve.c.j2"
+
+    def unfit(self, planes: Planes) -> str | None:
+        step = planes.target_step if _scatters(planes) else planes.source_step
+        if 7 * step >= 1 << 16:
+            return f"eight rows must lie within 65536 bytes; they are {step} bytes apart"
+        return None
+
+    def spec(self, planes: Planes) -> tuple[tuple[str, SpecValue], ...]:
+        return (("scatter", _scatters(planes)),)
+
+    def cost(self, site: Site) -> float:
+        planes = self.planes(site)
+        lines, length = sorted((planes.rows, planes.columns))
+        return planes.count * (lines * (length // 8 * 4.0 + 18) + 30) + 40
+
+
+def _scatters(planes: Planes) -> bool:
+    """Whether the longer lines are rows of the input."""
+    return planes.columns > planes.rows

@@ -1,0 +1,54 @@
+"""Division by the Euclidean norm, in portable C."""
+
+from __future__ import annotations
+
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Call, Function, Site, register
+from microfold.kernels.normalize.row import RowKernel
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.normalize.l2_normalization import EPSILON, L2Normalization
+
+
+@register
+class L2NormalizationInt8(RowKernel):
+    """The reference's inverse square root, once for each row."""
+
+    name = "s8_l2_normalization__c"
+    op = L2Normalization
+    dtypes = (DType.INT8, DType.INT8)
+    # Beyond, the 32-bit sum of squares, each at most 255^2, might overflow.
+    maximum_depth = 33025
+
+    def cost(self, site: Site) -> float:
+        x = site.node.operands[0].type
+        return x.size * 30.0 + x.size // x.shape[-1] * 250.0
+
+    def lower(self, site: Site) -> Call:
+        quant = site.node.operands[0].type.quant
+        assert quant is not None
+        low, high = epilogue.integer_bounds(site.node)
+        parameters = self.shape(site) | {
+            "input_zero_point": quant.zero_point,
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        return Call(Function("l2_normalization/c.c.j2", self.name), parameters)
+
+
+@register
+class L2NormalizationFloat(RowKernel):
+    name = "f32_l2_normalization__c"
+    op = L2Normalization
+    dtypes = (DType.FLOAT32, DType.FLOAT32)
+
+    def cost(self, site: Site) -> float:
+        return site.node.operands[0].type.size * 25.0
+
+    def lower(self, site: Site) -> Call:
+        low, high = epilogue.float_bounds(site.node)
+        parameters = self.shape(site) | {
+            "epsilon": EPSILON,
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        return Call(Function("l2_normalization/f32.c.j2", self.name), parameters)

@@ -1,0 +1,64 @@
+"""Logarithm of softmax, in portable C."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Call, Constant, Function, Site, register
+from microfold.kernels.normalize.row import RowKernel
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.normalize.log_softmax import LogSoftmax, inverse_multiplier, scaled_differences
+from microfold.ops.normalize.softmax import (
+    INPUT_INTEGER_BITS,
+    SUM_INTEGER_BITS,
+    exp_table,
+    softmax_parameters,
+)
+
+
+@register
+class LogSoftmaxInt8(RowKernel):
+    """Exponentials and scaled differences from tables of 256, then the reference's logarithm of the sum."""
+
+    name = "s8_log_softmax__c"
+    op = LogSoftmax
+    dtypes = (DType.INT8, DType.INT8)
+    # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
+    maximum_depth = 4095
+
+    def cost(self, site: Site) -> float:
+        x = site.node.operands[0].type
+        return x.size * 35.0 + x.size // x.shape[-1] * 350.0
+
+    def lower(self, site: Site) -> Call:
+        quant = site.node.operands[0].type.quant
+        assert quant is not None
+        low, high = epilogue.integer_bounds(site.node)
+        inverse = inverse_multiplier(quant)
+        parameters = self.shape(site) | {
+            "exponentials": Constant("exponentials", exp_table(1.0, quant)),
+            "differences": Constant("differences", scaled_differences(quant, np.arange(-255, 1))),
+            "lowest_difference": softmax_parameters(1.0, quant).difference_min - 1,
+            "inverse_multiplier": inverse.mantissa,
+            "inverse_shift": inverse.shift,
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        spec = (("sum_bits", SUM_INTEGER_BITS), ("input_bits", INPUT_INTEGER_BITS))
+        return Call(Function("log_softmax/c.c.j2", self.name, spec), parameters)
+
+
+@register
+class LogSoftmaxFloat(RowKernel):
+    name = "f32_log_softmax__c"
+    op = LogSoftmax
+    dtypes = (DType.FLOAT32, DType.FLOAT32)
+
+    def cost(self, site: Site) -> float:
+        return site.node.operands[0].type.size * 150.0
+
+    def lower(self, site: Site) -> Call:
+        low, high = epilogue.float_bounds(site.node)
+        parameters = self.shape(site) | {"output_minimum": low, "output_maximum": high}
+        return Call(Function("log_softmax/f32.c.j2", self.name), parameters)

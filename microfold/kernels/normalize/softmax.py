@@ -1,0 +1,128 @@
+"""Softmax kernels in portable C."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Call, Constant, Function, Site, register
+from microfold.kernels.normalize.row import RowKernel
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.fast_math import FastSoftmax
+from microfold.ops.normalize.softmax import (
+    Softmax,
+    exp_table,
+    int16_exp_table,
+    int16_multiplier,
+    int16_reciprocal_table,
+)
+
+
+def _operator(site: Site) -> Softmax:
+    assert isinstance(site.node.op, Softmax)
+    return site.node.op
+
+
+class _SoftmaxInt8(RowKernel):
+    # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
+    maximum_depth = 8191
+
+    def cost(self, site: Site) -> float:
+        x = site.node.operands[0].type
+        # Without long products, and with few registers, each fixed-point product is a sequence.
+        each, row = (108.0, 520.0) if site.target.has("thumb1") else (39.0, 125.0)
+        return x.size * each + x.size / x.shape[-1] * row
+
+    def lower(self, site: Site) -> Call:
+        quant = site.node.operands[0].type.quant
+        assert quant is not None
+        low, high = epilogue.integer_bounds(site.node)
+        spec = (("type", f"{self.dtypes[1].value}_t"), ("bits", 8 * self.dtypes[1].itemsize))
+        parameters = self.shape(site) | {
+            "exponentials": Constant("exponentials", exp_table(_operator(site).beta, quant)),
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        return Call(Function("softmax/c.c.j2", self.name, spec), parameters)
+
+
+@register
+class SoftmaxInt8(_SoftmaxInt8):
+    """Exponentials from a table of 256, then the reference's reciprocal."""
+
+    name = "s8_softmax__c"
+    op = Softmax
+    dtypes = (DType.INT8, DType.INT8)
+
+
+@register
+class SoftmaxInt8ToInt16(_SoftmaxInt8):
+    """The same with an int16 result."""
+
+    name = "s8_s16_softmax__c"
+    op = Softmax
+    dtypes = (DType.INT8, DType.INT16)
+
+
+@register
+class SoftmaxInt16(RowKernel):
+    """Exponentials and the reciprocal are interpolated in tables."""
+
+    name = "s16_softmax__c"
+    op = Softmax
+    dtypes = (DType.INT16, DType.INT16)
+
+    def supports(self, site: Site) -> str | None:
+        depth = site.node.operands[0].type.shape[-1]
+        return (
+            f"the sum of {depth} exponentials might overflow" if depth >= 1 << 15 else super().supports(site)
+        )
+
+    def cost(self, site: Site) -> float:
+        return site.node.operands[0].type.size * 70.0
+
+    def lower(self, site: Site) -> Call:
+        quant = site.node.operands[0].type.quant
+        assert quant is not None
+        multiplier = int16_multiplier(_operator(site).beta, quant)
+        low, high = epilogue.integer_bounds(site.node)
+        parameters = self.shape(site) | {
+            "exponentials": Constant("exponentials", int16_exp_table()),
+            "reciprocals": Constant("reciprocals", int16_reciprocal_table()),
+            "multiplier": multiplier.mantissa,
+            "shift": multiplier.shift,
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        return Call(Function("softmax/s16.c.j2", self.name), parameters)
+
+
+class _SoftmaxFloat(RowKernel):
+    dtypes = (DType.FLOAT32, DType.FLOAT32)
+    exp: ClassVar[str]
+
+    def cost(self, site: Site) -> float:
+        return site.node.operands[0].type.size * 200.0
+
+    def lower(self, site: Site) -> Call:
+        low, high = epilogue.float_bounds(site.node)
+        parameters = self.shape(site) | {
+            "beta": float(_operator(site).beta),
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        return Call(Function("softmax/f32.c.j2", self.name, (("exp", self.exp),)), parameters)
+
+
+@register
+class SoftmaxFloat(_SoftmaxFloat):
+    name = "f32_softmax__c"
+    op = Softmax
+    exp = "expf"
+
+
+@register
+class FastSoftmaxFloat(_SoftmaxFloat):
+    name = "f32_fast_softmax__c"
+    op = FastSoftmax
+    exp = "mf_fast_exp"

@@ -1,0 +1,39 @@
+"""Softmax of int8 for Helium: four exponentials by one load that gathers them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Call, Site, register
+from microfold.kernels.normalize.softmax import SoftmaxInt8
+
+_LANES = 4
+
+
+class _SoftmaxMve(SoftmaxInt8):
+    """The reference's steps; its rounded doubling product is VQRDMULH, its rounded shift VRSHL."""
+
+    features = frozenset({"mve"})
+
+    def cost(self, site: Site) -> float:
+        x = site.node.operands[0].type
+        depth = x.shape[-1]
+        return x.size / depth * (170 + 41.0 * -(-depth // _LANES))
+
+    def lower(self, site: Site) -> Call:
+        call = super().lower(site)
+        return replace(call, function=replace(call.function, template="softmax/mve.c.j2"))
+
+
+@register
+class SoftmaxInt8Mve(_SoftmaxMve):
+    name = "s8_softmax__mve"
+
+
+@register
+class SoftmaxInt8ToInt16Mve(_SoftmaxMve):
+    """The same with an int16 result."""
+
+    name = "s8_s16_softmax__mve"
+    dtypes = (DType.INT8, DType.INT16)

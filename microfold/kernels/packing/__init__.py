@@ -1,0 +1,1 @@
+"""Constants in the order in which inner loops read them."""

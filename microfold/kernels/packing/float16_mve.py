@@ -1,0 +1,34 @@
+"""What the float16 kernels for Helium share: eight lanes, and sums of runs of products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.kernel import Site
+from microfold.kernels.packing import product_sum as accumulate
+
+LANES = 8
+# Products that are summed up in float16 before the sum is added to others in float32.
+RUN = 64
+
+
+def half_biases(site: Site, channels: int, multiple: int = 1) -> Array:
+    """float16 [channels]: the constant bias, or zeros, with zeros behind it up to a multiple."""
+    bias = site.array(2)
+    padded = np.zeros(channels, np.float16) if bias is None else bias
+    return accumulate.pad_channels(padded, multiple)
+
+
+def half_blocks(matrix: Array, block: int) -> Array:
+    """float16 [channels, K] as [channels / block, K, block], with zeros behind the channels."""
+    return accumulate.interleave_channels(matrix, block)
+
+
+def run_cost(depth: int, rows: int, vectors: int) -> float:
+    """Estimated instructions for the sums of `depth` products of some rows with some vectors of weights."""
+    sums = rows * vectors
+    products = depth * (rows + vectors + sums + 1.0)
+    if depth <= RUN:
+        return products + 3 * sums + 25
+    return products + -(-depth // RUN) * (9 * sums + 8) + 20 * sums + 40

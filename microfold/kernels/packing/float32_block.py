@@ -1,0 +1,43 @@
+"""What the float kernels for floating-point units and float vectors share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from microfold.ir.types import Array
+from microfold.kernels.kernel import Constant, Parameter, Site
+from microfold.kernels.packing import float16_weights as float16
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+
+CHANNELS = 4
+
+
+def block_weights(matrix: Array, half: bool) -> Constant:
+    """Weights [channels, K] in the order in which blocks of four channels read them; `half`: as float16."""
+    packed = float16.pack_pairs(matrix) if half else accumulate.interleave_channels(matrix, CHANNELS)
+    return Constant("weights", packed)
+
+
+def float_clamping(site: Site) -> tuple[str, Mapping[str, Parameter]]:
+    """How outputs are clamped, and the layer fields for it.
+
+    Returns:
+        ``none``, ``relu`` (to 0 and above), ``limited`` (to 0 and a maximum), or ``general``.
+    """
+    low, high = epilogue.float_bounds(site.node)
+    if (low, high) == (-math.inf, math.inf):
+        return "none", {}
+    if low == 0 and high == math.inf:
+        return "relu", {}
+    if low == 0 and high > 0:
+        return "limited", {"output_maximum": high}
+    return "general", {"output_minimum": low, "output_maximum": high}
+
+
+def finish_cost(core: str, clamp: str) -> float:
+    """Instructions that store the sums of 4 channels."""
+    if core == "mve":
+        return {"none": 5.0, "relu": 6.0, "limited": 7.0, "general": 7.0}[clamp]
+    return {"none": 9.0, "relu": 13.0, "limited": 26.0, "general": 50.0}[clamp]

@@ -1,0 +1,112 @@
+"""Weights of four bits for cores with DSP instructions.
+
+A half of a word holds the weights of one input and four channels, ``h = n0 + 2^4 n1 + 2^8 n2 + 2^12 w3``:
+nibbles n are weights plus 8, the highest one is signed. SMLAD multiplies two halves by two inputs. Taking
+nibbles off from above, one mask each, gives four sums:
+
+    T = sum(h * x)      D = T without w3      P = D without n2      A = sum(n0 * x)
+
+Modulo 2^32, T - D is 2^12 times the sum of channel 3, D - P is 2^8 times that of n2, P - A is 2^4 times that
+of n1. Shifts give these sums back as long as those of channels 3 fit 20 bits, and those of n2 fit 24. With
+n = w + 8, sums of nibbles are 8 * sum(x) larger than those of weights, the same for all channels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.kernel import Constant, Parameter, Site, SpecValue
+from microfold.kernels.packing import int4
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import smlad as packing
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+
+# Sums of nibbles of up to 15 and bytes fit 24 bits for that many inputs.
+_LARGEST_DEPTH = (1 << 23) // (15 * 128)
+# Inputs of which any sums fit 20 bits.
+_CHUNK = 508
+
+
+def pack(matrix: Array, together: int) -> Array:
+    """Words of [channels, inputs] in reading order, uint32.
+
+    Args:
+        together: blocks of four channels that are read in turn, for every four inputs their pairs (0, 2) and
+            (1, 3); then come those blocks that are left, one after the other.
+    """
+    channels, depth = matrix.shape
+    padded = np.pad(matrix, ((0, -channels % int4.GROUP), (0, -depth % 4))).astype(np.int64)
+    padded[np.arange(len(padded)) % int4.GROUP < 3] += 8
+    # [block, pair of inputs, half, channel]
+    lanes = packing.pair_lanes(padded, padded.shape[1])
+    blocks = lanes.reshape(-1, int4.GROUP, *lanes.shape[1:]).transpose(0, 2, 3, 1)
+    words = int4.join_nibbles(blocks.reshape(*blocks.shape[:2], 8))
+    quads = words.reshape(len(words), -1, 2)
+    whole = len(quads) // together * together
+    front = quads[:whole].reshape(-1, together, *quads.shape[1:]).swapaxes(1, 2)
+    return np.concatenate([front.reshape(-1), quads[whole:].reshape(-1)])
+
+
+def parts(matrix: Array) -> int:
+    """In how many parts sums must be taken to be sure that they fit; 0: they fit as they are."""
+    largest = 128 * np.abs(matrix[3::4].astype(np.int64)).sum(axis=1)
+    fit = matrix.shape[1] <= _LARGEST_DEPTH and not np.any(largest >= 1 << 19)
+    return 0 if fit else -(-matrix.shape[1] // _CHUNK)
+
+
+def plan(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> SmladRequantization:
+    """How outputs are requantised, from four times the sums in short forms."""
+    out = site.node.outputs[0].type
+    assert out.quant is not None
+    return plan_smlad_requantization(
+        matrix,
+        *accumulate.bias_and_bounds(site, matrix),
+        multipliers,
+        out.quant.zero_point,
+        epilogue.integer_bounds(site.node),
+        common=False,
+    )
+
+
+def constants(
+    site: Site, matrix: Array, multipliers: tuple[Array, Array], *, together: int
+) -> tuple[tuple[tuple[str, SpecValue], ...], dict[str, Parameter]]:
+    """How a row is computed, and fields: weights, records of channels, output limits.
+
+    Args:
+        matrix: the weights as [channels, K], any zero point taken off.
+        multipliers: the reference's mantissas and shifts per channel.
+        together: see `pack`.
+    """
+    planned = plan(site, matrix, multipliers)
+    low, high = epilogue.output_limits(site)
+    records = planned.records.copy()
+    if planned.form is not Form.GENERAL:
+        # Modulo 2^32, as sums are.
+        records[:, 0] = (records[:, 0].astype(np.int64) << 2).astype(np.int32)
+    spec = (
+        ("requantize", planned.form.value),
+        ("full_range", (low, high) == (-128, 127)),
+        ("long", parts(planned.matrix) > 0),
+    )
+    fields: dict[str, Parameter] = {
+        "weights": Constant("weights", pack(planned.matrix, together)),
+        "channels": Constant("channels", records, record="mf_channel"),
+        "output_minimum": low,
+        "output_maximum": high,
+    }
+    return spec, fields
+
+
+def row_cost(matrix: Array, form: Form) -> float:
+    """Estimated instructions of all outputs of one row of inputs."""
+    channels, depth = matrix.shape
+    quads = -(-depth // 4)
+    pairs, single = divmod(-(-channels // int4.GROUP), 2)
+    block = 30 + (20 if depth % 4 else 0)
+    sums = pairs * (34.5 * quads + block) + single * (19.5 * quads + block)
+    sums += parts(matrix) * (210 * pairs + 110 * single)
+    return sums + (31 if form is Form.GENERAL else 14) * channels + 1.5 * depth + 60

@@ -1,0 +1,106 @@
+"""What the int8 kernels for Helium (MVE) share: forms of requantisation, packing in blocks of 4 channels.
+
+``VQRDMULH`` is the reference's first rounding bit for bit (multipliers are not negative). ``VRSHL`` by ``-e``
+differs from its second, ``(t + 2^(e-1) - [t < 0]) >> e``, only in ``[t < 0]``: results that are negative
+without it are not positive with it, so it is not needed where outputs are clamped at the zero point or above.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.kernel import Parameter, Site, SpecValue
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+
+LANES = 16
+BLOCK = 4  # channels computed together: the int32 lanes of a vector
+
+
+class Form(str, enum.Enum):
+    """Instruction sequence that requantises; the value ends the helper's C name."""
+
+    RELU = "relu"
+    PLAIN = "plain"
+    GENERAL = "general"
+
+
+def requantization(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> tuple[Form, Array]:
+    """The shortest exact form, and its constants.
+
+    Args:
+        matrix: the weights as [channels, K].
+        multipliers: the reference's mantissas and shifts per channel.
+
+    Returns:
+        Form, and int32 [channels, rows]: bias with the input's zero point folded in, multiplier, right shift
+        (not positive), and for the general form the left shift.
+    """
+    out = site.node.outputs[0].type
+    assert out.quant is not None
+    bias, (lowest, _) = accumulate.bias_and_bounds(site, matrix)
+    mantissas, shifts = (np.asarray(part, np.int64) for part in multipliers)
+    columns = [bias, mantissas, np.minimum(shifts, 0)]
+    low, _ = epilogue.integer_bounds(site.node)
+    if int(shifts.max()) > 0:
+        form = Form.GENERAL
+    elif low >= out.quant.zero_point or int(lowest.min()) >= 0:
+        form = Form.RELU
+    else:
+        form = Form.PLAIN if int(shifts.max()) < 0 else Form.GENERAL
+    if form is Form.GENERAL:
+        columns.append(np.maximum(shifts, 0))
+    return form, np.stack(columns, axis=1).astype(np.int32)
+
+
+def block_records(records: Array) -> Array:
+    """[channels, rows] to [blocks, rows, 4]; padding channels give zeros."""
+    padded = accumulate.pad_channels(records, BLOCK)
+    return np.ascontiguousarray(padded.reshape(-1, BLOCK, records.shape[1]).swapaxes(1, 2))
+
+
+def block_weights(matrix: Array) -> Array:
+    """[channels, K] to [blocks, vectors, 4, 16]; K and channels are padded with zeros."""
+    padded = accumulate.pad_channels(matrix, BLOCK)
+    padded = np.pad(padded, ((0, 0), (0, -padded.shape[1] % LANES)))
+    blocks = padded.reshape(padded.shape[0] // BLOCK, BLOCK, -1, LANES)
+    return np.ascontiguousarray(blocks.swapaxes(1, 2))
+
+
+def pack_blocks(matrix: Array, records: Array) -> Array:
+    """Weights [channels, K] and their records in the order that kernels read them.
+
+    Returns:
+        int32 [blocks, words]: for each block of 4 channels the biases, the weights ([vectors, 4, 16] bytes,
+        little endian), then the other rows of the records.
+    """
+    weights = block_weights(matrix)
+    words = weights.reshape(weights.shape[0], -1).view("<i4")
+    rows = block_records(records)
+    return np.concatenate([rows[:, 0], words, rows[:, 1:].reshape(rows.shape[0], -1)], axis=1)
+
+
+def output_parameters(site: Site) -> tuple[bool, Mapping[str, Parameter]]:
+    """Whether outputs have bounds of their own besides int8's, and the layer fields that finish an output."""
+    out = site.node.outputs[0].type
+    assert out.quant is not None
+    low, high = epilogue.output_limits(site)
+    clamp = (low, high) != out.dtype.range
+    fields: dict[str, Parameter] = {"output_zero_point": out.quant.zero_point}
+    if clamp:
+        fields |= {"output_minimum": low, "output_maximum": high}
+    return clamp, fields
+
+
+def finish_spec(form: Form, clamp: bool, channels: int) -> tuple[tuple[str, SpecValue], ...]:
+    """What templates need to know to write a block of outputs."""
+    return (("requantize", form.value), ("clamp", clamp), ("channel_tail", channels % BLOCK != 0))
+
+
+def finish_cost(form: Form) -> float:
+    """Instructions that turn a vector of 4 sums into 4 outputs."""
+    return {Form.RELU: 8.0, Form.PLAIN: 10.0, Form.GENERAL: 13.0}[form]

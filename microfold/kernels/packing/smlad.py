@@ -1,0 +1,225 @@
+"""Weight layouts of the SMLAD kernels, and their inverses.
+
+SMLAD multiplies two pairs of int16. SXTB16 widens every other byte of a word of int8 inputs, so that the
+natural pairs of four inputs are (0, 2) and (1, 3): the weights are put in that order, and the inputs need no
+shuffling.
+
+*Dual lane* packing keeps two channels in the bytes of one int16, ``v = a + 256 * b``. Modulo 2^32,
+``sum(v * x) = A + 256 * B``, and ``sum(a * x) = A`` (SXTB16 extracts ``a``), so that
+``B = (sum(v * x) - A) >> 8`` as long as ``|B| < 2^23``: two products for one unpacking instruction, with
+weights of int8 size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from microfold.ir.graph import Graph, Node
+from microfold.ir.types import Array, DType
+from microfold.kernels.kernel import Site
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.requantize.shifted_sum import SmladRequantization
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.options import Options
+
+DUAL_LANE_LIMIT = 1 << 23
+
+
+def pair_order(segment: int) -> Array:
+    """Order in which the inputs of a contiguous segment are multiplied, int [pairs, 2]; -1: no input.
+
+    Four at a time as (0, 2), (1, 3); of a rest first two, then the last one alone.
+    """
+    whole = segment // 4 * 4
+    order = [pair for k in range(0, whole, 4) for pair in ((k, k + 2), (k + 1, k + 3))]
+    rest = list(range(whole, segment))
+    order += [(k, k + 1 if k + 1 < segment else -1) for k in rest[::2]]
+    return np.array(order, np.int64)
+
+
+def pair_lanes(matrix: Array, segment: int) -> Array:
+    """Weights [channels, K] as [channels, pairs, 2], K being segments that are widened one by one.
+
+    Lanes without an input hold zeros.
+    """
+    channels, depth = matrix.shape
+    order = pair_order(segment)
+    segments = matrix.reshape(channels, depth // segment, segment)
+    lanes = np.where(order < 0, 0, segments[:, :, order])
+    return lanes.reshape(channels, -1, 2)
+
+
+def unpair_lanes(lanes: Array, segment: int) -> Array:
+    """Inverse of `pair_lanes`."""
+    channels = lanes.shape[0]
+    order = pair_order(segment)
+    segments = lanes.reshape(channels, -1, order.size)
+    used = order.reshape(-1) >= 0
+    matrix = np.zeros((channels, segments.shape[1], segment), lanes.dtype)
+    matrix[:, :, order.reshape(-1)[used]] = segments[:, :, used]
+    return matrix.reshape(channels, -1)
+
+
+def fits_dual_lane(matrix: Array, bounds: tuple[Array, Array]) -> bool:
+    """Whether channels (2i, 2i + 1) can be packed in dual lanes.
+
+    Args:
+        matrix: int8 weights [channels, K].
+        bounds: smallest and largest accumulator of each channel.
+    """
+    second = np.maximum(-bounds[0][1::2], bounds[1][1::2])
+    if bool(np.any(second >= DUAL_LANE_LIMIT)):
+        return False
+    count = matrix.shape[0] // 2 * 2
+    lanes = matrix[:count:2].astype(np.int64) + 256 * matrix[1:count:2].astype(np.int64)
+    return not bool(np.any((lanes < -(1 << 15)) | (lanes >= 1 << 15)))
+
+
+def pack_dual_lane(lanes: Array) -> Array:
+    """[channels, pairs, 2] int8 to int32 [channels / 2, pairs]; a missing last channel is zero."""
+    wide = _even_channels(lanes).astype(np.int64)
+    return _words(wide[0::2] + 256 * wide[1::2])
+
+
+def unpack_dual_lane(words: Array) -> Array:
+    """Inverse of `pack_dual_lane`: int8 [channels, pairs, 2], channels even."""
+    lanes = words[..., None].view(np.int16).astype(np.int64)
+    first = lanes.astype(np.int8).astype(np.int64)
+    both = np.stack([first, (lanes - first) >> 8], axis=1)
+    return both.reshape(-1, *lanes.shape[1:]).astype(np.int8)
+
+
+def pack_int16(lanes: Array) -> Array:
+    """[channels, pairs, 2] to int32 [channels / 2, pairs, 2 channels]; a missing last channel is zero."""
+    wide = _even_channels(lanes)
+    channels, pairs, _ = wide.shape
+    return np.ascontiguousarray(_words(wide).reshape(channels // 2, 2, pairs).swapaxes(1, 2))
+
+
+def unpack_int16(words: Array) -> Array:
+    """Inverse of `pack_int16`: int16 [channels, pairs, 2], channels even."""
+    lanes = np.ascontiguousarray(words.swapaxes(1, 2))[..., None].view(np.int16)
+    return lanes.reshape(-1, *lanes.shape[2:])
+
+
+def dual_lane_biases(bias: Array) -> Array:
+    """What the sums of dual lanes start from: ``a`` for first channels, ``a + 256 * b`` for second ones.
+
+    Args:
+        bias: int32 [channels], channels even.
+    """
+    combined = bias.astype(np.int64)
+    combined[1::2] = combined[0::2] + 256 * combined[1::2]
+    return combined.astype(np.int32)
+
+
+def choose_packing(options: Options, matrix: Array, bounds: tuple[Array, Array]) -> str:
+    """``dual``, or ``int16`` where that does not fit (see `fits_dual_lane`) or speed matters more."""
+    return "dual" if options.optimize != "speed" and fits_dual_lane(matrix, bounds) else "int16"
+
+
+def affords_int16(site: Site) -> bool:
+    """Whether a convolution may have int16 weights, although that takes twice the flash.
+
+    They save an instruction per pair of inputs, and shifts of sums. An eighth of all int8 weights is spent in
+    this way, where it saves most: on layers with many outputs per weight.
+    """
+    if site.options.optimize != "balanced":
+        return False
+    afforded = _int16_afforded(site.graph)
+    # What is not among them comes after all of them.
+    return afforded.get(site.node, all(afforded.values()))
+
+
+@lru_cache(maxsize=16)
+def _int16_afforded(graph: Graph) -> Mapping[Node, bool]:
+    """For each convolution with int8 weights, whether int16 ones are affordable."""
+    second = {n: n.inputs[1] for n in graph.nodes if isinstance(n.op, Conv2D)}
+    filters = {n: w.type for n, w in second.items() if w is not None and w.type.dtype is DType.INT8}
+    left = sum(v.type.nbytes for v in graph.constants if v.type.dtype is DType.INT8) // 8
+
+    def saving(node: Node) -> float:
+        weights = filters[node]
+        depth = weights.size // weights.shape[0]
+        # Per byte: half an instruction of the inner loop, and 12 of every two channels.
+        return node.output.type.size / weights.shape[0] * (0.5 + 12 / depth)
+
+    found: dict[Node, bool] = {}
+    for node in sorted(filters, key=saving, reverse=True):
+        left -= filters[node].nbytes
+        found[node] = left >= 0
+    return found
+
+
+def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> tuple[Array, Array]:
+    """Weights and channel records for kernels that compute two channels at a time.
+
+    Args:
+        packing: see `choose_packing`.
+        lanes: weights [channels, pairs, 2].
+        records: int32 [channels, 4], beginning with the bias.
+        left: int64 [channels]: how far the requantisation wants sums shifted to the left. Int16 weights and
+            their biases are shifted; dual lanes have no room for it.
+
+    Returns:
+        Weights, int32 [channels / 2, pairs] (dual) or [channels / 2, pairs, 2], and records, channels even.
+    """
+    if packing == "dual":
+        records = accumulate.pad_channels(records, 2)
+        records[:, 0] = dual_lane_biases(records[:, 0])
+        return pack_dual_lane(lanes), records
+    shifted = records.copy()
+    shifted[:, 0] = (records[:, 0].astype(np.int64) << left).astype(np.int32)
+    return pack_int16(lanes.astype(np.int64) << left[:, None, None]), accumulate.pad_channels(shifted, 2)
+
+
+def pair_channels(channels: int) -> Array:
+    """Which channels are computed together, int [pairs, 2]: the last of an odd number with the one before."""
+    firsts = np.minimum(np.arange(0, channels, 2), max(channels - 2, 0))
+    return np.minimum(np.stack([firsts, firsts + 1], axis=1), channels - 1)
+
+
+def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array:
+    """Weights and requantisation in the order in which convolutions read them; see conv2d/dsp_block.j2.
+
+    Args:
+        packing: see `choose_packing`.
+        lanes: weights [channels, pairs, 2] as in `pair_channels`: an even number.
+        plan: of the same channels.
+
+    Returns:
+        The stream, int32 [channels / 2, words].
+    """
+    dual = packing == "dual"
+    bias, left = plan.records[:, 0].astype(np.int64), plan.left
+    if dual:
+        words = pack_dual_lane(lanes)
+        start = dual_lane_biases(plan.records[:, 0])
+    else:
+        words = pack_int16(lanes.astype(np.int64) << left[:, None, None])
+        start = (bias << left).astype(np.int32)
+    columns = [plan.records[:, 1], plan.records[:, 2]]
+    if not plan.shift:
+        columns.append(plan.records[:, 3])
+    elif dual:
+        # Sums of second channels are 8 bits up already.
+        columns.append(np.where(np.arange(len(left)) % 2, 8 - left, left))
+    if plan.shift and plan.form is Form.SHORT:
+        columns.append((1 << left) >> 1)
+    records = np.stack(columns, axis=1).astype(np.int32)
+    pairs = len(left) // 2
+    return np.concatenate([a.reshape(pairs, -1) for a in (start, words, records)], axis=1)
+
+
+def _even_channels(lanes: Array) -> Array:
+    """With a zero channel behind an odd number of channels."""
+    return np.pad(lanes, ((0, lanes.shape[0] % 2), (0, 0), (0, 0)))
+
+
+def _words(lanes: Array) -> Array:
+    """[..., 2] integers that fit int16 to int32 [...], the first one in the lower half (little endian)."""
+    return np.ascontiguousarray(lanes.astype("<i2")).view("<i4")[..., 0]

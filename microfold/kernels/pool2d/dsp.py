@@ -1,0 +1,148 @@
+"""Pooling for cores with DSP instructions: four int8 channels, or two of int16, in a word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Call, Function, Kernel, Site, SpecValue, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+
+# So many int8 values cannot leave 16 bits: 256 * -128 = -2^15.
+MAX_COUNT = 256
+
+
+class _Pool2DDsp(Kernel):
+    kind: str
+    features = frozenset({"dsp"})
+    dtype: ClassVar[DType] = DType.INT8
+    # Channels in a word.
+    lanes: ClassVar[int] = 4
+    # Estimated instructions for the channels of a word: per tap, per output pixel.
+    per_tap: float
+    per_output: float
+
+    def supports(self, site: Site) -> str | None:
+        reason = unsupported_pool(site, self.dtype)
+        if reason is not None:
+            return reason
+        channels = site.node.outputs[0].type.shape[3]
+        return (
+            f"it needs at least {self.lanes} channels; there are {channels}"
+            if channels < self.lanes
+            else None
+        )
+
+    def cost(self, site: Site) -> float:
+        _, out, window = pool_types(site)
+        batch, rows, columns, channels = out.shape
+        taps = window.size[0] * window.size[1]
+        words = -(-channels // self.lanes)
+        return batch * rows * columns * (35 + words * (self.per_tap * taps + self.per_output))
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, out, window = pool_types(site)
+        return window_overlap(x, out, window, 1, reads_first=False)
+
+    def lower(self, site: Site) -> Call:
+        low, high = epilogue.integer_bounds(site.node)
+        parameters = pool_parameters(site) | {"output_minimum": low, "output_maximum": high}
+        spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind),)
+        if self.kind == "max":
+            spec = (*spec, ("clamp", (low, high) != self.dtype.range))
+        return Call(Function("pool2d/dsp.c.j2", self.name, spec), parameters)
+
+
+@register
+class AveragePool2DDsp(_Pool2DDsp):
+    """Sums in 16 bits."""
+
+    name = "s8_average_pool2d__dsp"
+    op = AveragePool2D
+    kind = "average"
+    per_tap = 5.5
+    per_output = 60
+
+    def supports(self, site: Site) -> str | None:
+        _, _, window = pool_types(site)
+        count = window.size[0] * window.size[1]
+        if count > MAX_COUNT:
+            return f"it sums at most {MAX_COUNT} elements; the window has {count}"
+        return super().supports(site)
+
+
+@register
+class MaxPool2DDsp(_Pool2DDsp):
+    name = "s8_max_pool2d__dsp"
+    op = MaxPool2D
+    kind = "max"
+    per_tap = 5.5
+    per_output = 25
+
+
+class _Pool2DInt16Dsp(_Pool2DDsp):
+    """So many channels at a time as there are, a power of two."""
+
+    dtype = DType.INT16
+    lanes = 2
+    most: ClassVar[int]
+    # Estimated instructions: of a block's rows and outputs, and for each tap of it.
+    block: ClassVar[float]
+
+    def _lanes(self, site: Site) -> int:
+        channels = site.node.outputs[0].type.shape[3]
+        return max(lanes for lanes in (2, 4, 8) if lanes <= min(channels, self.most))
+
+    def cost(self, site: Site) -> float:
+        _, out, window = pool_types(site)
+        lanes = self._lanes(site)
+        taps = window.size[0] * window.size[1]
+        each = lanes * self.per_tap + 4
+        blocks = -(-out.shape[3] // lanes)
+        clamped = 5.0 * (self.kind == "max" and epilogue.clamping(site.node)[0])
+        block = each * taps + 6 * window.size[0] + lanes * (self.per_output + clamped) + self.block
+        return out.size // out.shape[3] * (blocks * block + 45)
+
+    def lower(self, site: Site) -> Call:
+        call = super().lower(site)
+        function = replace(
+            call.function,
+            template="pool2d/s16_dsp.c.j2",
+            spec=(*call.function.spec, ("lanes", self._lanes(site))),
+        )
+        return replace(call, function=function)
+
+
+@register
+class AveragePool2DInt16Dsp(_Pool2DInt16Dsp):
+    """Sums in 32 bits."""
+
+    name = "s16_average_pool2d__dsp"
+    op = AveragePool2D
+    kind = "average"
+    most = 4
+    per_tap = 1.5
+    per_output = 11
+    block = 20
+
+    def supports(self, site: Site) -> str | None:
+        _, _, window = pool_types(site)
+        count = window.size[0] * window.size[1]
+        if count >= 1 << 16:
+            return f"it sums less than {1 << 16} elements; the window has {count}"
+        return super().supports(site)
+
+
+@register
+class MaxPool2DInt16Dsp(_Pool2DInt16Dsp):
+    name = "s16_max_pool2d__dsp"
+    op = MaxPool2D
+    kind = "max"
+    most = 8
+    per_tap = 1.5
+    per_output = 2
+    block = 20

@@ -1,0 +1,110 @@
+"""float16 pooling and means in portable C, and pooling for float vectors (MVE)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.broadcast import loop_records
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing.float16_mve import LANES, RUN
+from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.reduce.portable import LOOPS, Reduction
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.reduce.mean import Mean
+
+
+class _HalfPool(Kernel):
+    kind: ClassVar[str]
+    core: ClassVar[str] = "c"
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_pool(site, DType.FLOAT16)
+
+    def cost(self, site: Site) -> float:
+        _, out, window = pool_types(site)
+        return out.size * (10.0 * window.size[0] * window.size[1] + 30)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, out, window = pool_types(site)
+        return window_overlap(x, out, window, 1, reads_first=False)
+
+    def lower(self, site: Site) -> Call:
+        low, high = epilogue.float_bounds(site.node)
+        limits: dict[str, Parameter] = {"output_minimum": low, "output_maximum": high}
+        spec = (("kind", self.kind), ("core", self.core))
+        return Call(Function("pool2d/f16.c.j2", self.name, spec), pool_parameters(site) | limits)
+
+
+class _HalfPoolMve(_HalfPool):
+    """Eight channels at a time."""
+
+    features = frozenset({"mve_fp"})
+    core = "mve"
+
+    def cost(self, site: Site) -> float:
+        _, out, window = pool_types(site)
+        blocks = out.size // out.shape[3] * -(-out.shape[3] // LANES)
+        return blocks * (window.size[0] * (5.0 * window.size[1] + 6) + 25) + out.size // out.shape[3] * 40
+
+
+@register
+class MaxPool2DHalf(_HalfPool):
+    name = "f16_max_pool2d__c"
+    op = MaxPool2D
+    kind = "max"
+
+
+@register
+class AveragePool2DHalf(_HalfPool):
+    """Sums are float32."""
+
+    name = "f16_average_pool2d__c"
+    op = AveragePool2D
+    kind = "average"
+
+
+@register
+class MaxPool2DHalfMve(_HalfPoolMve):
+    name = "f16_max_pool2d__mve"
+    op = MaxPool2D
+    kind = "max"
+
+
+@register
+class AveragePool2DHalfMve(_HalfPoolMve):
+    """Sums up in float16, and multiplies by the reciprocal of the count."""
+
+    name = "f16_average_pool2d__mve"
+    op = AveragePool2D
+    kind = "average"
+
+    def supports(self, site: Site) -> str | None:
+        size = pool_types(site)[2].size
+        if size[0] * size[1] > RUN:
+            return f"it sums up at most {RUN} elements in float16; the window is {size}"
+        return super().supports(site)
+
+
+@register
+class MeanHalf(Reduction):
+    """The sum is float32."""
+
+    name = "f16_mean__c"
+    op = Mean
+    dtypes = (DType.FLOAT16,)
+    combine = ""
+
+    def lower(self, site: Site) -> Call:
+        op = site.node.op
+        assert isinstance(op, Mean)
+        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(site))
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "kept": Constant("kept", kept, record="mf_loop"),
+            "reduced": Constant("reduced", reduced, record="mf_loop"),
+            "count": float(op.count(site.node.operands[0].type)),
+        }
+        return Call(Function("reduce/f16.c.j2", self.name, (("clamped", clamped),)), parameters | limits)

@@ -1,0 +1,65 @@
+"""float32 pooling for floating-point units: four channels at a time."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Call, Function, Kernel, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing.float32_block import CHANNELS
+from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+
+
+class _Pool2DFpu(Kernel):
+    """Class attributes:
+    per_tap, per_output: estimated instructions for four channels.
+    """
+
+    features = frozenset({"fpu", "thumb2"})
+    kind: ClassVar[str]
+    per_tap: ClassVar[float]
+    per_output: ClassVar[float]
+
+    def supports(self, site: Site) -> str | None:
+        if reason := unsupported_pool(site, DType.FLOAT32):
+            return reason
+        channels = site.node.outputs[0].type.shape[3]
+        return f"it needs at least {CHANNELS} channels; there are {channels}" if channels < CHANNELS else None
+
+    def cost(self, site: Site) -> float:
+        _, out, window = pool_types(site)
+        taps = window.size[0] * window.size[1]
+        clamped = 30.0 * epilogue.clamping(site.node)[0]
+        block = taps * self.per_tap + 5 * window.size[0] + self.per_output + clamped
+        return out.size // out.shape[3] * (-(-out.shape[3] // CHANNELS) * block + 35)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, out, window = pool_types(site)
+        return window_overlap(x, out, window, 1, reads_first=False)
+
+    def lower(self, site: Site) -> Call:
+        low, high = epilogue.float_bounds(site.node)
+        spec = (("kind", self.kind), ("clamped", epilogue.clamping(site.node)[0]))
+        parameters = pool_parameters(site) | {"output_minimum": low, "output_maximum": high}
+        return Call(Function("pool2d/f32_fpu.c.j2", self.name, spec), parameters)
+
+
+@register
+class AveragePool2DFpu(_Pool2DFpu):
+    name = "f32_average_pool2d__fpu_4"
+    op = AveragePool2D
+    kind = "average"
+    per_tap = 9
+    per_output = 32
+
+
+@register
+class MaxPool2DFpu(_Pool2DFpu):
+    name = "f32_max_pool2d__fpu_4"
+    op = MaxPool2D
+    kind = "max"
+    per_tap = 20
+    per_output = 27

@@ -1,0 +1,134 @@
+"""Pooling kernels for Helium: channels in the lanes of vectors."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Call, Function, Kernel, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing.mve import LANES
+from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+
+# Sums of so many int8 fit in int16.
+_NARROW_COUNT = 255
+# Up to so many, the division by multiplication is exact: (2^(bits - 1) + 1/2) * count^2 < 2^31.
+LARGEST_COUNT = {DType.INT8: 4087, DType.INT16: 255}
+
+
+class _Pool2DMve(Kernel):
+    """Class attributes:
+    block: instructions of a vector of outputs, besides its window.
+    """
+
+    features: ClassVar[frozenset[str]] = frozenset({"mve"})
+    kind: ClassVar[str]
+    dtype: ClassVar[DType] = DType.INT8
+    block: ClassVar[float]
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_pool(site, self.dtype)
+
+    def cost(self, site: Site) -> float:
+        _, out, window = pool_types(site)
+        pixels = out.size // out.shape[3]
+        blocks = -(-out.shape[3] // self.lanes(site))
+        return pixels * (blocks * (5 * window.size[0] * (window.size[1] + 1) + self.block) + 30)
+
+    def lanes(self, site: Site) -> int:
+        """Channels computed together."""
+        return LANES // self.dtype.itemsize
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, out, window = pool_types(site)
+        # Channels are written before the next ones of the same pixel are read.
+        return window_overlap(x, out, window, 1, reads_first=False)
+
+    def lower(self, site: Site) -> Call:
+        clamp, limits = epilogue.clamping(site.node)
+        spec = (
+            ("kind", self.kind),
+            ("type", "float" if self.dtype.is_float else f"{self.dtype.value}_t"),
+            ("wide", self.lanes(site) == 4),
+            ("clamp", clamp),
+        )
+        return Call(Function("pool2d/mve.c.j2", self.name, spec), pool_parameters(site) | limits)
+
+
+class _IntegerAverage(_Pool2DMve):
+    """Divides by multiplication."""
+
+    op = AveragePool2D
+    kind = "average"
+    block = 35
+
+    def supports(self, site: Site) -> str | None:
+        _, _, window = pool_types(site)
+        count, largest = window.size[0] * window.size[1], LARGEST_COUNT[self.dtype]
+        if count > largest:
+            return f"it divides by up to {largest}; the window has {count} elements"
+        return super().supports(site)
+
+
+@register
+class AveragePool2DMve(_IntegerAverage):
+    """Sums 8 channels in int16, or 4 in int32 if the window is large."""
+
+    name = "s8_average_pool2d__mve"
+
+    def lanes(self, site: Site) -> int:
+        _, _, window = pool_types(site)
+        return 8 if window.size[0] * window.size[1] <= _NARROW_COUNT else 4
+
+
+@register
+class AveragePool2DInt16Mve(_IntegerAverage):
+    """Sums 4 channels in int32."""
+
+    name = "s16_average_pool2d__mve"
+    dtype = DType.INT16
+    block = 25
+
+    def lanes(self, site: Site) -> int:
+        return 4
+
+
+@register
+class AveragePool2DFloatMve(_Pool2DMve):
+    """Multiplies by the reciprocal of the count, where the reference divides."""
+
+    name = "f32_average_pool2d__mve"
+    op = AveragePool2D
+    features = frozenset({"mve_fp"})
+    dtype = DType.FLOAT32
+    kind = "average"
+    block = 14
+
+
+@register
+class MaxPool2DMve(_Pool2DMve):
+    """16 channels at a time."""
+
+    name = "s8_max_pool2d__mve"
+    op = MaxPool2D
+    kind = "max"
+    block = 14
+
+
+@register
+class MaxPool2DInt16Mve(MaxPool2DMve):
+    """Eight."""
+
+    name = "s16_max_pool2d__mve"
+    dtype = DType.INT16
+
+
+@register
+class MaxPool2DFloatMve(MaxPool2DMve):
+    """Four."""
+
+    name = "f32_max_pool2d__mve"
+    features = frozenset({"mve_fp"})
+    dtype = DType.FLOAT32

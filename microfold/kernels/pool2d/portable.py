@@ -1,0 +1,141 @@
+"""Pooling kernels in portable C, and what all pooling kernels share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+
+from microfold.ir.graph import Graph
+from microfold.ir.op import Op
+from microfold.ir.types import DType, TensorType
+from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.window import Window
+
+
+@lru_cache(maxsize=16)
+def _operators(graph: Graph) -> Counter[type[Op]]:
+    """How many nodes each has."""
+    return Counter(type(node.op) for node in graph.nodes)
+
+
+def pool_types(site: Site) -> tuple[TensorType, TensorType, Window]:
+    """Types of input and output, and the window."""
+    x = site.node.inputs[0]
+    assert x is not None and isinstance(site.node.op, AveragePool2D | MaxPool2D)
+    return x.type, site.node.outputs[0].type, site.node.op.window
+
+
+def unsupported_pool(site: Site, *dtypes: DType) -> str | None:
+    """The conditions that all pooling kernels share: one of the element types, clips only."""
+    x, _, _ = pool_types(site)
+    if x.dtype not in dtypes:
+        return f"it needs {' or '.join(d.value for d in dtypes)}; the input is {x.dtype.value}"
+    return epilogue.unsupported_epilogue(site.node)
+
+
+def pool_parameters(site: Site) -> dict[str, Parameter]:
+    """Fields that every pooling layer struct has."""
+    x, out, window = pool_types(site)
+    return {
+        "batch": x.shape[0],
+        "input_height": x.shape[1],
+        "input_width": x.shape[2],
+        "channels": x.shape[3],
+        "output_height": out.shape[1],
+        "output_width": out.shape[2],
+        "kernel_height": window.size[0],
+        "kernel_width": window.size[1],
+        "stride_height": window.strides[0],
+        "stride_width": window.strides[1],
+        "pad_top": window.padding[0][0],
+        "pad_left": window.padding[1][0],
+    }
+
+
+class _Pool2D(Kernel):
+    """All channels of one window after the other."""
+
+    kind: str
+    dtype: DType
+
+    def supports(self, site: Site) -> str | None:
+        return unsupported_pool(site, self.dtype)
+
+    def cost(self, site: Site) -> float:
+        _, out, window = pool_types(site)
+        # Floats are compared by four instructions.
+        tap = 9 if self.dtype.is_float and self.kind == "max" else 5
+        each = tap * window.size[0] * window.size[1] + 6 * window.size[0] + 12
+        estimate = out.size * each + out.size // out.shape[3] * 45
+        # Compilers make a function that has one caller for its window.
+        alone = _operators(site.graph)[type(site.node.op)] == 1
+        specialised = alone and site.target.has("thumb2") and not site.target.has("dsp")
+        return estimate * 0.4 if specialised else estimate
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, out, window = pool_types(site)
+        return window_overlap(x, out, window, 1, reads_first=False)
+
+    def lower(self, site: Site) -> Call:
+        parameters = pool_parameters(site)
+        if self.dtype.is_float:
+            low, high = epilogue.float_bounds(site.node)
+            spec = (("kind", self.kind),)
+            template = "pool2d/f32.c.j2"
+        else:
+            low, high = epilogue.integer_bounds(site.node)
+            spec = (("kind", self.kind), ("type", f"{self.dtype.value}_t"))
+            template = "pool2d/c.c.j2"
+        parameters |= {"output_minimum": low, "output_maximum": high}
+        return Call(Function(template, self.name, spec), parameters)
+
+
+@register
+class AveragePool2DInt8(_Pool2D):
+    name = "s8_average_pool2d__c"
+    op = AveragePool2D
+    kind = "average"
+    dtype = DType.INT8
+
+
+@register
+class MaxPool2DInt8(_Pool2D):
+    name = "s8_max_pool2d__c"
+    op = MaxPool2D
+    kind = "max"
+    dtype = DType.INT8
+
+
+@register
+class AveragePool2DInt16(_Pool2D):
+    name = "s16_average_pool2d__c"
+    op = AveragePool2D
+    kind = "average"
+    dtype = DType.INT16
+
+
+@register
+class MaxPool2DInt16(_Pool2D):
+    name = "s16_max_pool2d__c"
+    op = MaxPool2D
+    kind = "max"
+    dtype = DType.INT16
+
+
+@register
+class AveragePool2DFloat(_Pool2D):
+    name = "f32_average_pool2d__c"
+    op = AveragePool2D
+    kind = "average"
+    dtype = DType.FLOAT32
+
+
+@register
+class MaxPool2DFloat(_Pool2D):
+    name = "f32_max_pool2d__c"
+    op = MaxPool2D
+    kind = "max"
+    dtype = DType.FLOAT32

@@ -1,0 +1,105 @@
+"""Pooling for cores without SIMD instructions: words of four int8 channels.
+
+An average sums up two channels in a word: bytes, 128 larger, in its halves. With at most 256 of them, d in
+all, the rounded mean is ``floor((|sum| + d / 2) / d)``, with a sign. For r = ceil(2^24 / d) = (2^24 + e) / d,
+e < d, and n <= 128 d + d / 2,
+
+    n * r / 2^24 = n / d + n * e / (d * 2^24)
+
+has the same floor, as n * e < 2^24; and n * r <= 128.5 * (2^24 + d) fits 32 bits.
+
+A maximum compares words that are shifted until a channel's byte is the uppermost one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Call, Function, Kernel, Site, SpecValue, register
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+
+# Elements of a window whose sums fit 16 bits, and whose reciprocal is long enough.
+MAX_COUNT = 256
+
+
+class _Pool2DWords(Kernel):
+    """Class attributes: estimated instructions for four channels: per tap, row of taps and output pixel."""
+
+    kind: str
+    per_tap: ClassVar[float]
+    per_row: ClassVar[float]
+    per_output: ClassVar[float]
+
+    def supports(self, site: Site) -> str | None:
+        reason = word_pairs.refuses_core(site) or unsupported_pool(site, DType.INT8)
+        _, out, window = pool_types(site)
+        if reason is None and out.shape[3] % 4 != 0:
+            return f"its words are aligned: it needs a multiple of 4 channels; there are {out.shape[3]}"
+        count = window.size[0] * window.size[1]
+        if reason is None and self.kind == "average" and count > MAX_COUNT:
+            return f"it sums at most {MAX_COUNT} elements; the window has {count}"
+        return reason
+
+    def cost(self, site: Site) -> float:
+        x, out, window = pool_types(site)
+        batch, rows, columns, channels = out.shape
+        height, width = window.size
+        # Whole rows are one.
+        loops = 1 if width == x.shape[2] and out.shape[2] == 1 else height
+        block = self.per_tap * height * width + self.per_row * loops + self.per_output
+        return batch * rows * columns * (60 + channels // 4 * block)
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        x, out, window = pool_types(site)
+        return window_overlap(x, out, window, 1, reads_first=False)
+
+    def lower(self, site: Site) -> Call:
+        low, high = epilogue.integer_bounds(site.node)
+        parameters = pool_parameters(site) | {"output_minimum": low, "output_maximum": high}
+        spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind),)
+        if self.kind == "max":
+            spec = (*spec, ("clamp", (low, high) != DType.INT8.range))
+        return Call(Function("pool2d/words.c.j2", self.name, spec), parameters)
+
+
+class _AveragePool2DWords(_Pool2DWords):
+    op = AveragePool2D
+    kind = "average"
+
+
+class _MaxPool2DWords(_Pool2DWords):
+    op = MaxPool2D
+    kind = "max"
+
+
+@register
+class AveragePool2DThumb1(_AveragePool2DWords):
+    name = "s8_average_pool2d__thumb1_words"
+    features = frozenset({"thumb1"})
+    per_tap, per_row, per_output = 14, 38, 98
+
+
+@register
+class AveragePool2DThumb2(_AveragePool2DWords):
+    name = "s8_average_pool2d__thumb2_words"
+    features = frozenset({"thumb2"})
+    per_tap, per_row, per_output = 10, 6, 100
+
+
+@register
+class MaxPool2DThumb1(_MaxPool2DWords):
+    name = "s8_max_pool2d__thumb1_words"
+    features = frozenset({"thumb1"})
+    per_tap, per_row, per_output = 18, 20, 38
+
+
+@register
+class MaxPool2DThumb2(_MaxPool2DWords):
+    name = "s8_max_pool2d__thumb2_words"
+    features = frozenset({"thumb2"})
+    per_tap, per_row, per_output = 19, 1, 32

@@ -1,0 +1,102 @@
+"""SVDF (a rank-limited filter with memory) in portable C."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.recurrent.svdf import Svdf
+
+
+class _Svdf(Kernel):
+    """Takes input and state, gives the result and the next state."""
+
+    dtype: ClassVar[DType]
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype is not self.dtype:
+            return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
+        if any(site.array(i) is None for i in (1, 2)) or (site.present(3) and site.array(3) is None):
+            return "feature weights, time weights and bias must be constant"
+        return epilogue.unsupported_epilogue(site.node)
+
+    def data_inputs(self, site: Site) -> tuple[int, ...]:
+        return (0, 4)
+
+    def cost(self, site: Site) -> float:
+        return 7.0 * site.node.macs()
+
+    def call(
+        self, site: Site, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
+    ) -> Call:
+        assert isinstance(site.node.op, Svdf)
+        feature, time = site.array(1), site.array(2)
+        assert feature is not None and time is not None
+        x = site.node.operands[0].type
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "feature": Constant("feature", feature),
+            "time": Constant("time", time),
+            "batch": x.shape[0],
+            "inputs": x.shape[1],
+            "units": feature.shape[0] // site.node.op.rank,
+            "rank": site.node.op.rank,
+            "steps": time.shape[1],
+        }
+        spec = (*choice, ("clamped", clamped))
+        return Call(Function("svdf/c.c.j2", self.name, spec), parameters | fields | limits)
+
+
+@register
+class SvdfInt8(_Svdf):
+    name = "s8_svdf__c"
+    op = Svdf
+    dtype = DType.INT8
+
+    def lower(self, site: Site) -> Call:
+        op = site.node.op
+        assert isinstance(op, Svdf)
+        state = site.node.inputs[4]
+        quants = [v.type.quant for v in site.node.inputs if v is not None and v.type.quant is not None]
+        out = site.node.outputs[0].type.quant
+        assert state is not None and state.type.quant is not None and out is not None
+        x, feature, time = quants[:3]
+        into, out_of = op.multipliers(x, feature, time, state.type.quant)
+        low, high = state.type.dtype.range
+        units = site.node.outputs[0].type.shape[1]
+        bias = site.array(3)
+        fields: dict[str, Parameter] = {
+            "biases": Constant("biases", np.zeros(units, np.int32) if bias is None else bias),
+            "input_zero_point": x.zero_point,
+            "state_zero_point": state.type.quant.zero_point,
+            "state_minimum": low,
+            "state_maximum": high,
+            "into_multiplier": into.mantissa,
+            "into_shift": into.shift,
+            "scale": Constant(
+                "scale",
+                np.array([[0, out_of.mantissa, out.zero_point, out_of.shift]], np.int32),
+                record="mf_channel",
+            ),
+        }
+        return self.call(site, (("type", "int8_t"), ("state_type", C_TYPES[state.type.dtype])), fields)
+
+
+@register
+class SvdfFloat(_Svdf):
+    name = "f32_svdf__c"
+    op = Svdf
+    dtype = DType.FLOAT32
+
+    def lower(self, site: Site) -> Call:
+        units = site.node.outputs[0].type.shape[1]
+        bias = site.array(3)
+        biases = np.zeros(units, np.float32) if bias is None else bias
+        fields: dict[str, Parameter] = {"biases": Constant("biases", biases)}
+        return self.call(site, (("type", "float"), ("state_type", "float")), fields)

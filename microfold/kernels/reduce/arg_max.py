@@ -1,0 +1,54 @@
+"""Index of the extremum along an axis, in portable C."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.ops.reduce.arg_max import ArgMax, ArgMin
+
+
+class _ArgExtremum(Kernel):
+    relation: ClassVar[str]
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype not in C_TYPES:
+            return f"it does not know {x.dtype.value}"
+        return "it fuses nothing" if site.node.epilogue else None
+
+    def cost(self, site: Site) -> float:
+        return site.node.operands[0].type.size * 6.0
+
+    def lower(self, site: Site) -> Call:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        assert isinstance(site.node.op, ArgMax | ArgMin)
+        axis = site.node.op.axis
+        parameters: dict[str, Parameter] = {
+            "outer": int(np.prod(x.shape[:axis])),
+            "depth": x.shape[axis],
+            "inner": int(np.prod(x.shape[axis + 1 :])),
+        }
+        spec = (
+            ("input_type", C_TYPES[x.dtype]),
+            ("output_type", C_TYPES[out.dtype]),
+            ("relation", self.relation),
+        )
+        return Call(Function("arg_max/c.c.j2", self.name, spec), parameters)
+
+
+@register
+class ArgMaxPortable(_ArgExtremum):
+    name = "arg_max__c"
+    op = ArgMax
+    relation = ">"
+
+
+@register
+class ArgMinPortable(_ArgExtremum):
+    name = "arg_min__c"
+    op = ArgMin
+    relation = "<"

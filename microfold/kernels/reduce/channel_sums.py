@@ -1,0 +1,107 @@
+"""Means and sums of integer images over their pixels: four channels at once, by words or by vectors."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.kernel import Call, Function, Site, register
+from microfold.kernels.reduce.portable import QuantizedSum
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.ops.reduce.mean import Mean, Sum
+
+LANES = 4
+
+
+class _ChannelSums(QuantizedSum):
+    """Base of kernels that sum four neighbouring channels at once.
+
+    Class attributes:
+        template: of the function.
+        estimate: instructions per addend of four channels, and around them.
+        wider: more instructions per addend for int16.
+    """
+
+    dtypes = (DType.INT8, DType.INT16)
+    template: ClassVar[str]
+    estimate: ClassVar[tuple[float, float]]
+    wider: ClassVar[float] = 0.0
+
+    def supports(self, site: Site) -> str | None:
+        reason = super().supports(site)
+        if reason is not None:
+            return reason
+        kept, reduced = self.loops(site)
+        if len(kept) > 2 or len(reduced) > 1 or kept[-1][1] != 1:
+            return "it sums over neighbouring axes in front of the channels"
+        if kept[-1][0] < LANES:
+            return f"it needs at least {LANES} channels; there are {kept[-1][0]}"
+        return None
+
+    def cost(self, site: Site) -> float:
+        kept, reduced = self.loops(site)
+        each, around = self.estimate
+        if site.node.operands[0].type.dtype is DType.INT16:
+            each += self.wider
+        if self.finish(site)[0] == Form.GENERAL.value:
+            around += 75
+        blocks = -(-kept[-1][0] // LANES)
+        return (
+            site.node.outputs[0].type.size / kept[-1][0] * (blocks * (reduced[0][0] * each + around) + 20)
+            + 30
+        )
+
+    def lower(self, site: Site) -> Call:
+        kept, reduced = self.loops(site)
+        images, image_step = kept[0] if len(kept) > 1 else (1, 0)
+        form, scale = self.finish(site)
+        clamped, limits = epilogue.clamping(site.node)
+        parameters = scale | {
+            "images": images,
+            "image_step": image_step,
+            "channels": kept[-1][0],
+            "count": reduced[0][0],
+            "step": reduced[0][1],
+        }
+        element = C_TYPES[site.node.outputs[0].type.dtype]
+        spec = (("type", element), ("requantize", form), ("clamped", clamped))
+        return Call(Function(self.template, self.name, spec), parameters | limits)
+
+
+class _Words(_ChannelSums):
+    features = frozenset({"dsp"})
+    template = "reduce/words.c.j2"
+    estimate = (5.5, 105.0)
+    wider = 3.5
+
+
+class _Vectors(_ChannelSums):
+    features = frozenset({"mve"})
+    template = "reduce/mve.c.j2"
+    estimate = (3.5, 95.0)
+
+
+@register
+class MeanWords(_Words):
+    name = "mean__words_4"
+    op = Mean
+
+
+@register
+class SumWords(_Words):
+    name = "sum__words_4"
+    op = Sum
+
+
+@register
+class MeanMve(_Vectors):
+    name = "mean__mve_4"
+    op = Mean
+
+
+@register
+class SumMve(_Vectors):
+    name = "sum__mve_4"
+    op = Sum

@@ -1,0 +1,48 @@
+"""Cumulative sums in portable C."""
+
+from __future__ import annotations
+
+import math
+
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.ops.reduce.cumsum import Cumsum
+
+
+@register
+class CumsumPortable(Kernel):
+    """Along the axis, each sum from the one before it."""
+
+    name = "cumsum__c"
+    op = Cumsum
+
+    def supports(self, site: Site) -> str | None:
+        return "it fuses nothing" if site.node.epilogue else None
+
+    def cost(self, site: Site) -> float:
+        return site.node.operands[0].type.size * 8.0
+
+    def overlap(self, site: Site, index: int) -> int | None:
+        # An element is read before its sum is written, and only sums are read again; in reverse order,
+        # an output that starts behind the input would overwrite what is not read yet.
+        return None
+
+    def in_place(self, site: Site, index: int) -> bool:
+        return True
+
+    def lower(self, site: Site) -> Call:
+        x = site.node.operands[0].type
+        op = site.node.op
+        assert isinstance(op, Cumsum)
+        parameters: dict[str, Parameter] = {
+            "outer": math.prod(x.shape[: op.axis]),
+            "depth": x.shape[op.axis],
+            "inner": math.prod(x.shape[op.axis + 1 :]),
+        }
+        spec = (
+            ("type", C_TYPES[x.dtype]),
+            ("wraps", x.dtype.is_integer),
+            ("exclusive", op.exclusive),
+            ("reverse", op.reverse),
+        )
+        return Call(Function("cumsum/c.c.j2", self.name, spec), parameters)

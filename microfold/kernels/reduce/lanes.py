@@ -1,0 +1,105 @@
+"""Reductions over axes in front of the channels, which lie in the lanes of vectors, or are four floats."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.op import Op
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.kernel import Call, Function, Parameter, Site, register
+from microfold.kernels.reduce.portable import Reduction
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
+
+FLOATS = 4  # at once, where there are no vectors
+
+
+class _Lanes(Reduction):
+    """Elements are combined in the reference's order.
+
+    Class attributes:
+        dtype: of the elements.
+        core: ``mve``, or ``fpu``.
+        estimate: instructions per element of all lanes, and around them.
+    """
+
+    dtype: ClassVar[DType]
+    core: ClassVar[str]
+    estimate: ClassVar[tuple[float, float]]
+
+    def supports(self, site: Site) -> str | None:
+        if reason := super().supports(site):
+            return reason
+        kept, reduced = self.loops(site)
+        if len(kept) > 2 or len(reduced) > 1 or kept[-1][1] != 1:
+            return "it reduces neighbouring axes in front of the channels"
+        if self.core == "fpu" and kept[-1][0] < FLOATS:
+            return f"it needs at least {FLOATS} channels; there are {kept[-1][0]}"
+        return None
+
+    def _count(self) -> int:
+        return 16 // self.dtype.itemsize if self.core == "mve" else FLOATS
+
+    def cost(self, site: Site) -> float:
+        kept, reduced = self.loops(site)
+        each, around = self.estimate
+        images = site.node.outputs[0].type.size / kept[-1][0]
+        return 40 + images * (20 + -(-kept[-1][0] // self._count()) * (reduced[0][0] * each + around))
+
+    def lower(self, site: Site) -> Call:
+        kept, reduced = self.loops(site)
+        images, image_step = kept[0] if len(kept) > 1 else (1, 0)
+        clamped, limits = epilogue.clamping(site.node)
+        parameters: dict[str, Parameter] = {
+            "images": images,
+            "image_step": image_step,
+            "channels": kept[-1][0],
+            "count": reduced[0][0],
+            "step": reduced[0][1],
+        }
+        mean = isinstance(site.node.op, Mean)
+        if mean and self.core == "mve":
+            parameters["reciprocal"] = 1 / reduced[0][0]
+        elif mean:
+            parameters["divisor"] = float(reduced[0][0])
+        spec = (
+            ("core", self.core),
+            ("type", C_TYPES[self.dtype]),
+            ("combine", self.combine),
+            ("mean", mean),
+            ("clamped", clamped),
+        )
+        return Call(Function("reduce/lanes.c.j2", self.name, spec), parameters | limits)
+
+
+def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:
+    """Registers the kernel for Helium, and that of a floating-point unit if it has one."""
+    prefix = {DType.INT8: "s8", DType.INT16: "s16", DType.FLOAT32: "f32"}[dtype]
+    for core, combine, feature, estimate in (
+        ("mve", mve, "mve_fp" if dtype.is_float else "mve", (5.0, 22.0)),
+        ("fpu", fpu, "fpu", (11.0 if fpu.startswith("+") else 23.0, 50.0)),
+    ):
+        if not combine:
+            continue
+        attributes = {
+            "name": f"{prefix}_{operator.name}__{core}_{16 // dtype.itemsize}",
+            "op": operator,
+            "features": frozenset({feature}),
+            "dtypes": (dtype,),
+            "dtype": dtype,
+            "core": core,
+            "combine": combine,
+            "estimate": estimate,
+        }
+        register(type(f"{operator.__name__}{dtype.name.title()}{core.title()}", (_Lanes,), attributes))
+
+
+_define(Mean, DType.FLOAT32, "vaddq", "+= @")
+_define(Sum, DType.FLOAT32, "vaddq", "+= @")
+_define(ReduceMax, DType.FLOAT32, "vmaxnmq", "= @ > # ? @ : #")
+_define(ReduceMin, DType.FLOAT32, "vminnmq", "= @ < # ? @ : #")
+for _dtype in (DType.INT8, DType.INT16):
+    _define(ReduceMax, _dtype, "vmaxq")
+    _define(ReduceMin, _dtype, "vminq")

@@ -1,0 +1,182 @@
+"""Reductions in portable C: mean, sum, maximum, minimum, product over any axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from microfold.ir.op import Op
+from microfold.ir.types import DType
+from microfold.kernels.elementwise.add import plan_one
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
+
+LOOPS = 3
+
+
+class Reduction(Kernel):
+    """Loops over the axes that are kept; within, over the others.
+
+    Class attributes:
+        dtypes: element types.
+        combine: C statement that takes `element` into `value`.
+        start: C expression of the initial value; empty: the first element.
+        instructions: estimated ones per element and per result, by instruction set.
+    """
+
+    dtypes: ClassVar[tuple[DType, ...]]
+    combine: ClassVar[str]
+    start: ClassVar[str] = ""
+    instructions: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "thumb1": (20.8, 99.0),
+        "thumb2": (10.1, 38.0),
+        "mve": (7.2, 42.0),
+    }
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        if x.dtype not in self.dtypes:
+            return f"it does not compute {x.dtype.value}"
+        if max(len(loops) for loops in self.loops(site)) > LOOPS:
+            return "the axes alternate too often between kept and reduced ones"
+        return epilogue.unsupported_epilogue(site.node)
+
+    def cost(self, site: Site) -> float:
+        column = "thumb1" if site.target.has("thumb1") else "mve" if site.target.has("mve") else "thumb2"
+        each, output = self.instructions[column]
+        return site.node.operands[0].type.size * each + site.node.outputs[0].type.size * output
+
+    def loops(self, site: Site) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Loops (size, step) over kept and over reduced axes."""
+        x = site.node.operands[0].type
+        op = site.node.op
+        assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin | ReduceProd)
+        strides = contiguous_strides(x.shape)
+        kept = [axis for axis in range(x.rank) if axis not in op.axes]
+        return tuple(  # type: ignore[return-value]
+            merge_axes([x.shape[a] for a in axes], [strides[a] for a in axes]) for axes in (kept, op.axes)
+        )
+
+    def lower(self, site: Site) -> Call:
+        x = site.node.operands[0].type
+        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(site))
+        parameters: dict[str, Parameter] = {
+            "kept": Constant("kept", kept, record="mf_loop"),
+            "reduced": Constant("reduced", reduced, record="mf_loop"),
+        }
+        clamped, limits = epilogue.clamping(site.node)
+        finish, fields = self.finish(site)
+        spec = (
+            ("type", C_TYPES[x.dtype]),
+            ("accumulator", self.accumulator(x.dtype)),
+            ("combine", self.combine),
+            ("start", self.start),
+            ("finish", finish),
+            ("clamped", clamped),
+        )
+        return Call(Function("reduce/c.c.j2", self.name, spec), parameters | fields | limits)
+
+    def accumulator(self, dtype: DType) -> str:
+        return C_TYPES[dtype]
+
+    def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
+        """What becomes of the combined value: nothing, ``divide``, or a requantisation; and its fields."""
+        return "", {}
+
+
+class _FloatOrPlain(Reduction):
+    dtypes = (DType.FLOAT32, DType.INT32, DType.INT64)
+    start = "0"
+    combine = "value += element"
+
+
+class QuantizedSum(Reduction):
+    dtypes = (DType.INT8, DType.INT16)
+    start = "layer->scale->bias"
+    combine = "value += element"
+    instructions: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "thumb1": (14.3, 144.0),
+        "thumb2": (8.0, 78.0),
+        "mve": (5.1, 78.0),
+    }
+
+    def supports(self, site: Site) -> str | None:
+        x = site.node.operands[0].type
+        reason = super().supports(site)
+        if reason is None and self._count(site) * x.dtype.range[1] >= 1 << 30:
+            return f"the sum of {self._count(site)} elements might overflow"
+        return reason
+
+    def accumulator(self, dtype: DType) -> str:
+        return "int32_t"
+
+    def _count(self, site: Site) -> int:
+        assert isinstance(site.node.op, Mean | Sum)
+        return site.node.op.count(site.node.operands[0].type)
+
+    def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
+        x, out, count = site.node.operands[0].type, site.node.outputs[0].type, self._count(site)
+        op = site.node.op
+        assert isinstance(op, Mean | Sum) and x.quant is not None and out.quant is not None
+        bounds = (
+            (x.dtype.range[0] - x.quant.zero_point) * count,
+            (x.dtype.range[1] - x.quant.zero_point) * count,
+        )
+        low, _ = epilogue.integer_bounds(site.node)
+        multiplier = op.multiplier(x.quant, count)
+        plan = plan_one(-x.quant.zero_point * count, bounds, multiplier, out.quant.zero_point, low)
+        return plan.form.value, {"scale": Constant("scale", plan.records, record="mf_channel")}
+
+
+@register
+class MeanQuantized(QuantizedSum):
+    name = "mean__c"
+    op = Mean
+
+
+@register
+class SumQuantized(QuantizedSum):
+    name = "sum__c"
+    op = Sum
+
+
+@register
+class MeanFloat(_FloatOrPlain):
+    name = "f32_mean__c"
+    op = Mean
+    dtypes = (DType.FLOAT32,)
+    start = "0.0f"
+
+    def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
+        assert isinstance(site.node.op, Mean)
+        return "divide", {"count": float(site.node.op.count(site.node.operands[0].type))}
+
+
+def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: str, combine: str) -> None:
+    register(
+        type(
+            f"{operator.__name__}{prefix.upper()}",
+            (Reduction,),
+            {
+                "name": f"{prefix}{operator.name}__c",
+                "op": operator,
+                "dtypes": dtypes,
+                "start": start,
+                "combine": combine,
+            },
+        )
+    )
+
+
+_ANY = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
+_define(Sum, (DType.FLOAT32,), "f32_", "0.0f", "value += element")
+# Plain integers wrap around.
+_define(Sum, (DType.INT32,), "s32_", "0", "value = (int32_t)((uint32_t)value + (uint32_t)element)")
+_define(ReduceProd, (DType.FLOAT32,), "f32_", "1.0f", "value *= element")
+_define(ReduceProd, (DType.INT32,), "s32_", "1", "value = (int32_t)((uint32_t)value * (uint32_t)element)")
+_define(ReduceMax, _ANY, "", "", "value = element > value ? element : value")
+_define(ReduceMin, _ANY, "", "", "value = element < value ? element : value")

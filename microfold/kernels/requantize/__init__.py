@@ -1,0 +1,1 @@
+"""From accumulators to results: exact forms, each named by what it does."""

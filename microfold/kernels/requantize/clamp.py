@@ -1,0 +1,72 @@
+"""What a node's epilogue means for an integer kernel."""
+
+from __future__ import annotations
+
+import math
+
+from microfold.ir.graph import Node
+from microfold.kernels.kernel import Site
+from microfold.ops.elementwise.clip import Clip
+
+
+def unsupported_epilogue(node: Node) -> str | None:
+    """The reason if the epilogue has anything but clips."""
+    for step in node.epilogue:
+        if not isinstance(step.op, Clip):
+            return f"it cannot fuse {step.op.name}"
+    return None
+
+
+def integer_bounds(node: Node) -> tuple[int, int]:
+    """The range of the node's integer output after its clips."""
+    element = node.outputs[0].type.element
+    low, high = element.dtype.range
+    for step in node.epilogue:
+        assert isinstance(step.op, Clip)
+        clip_low, clip_high = step.op.bounds(element)
+        low, high = min(max(low, clip_low), clip_high), max(min(high, clip_high), clip_low)
+    return low, high
+
+
+def output_limits(site: Site) -> tuple[int, int]:
+    """The bounds that code has to clamp an integer output to.
+
+    Those of `integer_bounds`, but for clips that are proved to do nothing on a side: there, the type's.
+    """
+    low, high = integer_bounds(site.node)
+    reach = site.ranges.unsaturated.get(site.node) if site.ranges is not None else None
+    if reach is None:
+        return low, high
+    lowest, highest = site.node.outputs[0].type.dtype.range
+    return lowest if reach.hull[0] >= low else low, highest if reach.hull[1] <= high else high
+
+
+def clamping(node: Node) -> tuple[bool, dict[str, int | float]]:
+    """Whether the output is clamped within its type's range, and the layer fields that it needs then."""
+    if node.outputs[0].type.dtype.is_float:
+        low, high = float_bounds(node)
+        clamped = (low, high) != (-math.inf, math.inf)
+        return clamped, {"output_minimum": low, "output_maximum": high} if clamped else {}
+    return _within(node, integer_bounds(node))
+
+
+def proved_clamping(site: Site) -> tuple[bool, dict[str, int | float]]:
+    """The same for a product sum, without clips of integers that are proved to do nothing."""
+    if site.node.outputs[0].type.dtype.is_float:
+        return clamping(site.node)
+    return _within(site.node, output_limits(site))
+
+
+def _within(node: Node, limits: tuple[int, int]) -> tuple[bool, dict[str, int | float]]:
+    low, high = limits
+    clamped = limits != node.outputs[0].type.dtype.range
+    return clamped, {"output_minimum": low, "output_maximum": high} if clamped else {}
+
+
+def float_bounds(node: Node) -> tuple[float, float]:
+    """The same for a float output; infinite where open."""
+    low, high = -math.inf, math.inf
+    for step in node.epilogue:
+        assert isinstance(step.op, Clip)
+        low, high = max(low, step.op.minimum), min(high, step.op.maximum)
+    return low, high

@@ -1,0 +1,106 @@
+"""Sums and differences of int8 values as a linear form of both, where one gives the reference's results.
+
+The reference brings both operands to a common scale and their sum to the output's, and rounds each time, at
+about 20 bits below the output's unit. Most sums have factors for which
+
+    output = clamp((first * factors[0] + second * factors[1] + offset) >> shift)
+
+holds for each of the 65,536 pairs, which is tried here. Results half-way between two integers are the
+obstacle, since they are rounded away from zero on either side; slightly larger factors often serve both.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.kernels.kernel import Parameter, Site
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.sub import Sub
+
+_SHIFTS = range(24, 13, -1)
+_GROWTHS = (0.0, *(2.0**-k for k in range(20, 9, -1)))
+_INT8 = np.arange(-128, 128, dtype=np.int64)
+_OPEN = 1 << 40  # further than any sum
+
+
+class LinearForm(NamedTuple):
+    """``output = clamp((first * factors[0] + second * factors[1] + offset) >> shift)`` in int32."""
+
+    factors: tuple[int, int]
+    offset: int
+    shift: int
+
+
+def site_linear_form(site: Site) -> LinearForm | None:
+    """The linear form of a node that adds or subtracts int8 values; None if none was found."""
+    op = site.node.op
+    assert isinstance(op, Add | Sub)
+    first, second = (v.type.with_shape(()) for v in site.node.operands[:2])
+    return find_linear_form(op, first, second, epilogue.integer_bounds(site.node))
+
+
+def refuses_linear_form(site: Site) -> str | None:
+    """Why the node has no linear form; None if it has one."""
+    if site_linear_form(site) is None:
+        return "no linear form gives the reference's result for all operands"
+    return None
+
+
+def linear_form_fields(site: Site) -> dict[str, Parameter]:
+    """The node's linear form as fields of a layer."""
+    form = site_linear_form(site)
+    assert form is not None
+    return {
+        "first_factor": form.factors[0],
+        "second_factor": form.factors[1],
+        "offset": form.offset,
+        "shift": form.shift,
+    }
+
+
+@lru_cache(maxsize=256)
+def find_linear_form(
+    op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]
+) -> LinearForm | None:
+    """A linear form that gives the reference's result for each pair of int8 operands; None if none was found.
+
+    Args:
+        first, second: int8 types; their shapes do not matter.
+        limits: the result's bounds after clamping.
+    """
+    assert first.quant is not None and second.quant is not None and op.out.quant is not None
+    want = all_results(op, first, second, limits)
+    sign = -1 if isinstance(op, Sub) else 1
+    scales = first.quant.scale / op.out.quant.scale, sign * second.quant.scale / op.out.quant.scale
+    # Clamping leaves the results at the bounds open to one side.
+    open_below, open_above = want == limits[0], want == limits[1]
+    for shift in _SHIFTS:
+        if 128 * (abs(scales[0]) + abs(scales[1])) * (1 << shift) >= 1 << 30:
+            continue
+        at_least = np.where(open_below, -_OPEN, want << shift)
+        below = np.where(open_above, _OPEN, (want + 1) << shift)
+        for growth in _GROWTHS:
+            factors = tuple(round(scale * (1 << shift) * (1 + growth)) for scale in scales)
+            sums = _INT8[:, None] * factors[0] + _INT8[None, :] * factors[1]
+            lowest, highest = int((at_least - sums).max()), int((below - sums).min()) - 1
+            offset = (lowest + highest) // 2
+            fits = abs(offset) + 128 * (abs(factors[0]) + abs(factors[1])) < 1 << 31
+            if lowest <= highest and fits:
+                return LinearForm((factors[0], factors[1]), offset, shift)
+    return None
+
+
+def all_results(op: Add | Sub, first: TensorType, second: TensorType, limits: tuple[int, int]) -> Array:
+    """int64 [256, 256]: the reference's result, clamped, for operands -128 .. 127."""
+    x = _INT8.astype(np.int8)
+    assert first.dtype is DType.INT8 and second.dtype is DType.INT8
+    operands = (
+        Tensor(first.with_shape((256, 1)), x.reshape(256, 1)),
+        Tensor(second.with_shape((1, 256)), x.reshape(1, 256)),
+    )
+    return np.clip(op.reference(*operands).astype(np.int64), *limits)

@@ -1,0 +1,109 @@
+"""Requantisation by one long product that adds: the upper half of the sum is the output.
+
+The output is a staircase over the accumulators, see `requantize_narrow`. A line of 64 bits,
+
+    y(x) = floor((x * m + C) / 2^32)
+
+has the same steps, for multipliers below a half that are not too small. Biases are folded into C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.ir.types import Array
+from microfold.kernels.kernel import Constant, Parameter, Site
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize.multiply_low import NEIGHBOURS, channel_records, find_steps
+
+FORM = "line"
+
+
+def plan_line(
+    bias: Array,
+    bounds: tuple[Array, Array],
+    multipliers: tuple[Array, Array],
+    zero_point: int,
+    limits: tuple[int, int],
+) -> Array | None:
+    """The line of each channel, for sums without their bias; None if a channel has none.
+
+    Args:
+        bias: int64 [channels].
+        bounds: smallest and largest accumulator per channel, biases included.
+        multipliers: the reference's mantissas and shifts per channel.
+        zero_point: of the output.
+        limits: what the output is clamped to afterwards.
+
+    Returns:
+        int32 [channels, 3]: m, lower and upper half of C.
+    """
+    stairs = find_steps(bounds, multipliers, zero_point, limits)
+    if stairs is None or np.abs(bias).max() >= 1 << 30:
+        return None
+    mantissas, shifts = (np.broadcast_to(part, bias.shape) for part in multipliers)
+    fitting = stairs.first == stairs.last
+    m, c = np.zeros_like(bias), stairs.first << 32
+    nearest = mantissas.astype(np.int64) >> np.clip(-1 - shifts, 0, 31)
+    for offset in sorted(range(-NEIGHBOURS, NEIGHBOURS + 1), key=abs):
+        candidate = nearest + offset
+        smallest, largest = stairs.constants(candidate, np.full_like(bias, 32))
+        middle = smallest // 2 + largest // 2
+        fits = (smallest <= middle) & (middle <= largest) & (shifts < 0)
+        fits &= (candidate > 0) & (candidate < 1 << 31)
+        new = fits & ~fitting
+        m, c, fitting = np.where(new, candidate, m), np.where(new, middle, c), fitting | fits
+    if not fitting.all():
+        return None
+    c = c + bias * m
+    return np.stack([m, c & 0xFFFFFFFF, c >> 32], axis=1).astype(np.uint32).view(np.int32)
+
+
+def expects_short_form(site: Site, *, narrow: bool) -> bool:
+    """A guess, for estimates: whether requantisation ends with saturation, and needs no sign."""
+    out = site.node.outputs[0].type
+    assert out.quant is not None
+    if epilogue.clamping(site.node)[0]:
+        return False
+    return narrow or epilogue.integer_bounds(site.node)[0] >= out.quant.zero_point
+
+
+@dataclass(frozen=True, eq=False)
+class SumRecords:
+    """How a product sum is requantised.
+
+    Attributes:
+        form: ends the helper's C name.
+        constant: the channels' records; those of FORM have no biases.
+        clamped: whether the output is clamped within its type's range.
+        limits: the layer's fields for it.
+    """
+
+    form: str
+    constant: Constant
+    clamped: bool
+    limits: Mapping[str, Parameter]
+
+
+def sum_records(site: Site, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool) -> SumRecords:
+    """Lines where all channels have one; else, and where there is no long product, see `channel_records`.
+
+    Args:
+        matrix: the weights as [channels, K], any zero point taken off.
+        multipliers: the reference's mantissas and shifts per channel.
+        narrow: there is no product of 64 bits.
+    """
+    out = site.node.outputs[0].type
+    assert out.quant is not None
+    if not narrow:
+        bias, bounds = accumulate.bias_and_bounds(site, matrix)
+        lines = plan_line(bias, bounds, multipliers, out.quant.zero_point, epilogue.integer_bounds(site.node))
+        if lines is not None:
+            clamped, fields = epilogue.clamping(site.node)
+            return SumRecords(FORM, Constant("channels", lines, record="mf_line"), clamped, fields)
+    form, records, clamped, fields = channel_records(site, matrix, multipliers, narrow=narrow)
+    return SumRecords(form, Constant("channels", records, record="mf_channel"), clamped, fields)

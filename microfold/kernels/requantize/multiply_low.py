@@ -1,0 +1,220 @@
+"""Requantisation for cores whose only product is the lower 32 bits.
+
+The output, clamped to its limits, is a staircase over the accumulators: y(x) >= j where x >= a[j]. A line
+
+    y(x) = floor((x * m + C) / 2^S)
+
+has the same steps in [low, high] if for every j, with a[j] cut to those bounds,
+
+    a[j] * m + C >= j * 2^S   and   (a[j] - 1) * m + C < j * 2^S
+
+which gives an interval of C for each m. So m can be much shorter than the reference's multiplier, and cut in
+pieces of p bits whose products with x fit 32 bits. Floors nest: with C = c * 2^p,
+
+    floor((x * m + C) / 2^S) = floor((x * (m >> p) + floor(x * (m mod 2^p) / 2^p) + c) / 2^(S - p))
+
+and in the same way for three pieces. The reference rounds twice, and halves of negative numbers down: their
+steps may be elsewhere. With m of n bits, SIGNED forms take 2^n off the sum where x < 0.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic.staircase import steps
+from microfold.ir.types import Array
+from microfold.kernels.kernel import Parameter, Site
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+
+
+class NarrowForm(str, enum.Enum):
+    """Instruction sequence; the value ends the helper's C name: bits of m in pieces of 12, or of 10."""
+
+    BITS_24 = "narrow_24"
+    BITS_24_SIGNED = "narrow_24_signed"
+    BITS_30 = "narrow_30"
+    BITS_30_SIGNED = "narrow_30_signed"
+
+    @property
+    def bits(self) -> int:
+        return 24 if self in (NarrowForm.BITS_24, NarrowForm.BITS_24_SIGNED) else 30
+
+    @property
+    def piece(self) -> int:
+        return 12 if self.bits == 24 else 10
+
+    @property
+    def signed(self) -> bool:
+        return self in (NarrowForm.BITS_24_SIGNED, NarrowForm.BITS_30_SIGNED)
+
+    @property
+    def cut(self) -> int:
+        """Bits of the sum that are shifted out before c is added."""
+        return self.bits - self.piece
+
+
+# Multipliers tried on each side of the nearest one.
+NEIGHBOURS = 6
+_CONSTANT_SHIFT = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Staircase:
+    """Where the reference's output, clamped, steps from one value to the next.
+
+    Attributes:
+        low, high: int64 [channels]; smallest and largest accumulator.
+        first, last: outputs of these.
+        at, before: int64 [values, channels]; accumulators that must reach a value, and that must not.
+        needs_at, needs_before: whether there are such.
+        values: int64 [values, 1].
+    """
+
+    low: Array
+    high: Array
+    first: Array
+    last: Array
+    at: Array
+    before: Array
+    needs_at: Array
+    needs_before: Array
+    values: Array
+
+    def constants(self, m: Array, total: Array, correction: int = 0) -> tuple[Array, Array]:
+        """Smallest and largest C per channel with which floor((x * m + C) / 2^total) has the same steps.
+
+        Args:
+            correction: taken off the sum where x < 0.
+        """
+        targets = self.values << total
+        smallest = targets - self.at * m + correction * (self.at < 0)
+        largest = targets - 1 - self.before * m + correction * (self.before < 0)
+        limits = np.iinfo(np.int64)
+        return (
+            np.where(self.needs_at, smallest, limits.min).max(axis=0, initial=limits.min),
+            np.where(self.needs_before, largest, limits.max).min(axis=0, initial=limits.max),
+        )
+
+
+def find_steps(
+    bounds: tuple[Array, Array], multipliers: tuple[Array, Array], zero_point: int, limits: tuple[int, int]
+) -> Staircase | None:
+    """The reference's steps; None where its output might be no staircase.
+
+    Args:
+        bounds: smallest and largest accumulator per channel.
+        multipliers: the reference's mantissas and shifts per channel.
+        zero_point: of the output.
+        limits: what the output is clamped to afterwards.
+    """
+    low, high = (np.asarray(bound, np.int64) for bound in bounds)
+    mantissas = np.broadcast_to(np.asarray(multipliers[0], np.int64), low.shape)
+    shifts = np.broadcast_to(np.asarray(multipliers[1], np.int64), low.shape)
+
+    def stairs(x: Array) -> Array:
+        scaled = numerics.multiply_by_quantized_multiplier(x, mantissas, shifts).astype(np.int64)
+        return np.clip(scaled + zero_point, *limits)
+
+    # Left shifts might overflow in the reference.
+    if (shifts > 0).any() or max(np.abs(low).max(), np.abs(high).max()) >= 1 << 30:
+        return None
+    first, last = stairs(low), stairs(high)
+    values = np.arange(int(first.min()) + 1, int(last.max()) + 1, dtype=np.int64)[:, np.newaxis]
+    reached = steps(stairs, low, high)
+    # Steps that are in the bounds have an accumulator on each side; the others only have a bound.
+    above = (values > first) & (values <= last)
+    at, before = np.where(above, reached, low), np.where(above, reached - 1, high)
+    return Staircase(low, high, first, last, at, before, values <= last, values > first, values)
+
+
+def plan_narrow(
+    bias: Array,
+    bounds: tuple[Array, Array],
+    multipliers: tuple[Array, Array],
+    zero_point: int,
+    limits: tuple[int, int],
+) -> tuple[NarrowForm, Array] | None:
+    """The shortest form that gives the reference's output for every accumulator; None if none does.
+
+    Args:
+        bias: int64 [channels], first column of the records.
+        bounds, multipliers, zero_point, limits: see `find_steps`.
+
+    Returns:
+        The form, and int32 [channels, 4]: bias, m, c, shift.
+    """
+    stairs = find_steps(bounds, multipliers, zero_point, limits)
+    if stairs is None:
+        return None
+    mantissas = np.broadcast_to(np.asarray(multipliers[0], np.int64), stairs.low.shape)
+    shifts = np.broadcast_to(np.asarray(multipliers[1], np.int64), stairs.low.shape)
+    for form in NarrowForm:
+        columns = _fit(form, stairs, (mantissas, shifts))
+        if columns is not None:
+            return form, np.stack([bias, *columns], axis=1).astype(np.int32)
+    return None
+
+
+def _fit(
+    form: NarrowForm, stairs: Staircase, multipliers: tuple[Array, Array]
+) -> tuple[Array, Array, Array] | None:
+    """m, c and shift of each channel, or None if a channel has none."""
+    magnitude = np.maximum(np.abs(stairs.low), np.abs(stairs.high))
+    # Products of pieces fit 32 bits, with what is carried from the piece below.
+    if magnitude.max() > (1 << (31 - form.piece)) - (1 << 12):
+        return None
+    total = form.bits - multipliers[1]
+    constant = stairs.first == stairs.last
+    fitting = constant.copy()
+    m = np.zeros_like(stairs.low)
+    c = np.where(constant, (stairs.first << _CONSTANT_SHIFT) + (1 << (_CONSTANT_SHIFT - 1)), 0)
+    shift = np.where(constant, _CONSTANT_SHIFT, total - form.cut)
+    if ((shift < 1) | (shift > 31)).any():
+        return None
+    if fitting.all():
+        return m, c, shift
+    nearest = (multipliers[0] + (1 << (30 - form.bits))) >> (31 - form.bits)
+    correction = int(form.signed) << form.bits
+    for offset in sorted(range(-NEIGHBOURS, NEIGHBOURS + 1), key=abs):
+        candidate = nearest + offset
+        smallest, largest = stairs.constants(candidate, np.minimum(total, 50), correction)
+        # In the middle, rounded up to what c can stand for.
+        addend = -(-(smallest // 2 + largest // 2) >> form.cut)
+        addend = np.where(addend << form.cut > largest, -(-smallest >> form.cut), addend)
+        fits = (smallest <= addend << form.cut) & (addend << form.cut <= largest)
+        fits &= (candidate > 0) & (candidate < 1 << form.bits) & (total <= 50)
+        fits &= (magnitude * candidate >> form.cut) + np.abs(addend) + (1 << 13) < 1 << 31
+        new = fits & ~fitting
+        m, c, fitting = np.where(new, candidate, m), np.where(new, addend, c), fitting | fits
+        if fitting.all():
+            return m, c, shift
+    return None
+
+
+def channel_records(
+    site: Site, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
+) -> tuple[str, Array, bool, dict[str, Parameter]]:
+    """How a product sum is requantised: the form's name, records, whether it is clamped, the limits' fields.
+
+    Args:
+        matrix: the weights as [channels, K], any zero point taken off.
+        multipliers: the reference's mantissas and shifts per channel.
+        narrow: there is no product of 64 bits.
+    """
+    out = site.node.outputs[0].type
+    assert out.quant is not None
+    if narrow:
+        bias, bounds = accumulate.bias_and_bounds(site, matrix)
+        limits = epilogue.integer_bounds(site.node)
+        found = plan_narrow(bias, bounds, multipliers, out.quant.zero_point, limits)
+        if found is not None:
+            clamped, fields = epilogue.clamping(site.node)
+            return found[0].value, found[1], clamped, dict(fields)
+    plan, _ = accumulate.output_records(site, matrix, multipliers)
+    clamped, fields = epilogue.proved_clamping(site)
+    return plan.form.value, plan.records, clamped, dict(fields)

@@ -1,0 +1,120 @@
+"""Requantisation of sums over values that are scaled by 256.
+
+DSP kernels that keep int8 values in the upper bytes of halfwords sum 256 times the accumulator, which saves
+the shift before the high multiplication. `requantize` gives the proof for s = 1; for any s >= 1, E = e + s,
+in the same way,
+
+    u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + [e > 0] * 2^(E-1) + zero_point * 2^E,
+    y = (u - 2^s * [x < 0]) >> E
+
+Here s = 7, or more where weights are shifted left so that E is the same for all channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.arithmetic import quantized as numerics
+from microfold.ir.types import Array
+
+# The scale of the values, and s that goes with it.
+SCALE_BITS = 8
+SHIFT = SCALE_BITS - 1
+# Accumulators must stay below this in magnitude, so that 256 times as much fits 32 bits.
+PLANE_LIMIT = 1 << (31 - SCALE_BITS)
+# The one E for all channels, an immediate in the code.
+COMMON_SHIFT = 16
+
+
+@dataclass(frozen=True, eq=False)
+class PlaneRequantization:
+    """How to requantise.
+
+    Attributes:
+        form: ``short_relu``, ``short`` or ``general``.
+        shift: E if all channels have the same, else 0.
+        records: int32 [channels, 4]: bias * 256, multiplier, addend, and a shift: the left shift of weights
+            (the bias is shifted already) if E is common, else E; or the reference's shift (general).
+    """
+
+    form: str
+    shift: int
+    records: Array
+
+    @property
+    def general(self) -> bool:
+        return self.form == "general"
+
+
+def plan_plane_requantization(
+    bias: Array,
+    bounds: tuple[Array, Array],
+    mantissas: Array,
+    shifts: Array,
+    zero_point: int,
+    limits: tuple[int, int],
+) -> PlaneRequantization | None:
+    """The shortest form that is provably exact; None if accumulators may be too large.
+
+    Args:
+        bias: int64 [channels], zero point folded in.
+        bounds: smallest and largest accumulator per channel.
+        mantissas, shifts: the reference's multipliers per channel.
+        zero_point: of the output.
+        limits: the output's bounds after clamping.
+    """
+    m = mantissas.astype(np.int64)
+    e = -shifts.astype(np.int64)
+    magnitude = np.maximum(np.abs(bounds[0]), np.abs(bounds[1]))
+    ends = [_reference(b, m, shifts, zero_point, limits) for b in bounds]
+    # Channels whose output never changes need no accumulator: multiplier 0.
+    constant = ends[0] == ends[1]
+    # Only negative sums round the other way, and only where their outputs are not clamped.
+    relu = limits[0] >= zero_point or bool(np.all(constant | (bounds[0] >= 0)))
+    if bool(np.any(~constant & (magnitude >= PLANE_LIMIT))):
+        return None
+    form = "short_relu" if relu else "short"
+    least = 0 if relu else 1
+    fits = (m > 0) & (e >= least) & (relu | (m != 1 << 30))
+    for common in (True, False):
+        left = COMMON_SHIFT - e - SHIFT if common else np.zeros_like(e)
+        s = SHIFT + left
+        exponent = e + s
+        ok = fits & (left >= 0) & (left <= 7) & (exponent >= 1) & (exponent <= 24)
+        s, left, exponent = (
+            np.where(ok, s, SHIFT),
+            np.where(ok, left, 0),
+            np.where(ok, exponent, COMMON_SHIFT),
+        )
+        addend = (
+            (1 << (s - 1)) + np.where(e > 0, np.int64(1) << (exponent - 1), 0) + zero_point * (1 << exponent)
+        )
+        scaled = magnitude << (s + 1)
+        ok &= (scaled < 1 << 31) & (
+            (scaled * np.minimum(m, 1 << 31) >> 32) + np.abs(addend) + (1 << s) < (1 << 31) - 1
+        )
+        if bool(np.all(ok | constant)):
+            held = (ends[0] << COMMON_SHIFT) + (1 << (COMMON_SHIFT - 1))
+            last = left if common else exponent
+            records = _records(
+                np.where(constant, 0, bias << (SCALE_BITS + left)),
+                np.where(constant, 0, m),
+                np.where(constant, held, addend),
+                np.where(constant, 0 if common else COMMON_SHIFT, last),
+            )
+            return PlaneRequantization(form, COMMON_SHIFT if common else 0, records)
+    if bool(np.any(magnitude >= PLANE_LIMIT)):
+        return None
+    records = _records(bias << SCALE_BITS, m, np.full_like(m, zero_point), shifts.astype(np.int64))
+    return PlaneRequantization("general", 0, records)
+
+
+def _reference(x: Array, m: Array, shifts: Array, zero_point: int, limits: tuple[int, int]) -> Array:
+    scaled = numerics.multiply_by_quantized_multiplier(x, m, shifts).astype(np.int64)
+    return np.clip(scaled + zero_point, *limits)
+
+
+def _records(*columns: Array) -> Array:
+    return np.stack([np.asarray(c, np.int64).astype(np.int32) for c in columns], axis=1)

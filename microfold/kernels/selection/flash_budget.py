@@ -1,0 +1,95 @@
+"""Kernels under a budget of flash: the fastest choice whose constants fit.
+
+Every layer starts with its fastest kernel. While the constants exceed the budget, the one exchange is
+made that costs the fewest instructions per byte saved.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from microfold.kernels.kernel import Kernel, Site
+from microfold.kernels.selection.cheapest import candidates
+from microfold.options import OPTIMIZE
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to compute a layer.
+
+    Attributes:
+        site: with the `optimize` level that the kernel is to go by.
+        cost: estimated instructions.
+        flash: bytes of constants.
+    """
+
+    site: Site
+    kernel: Kernel
+    cost: float
+    flash: int
+
+
+def select_within(flash: int, sites: Sequence[Site]) -> list[Choice] | str:
+    """The choice for each site.
+
+    Args:
+        flash: bytes that all constants together may have.
+        sites: each with at least one kernel that fits.
+
+    Returns:
+        The choices, or the reason why nothing fits.
+    """
+    options = [_worthwhile(site) for site in sites]
+    chosen = [choices[0] for choices in options]
+    needed = sum(choice.flash for choice in chosen)
+    best = [exchange for index in range(len(sites)) if (exchange := _exchange(index, chosen, options))]
+    heapq.heapify(best)
+    while needed > flash:
+        if not best:
+            return f"the smallest kernels need {needed} bytes of constants"
+        _, index, position = heapq.heappop(best)
+        needed -= chosen[index].flash - options[index][position].flash
+        chosen[index] = options[index][position]
+        if exchange := _exchange(index, chosen, options):
+            heapq.heappush(best, exchange)
+    return chosen
+
+
+def _exchange(
+    index: int, chosen: Sequence[Choice], options: Sequence[Sequence[Choice]]
+) -> tuple[float, int, int] | None:
+    """The exchange of one layer's choice that costs the fewest instructions per byte: cost, layer, option."""
+    now = chosen[index]
+    return min(
+        (
+            ((other.cost - now.cost) / (now.flash - other.flash), index, position)
+            for position, other in enumerate(options[index])
+            if other.flash < now.flash
+        ),
+        default=None,
+    )
+
+
+def _worthwhile(site: Site) -> list[Choice]:
+    """The choices of a site that no other one beats in both respects, fastest and largest first."""
+    found = sorted(_choices(site), key=lambda choice: (choice.cost, choice.flash))
+    kept: list[Choice] = []
+    for choice in found:
+        if not kept or choice.flash < kept[-1].flash:
+            kept.append(choice)
+    return kept
+
+
+def _choices(site: Site) -> Iterator[Choice]:
+    for level in OPTIMIZE:
+        leveled = replace(site, options=replace(site.options, optimize=level))
+        for candidate in candidates(leveled):
+            if candidate.cost is not None:
+                constants = candidate.kernel.lower(leveled).constants.values()
+                size = sum(constant.array.nbytes for constant in constants)
+                # Those that a kernel takes as the model has them.
+                plain = (leveled.array(index) for index in candidate.kernel.data_inputs(leveled))
+                size += sum(array.nbytes for array in plain if array is not None)
+                yield Choice(leveled, candidate.kernel, candidate.cost, size)

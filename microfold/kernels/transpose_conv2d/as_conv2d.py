@@ -1,0 +1,207 @@
+"""Transposed convolution by any convolution kernel.
+
+With strides (s, t), the output pixels that lie at the same place of their s by t blocks are a convolution of
+the input with every s-th row and t-th column of the filter. All s * t of them are one convolution of stride 1
+and s * t times as many channels (W. Shi et al., https://arxiv.org/abs/1609.07009): for kernel size k and
+J = ceil(k / s), tap a of phase r is filter row ``r + s * (J - 1 - a)``, zero where there is none. It is
+computed row by row; the channels of a row are then put where they belong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.types import Array, TensorType
+from microfold.kernels.conv2d import dsp as conv2d_dsp
+from microfold.kernels.conv2d import f32_block as conv2d_f32
+from microfold.kernels.conv2d import mve as conv2d_mve
+from microfold.kernels.conv2d import pairs as conv2d_pairs
+from microfold.kernels.conv2d import portable as conv2d
+from microfold.kernels.conv2d import s16_dsp as conv2d_s16_dsp
+from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.movement.copy import copy_cost, copy_helper
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+
+_ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class Phases:
+    """One axis of a transposed convolution.
+
+    Attributes:
+        taps: of the convolution.
+        count: outputs of the convolution; each stands for `stride` outputs.
+        start: output that the first one stands for; none is in front of 0.
+        padding: of the convolution.
+    """
+
+    stride: int
+    taps: int
+    count: int
+    start: int
+    padding: tuple[int, int]
+
+
+def find_phases(size: int, kernel: int, stride: int, offset: int, outputs: int) -> Phases:
+    """Of an axis with `size` inputs and `outputs` outputs, of which `offset` are cut off in front."""
+    taps = -(-kernel // stride)
+    first, last = offset // stride, (outputs - 1 + offset) // stride
+    before = taps - 1 - first
+    return Phases(stride, taps, last - first + 1, first * stride - offset, (before, last - (size - 1)))
+
+
+def phase_filters(filters: Array, rows: Phases, columns: Phases) -> Array:
+    """OHWI filters as those of the convolution: phases, then filters, as channels."""
+    count, height, width, depth = filters.shape
+    tall = np.zeros((count, rows.taps * rows.stride, columns.taps * columns.stride, depth), filters.dtype)
+    tall[:, :height, :width] = filters
+    split = tall.reshape(count, rows.taps, rows.stride, columns.taps, columns.stride, depth)
+    ordered = split[:, ::-1, :, ::-1].transpose(2, 4, 0, 1, 3, 5)
+    return np.ascontiguousarray(ordered.reshape(-1, rows.taps, columns.taps, depth))
+
+
+def _channel_copies(t: TensorType, copies: int) -> TensorType:
+    """The type of `copies` constants behind one another along the channels, the first axis."""
+    quant = t.quant
+    if quant is not None and quant.axis is not None:
+        quant = replace(quant, scales=quant.scales * copies, zero_points=quant.zero_points * copies)
+    return replace(t, shape=(t.shape[0] * copies, *t.shape[1:]), quant=quant)
+
+
+def convolution_site(site: Site, rows: Phases, columns: Phases) -> Site:
+    """The convolution as the node of a graph of its own."""
+    op = site.node.op
+    assert isinstance(op, TransposeConv2D)
+    copies = rows.stride * columns.stride
+    constants: dict[Value, Array] = {}
+    for index in range(1, len(site.node.inputs)):
+        value, array = site.node.inputs[index], site.array(index)
+        if value is None or array is None:
+            continue
+        array = phase_filters(array, rows, columns) if index == 1 else np.tile(array, copies)
+        quant = _channel_copies(value.type, copies).quant
+        constants[Value(value.name, replace(value.type, shape=array.shape, quant=quant))] = array
+    x = site.node.operands[0]
+    convolution = Conv2D((1, 1), (1, 1), (rows.padding, columns.padding), op.out)
+    node = make_node(convolution, [x, *constants], [site.node.output.name], site.node.epilogue)
+    return replace(site, node=node, graph=Graph("rows", (x,), node.outputs, (node,), constants), ranges=None)
+
+
+class _TransposeConv2DRows(Kernel):
+    """Base of kernels that compute rows by a convolution kernel.
+
+    Class attributes:
+        convolution: that kernel. It must compute each output row by itself, from fields that
+            `conv2d.shape_parameters` names.
+    """
+
+    op = TransposeConv2D
+    convolution: ClassVar[Kernel]
+
+    def supports(self, site: Site) -> str | None:
+        if site.array(1) is None:
+            return "its filters must be constant"
+        rows, columns = self._phases(site)
+        if min(*rows.padding, *columns.padding) < 0:
+            return "some inputs meet no output"
+        weights = site.node.operands[1].type
+        missing = any(
+            axis.taps * axis.stride != weights.shape[1 + i] for i, axis in enumerate((rows, columns))
+        )
+        if missing and weights.dtype.is_float:
+            # A product with zero is not always zero.
+            return "the kernel's size must be a multiple of the stride"
+        return self.convolution.supports(convolution_site(site, rows, columns))
+
+    def cost(self, site: Site) -> float:
+        rows, columns = self._phases(site)
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        run = columns.stride * out.shape[3] * out.dtype.itemsize
+        runs = out.shape[0] * out.shape[1] * columns.count
+        copies = copy_cost(site, runs, run) + 12 * runs
+        # A row is a call.
+        calls = x.shape[0] * rows.count * 60
+        return self.convolution.cost(convolution_site(site, rows, columns)) + copies + calls
+
+    def lower(self, site: Site) -> Call:
+        rows, columns = self._phases(site)
+        inner = convolution_site(site, rows, columns)
+        call = self.convolution.lower(inner)
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        pointwise = "pixels" in call.parameters
+        one_row: dict[str, Parameter] = (
+            {"pixels": columns.count} if pointwise else {"batch": 1, "output_height": 1}
+        )
+        band = rows.stride * columns.stride * columns.count * out.shape[3] * out.dtype.itemsize
+        band += -band % _ALIGNMENT
+        fields = {**call.parameters, **one_row}
+        parameters: dict[str, Parameter] = {f"convolution.{name}": value for name, value in fields.items()}
+        parameters |= {
+            "images": x.shape[0],
+            "input_image": x.size // x.shape[0],
+            "input_row": x.shape[2] * x.shape[3],
+            "rows": rows.count,
+            "columns": columns.count,
+            "stride_height": rows.stride,
+            "stride_width": columns.stride,
+            "top": rows.start,
+            "left": columns.start,
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "output_channels": out.shape[3],
+            "band": band,
+        }
+        spec = (
+            *call.function.spec,
+            ("row_template", call.function.template),
+            ("row_scratch", call.scratch > 0),
+            ("row_pointwise", pointwise),
+            ("row_type", C_TYPES[out.dtype]),
+            ("row_copy", copy_helper(site)),
+        )
+        return Call(Function("transpose_conv2d/rows.c.j2", self.name, spec), parameters, band + call.scratch)
+
+    def _phases(self, site: Site) -> tuple[Phases, Phases]:
+        op, x, weights = site.node.op, site.node.operands[0].type, site.node.operands[1].type
+        assert isinstance(op, TransposeConv2D)
+        rows, columns = (
+            find_phases(x.shape[1 + a], weights.shape[1 + a], op.strides[a], op.offset[a], op.size[a])
+            for a in (0, 1)
+        )
+        return rows, columns
+
+
+def _define(convolution: type[Kernel]) -> None:
+    name = convolution.name.replace("conv2d__", "transpose_conv2d__") + "_rows"
+    fields = {
+        "name": name,
+        "features": convolution.features,
+        "packed": convolution.packed,
+        "convolution": convolution(),
+    }
+    register(type(f"TransposeConv2DRows{convolution.__name__}", (_TransposeConv2DRows,), fields))
+
+
+for _convolution in (
+    conv2d.Conv2DInt8,
+    conv2d.Conv2DInt16,
+    conv2d_dsp.Conv2DDsp,
+    conv2d_f32.Conv2DFloatFpu,
+    conv2d_f32.Conv2DFloatFpuHalf,
+    conv2d_f32.Conv2DFloatMve,
+    conv2d_f32.Conv2DFloatMveHalf,
+    conv2d_mve.Conv2DMve,
+    conv2d_pairs.Conv2DThumb1,
+    conv2d_pairs.Conv2DThumb2,
+    conv2d_s16_dsp.Conv2DInt16Dsp,
+    conv2d_s16_mve.Conv2DInt16Mve,
+):
+    _define(_convolution)

@@ -1,0 +1,126 @@
+"""Transposed convolution in portable C."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from microfold.ir.types import Array, DType
+from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.packing import float16_weights as float16
+from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.requantize import clamp as epilogue
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+
+
+class _TransposeConv2D(Kernel):
+    """For each output pixel the sum over those taps that meet an input pixel."""
+
+    dtypes: ClassVar[tuple[DType, DType]]
+
+    def supports(self, site: Site) -> str | None:
+        reason = accumulate.unsupported_constants(site, *self.dtypes)
+        if reason is None and self.records(site) is None:
+            return "a bias or a multiplier is too large"
+        return reason
+
+    def cost(self, site: Site) -> float:
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        product, tap, output = (11.5, 39.0, 39.0) if site.target.has("thumb1") else (8.0, 36.0, 5.0)
+        macs = site.node.macs()
+        return product * macs + tap * macs / x.shape[3] + output * out.size
+
+    def matrix(self, site: Site) -> Array:
+        weights = site.array(1)
+        assert weights is not None
+        return weights.reshape(weights.shape[0], -1)
+
+    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        """What each channel needs, and the template's choices that go with it."""
+        raise NotImplementedError
+
+    def lower(self, site: Site) -> Call:
+        op = site.node.op
+        planned = self.records(site)
+        weights = site.array(1)
+        assert isinstance(op, TransposeConv2D) and planned is not None and weights is not None
+        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        clamped, limits = epilogue.proved_clamping(site)
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", weights),
+            "channels": planned[0],
+            "batch": x.shape[0],
+            "input_height": x.shape[1],
+            "input_width": x.shape[2],
+            "input_channels": x.shape[3],
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "output_channels": out.shape[3],
+            "kernel_height": weights.shape[1],
+            "kernel_width": weights.shape[2],
+            "stride_height": op.strides[0],
+            "stride_width": op.strides[1],
+            "offset_top": op.offset[0],
+            "offset_left": op.offset[1],
+        }
+        if x.quant is not None:
+            parameters["input_zero_point"] = x.quant.zero_point
+        spec = (*planned[1], ("clamped", clamped))
+        return Call(Function("transpose_conv2d/c.c.j2", self.name, spec), parameters | limits)
+
+
+@register
+class TransposeConv2DInt8(_TransposeConv2D):
+    name = "s8_transpose_conv2d__c"
+    op = TransposeConv2D
+    dtypes = (DType.INT8, DType.INT8)
+
+    def supports(self, site: Site) -> str | None:
+        return super().supports(site) or accumulate.unsupported_bounds(site, self.matrix(site))
+
+    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        plan = accumulate.plan_without_folding(site, self.matrix(site), accumulate.channel_multipliers(site))
+        choice = (("type", "int8_t"), ("weight_type", "int8_t"), ("accumulator", "int32_t"))
+        records = Constant("channels", plan.records, record="mf_channel")
+        return records, (*choice, ("requantize", plan.form.value))
+
+
+@register
+class TransposeConv2DInt16(_TransposeConv2D):
+    name = "s16_transpose_conv2d__c"
+    op = TransposeConv2D
+    dtypes = (DType.INT16, DType.INT8)
+
+    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        planned = accumulate.wide_records(site, self.matrix(site), accumulate.channel_multipliers(site))
+        if planned is None:
+            return None
+        choice = (("type", "int16_t"), ("weight_type", "int8_t"), ("accumulator", planned[1]))
+        return Constant("channels", planned[0], record="mf_channel"), (*choice, ("requantize", "wide"))
+
+
+@register
+class TransposeConv2DFloat(_TransposeConv2D):
+    name = "f32_transpose_conv2d__c"
+    op = TransposeConv2D
+    dtypes = (DType.FLOAT32, DType.FLOAT32)
+    half: ClassVar[bool] = False
+
+    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        biases = accumulate.float_biases(site, site.node.outputs[0].type.shape[3])
+        weights = "uint16_t" if self.half else "float"
+        choice = (("type", "float"), ("weight_type", weights), ("accumulator", "float"), ("requantize", ""))
+        return Constant("biases", biases), choice
+
+    def cost(self, site: Site) -> float:
+        return super().cost(site) + float16.software_cost(site) * site.node.macs()
+
+
+@register
+class TransposeConv2DFloatHalf(float16.HalfWeights, TransposeConv2DFloat):
+    name = "f32_transpose_conv2d__c_half"
+
+    def conversion_cost(self, site: Site) -> float:
+        return site.node.macs() * float16.convert_cost(site)
+
+    def lower(self, site: Site) -> Call:
+        return float16.with_half_weights(super().lower(site))

@@ -1,0 +1,1 @@
+"""Calls, conditions and loops."""

@@ -1,0 +1,43 @@
+"""Absolute value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.op import Op, Pattern, register
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.ops.elementwise.unary_rule import check_unary
+
+
+@register
+@dataclass(frozen=True)
+class Abs(Op):
+    """``|x|``, requantised."""
+
+    name: ClassVar[str] = "abs"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        result = check_unary("abs", x, self.out)
+        if x.quant is not None and not x.dtype.is_float:
+            self.multiplier(x.quant)  # raises where the scales have no multiplier
+        return result
+
+    def multiplier(self, x: Quant) -> Multiplier:
+        """``scale_in / scale_out``, computed in double."""
+        assert self.out.quant is not None
+        return numerics.effective_multiplier([x.scale], self.out.quant.scale)
+
+    def reference(self, x: Tensor) -> Array:
+        if x.type.dtype.is_float:
+            return np.abs(x.data)
+        assert x.type.quant is not None
+        magnitude = np.abs(x.data.astype(np.int64) - x.type.quant.zero_point)
+        return numerics.requantize(magnitude, 0, self.multiplier(x.type.quant), self.out)

@@ -1,0 +1,72 @@
+"""Elementwise comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, DType, Quant, Tensor, TensorType
+from microfold.ops.elementwise.binary_rule import broadcast_shape
+from microfold.ops.elementwise.unary_rule import require_per_tensor
+
+RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
+LEFT_SHIFT = 8  # of int8 operands before they are scaled
+
+_DTYPES = (DType.BOOL, DType.INT8, DType.INT32, DType.INT64, DType.FLOAT32)
+
+
+@register
+@dataclass(frozen=True)
+class Compare(Op):
+    """``first relation second`` as bool, broadcast as numpy does; int8 operands in real units of 1/256."""
+
+    name: ClassVar[str] = "compare"
+    pattern: ClassVar[Pattern] = Pattern.BROADCAST
+    takes_infinities: ClassVar[bool] = True
+
+    relation: str
+
+    def infer(self, first: TensorType, second: TensorType) -> TensorType:
+        require(
+            self.relation in RELATIONS,
+            f"compare: the relation must be one of {', '.join(RELATIONS)}; it is {self.relation!r}",
+        )
+        shape = broadcast_shape("compare", first, second)
+        require(
+            first.dtype is second.dtype and first.dtype in _DTYPES,
+            f"compare: {first.dtype.value} with {second.dtype.value} is not supported",
+        )
+        if first.dtype is DType.INT8:
+            require_per_tensor("compare", first=first, second=second)
+            for quant in (first.quant, second.quant):
+                assert quant is not None
+                self.multiplier(quant)  # raises where the scale has no multiplier
+        return TensorType(DType.BOOL, shape)
+
+    def multiplier(self, quant: Quant) -> Multiplier:
+        """The scale itself, of which the reference asserts that it is less than 1."""
+        return numerics.effective_multiplier([quant.scale], limit=1)
+
+    def reference(self, first: Tensor, second: Tensor) -> Array:
+        relation = RELATIONS[self.relation]
+        if first.type.dtype is not DType.INT8:
+            return relation(first.data, second.data)
+        return relation(self._scaled(first), self._scaled(second))
+
+    def _scaled(self, x: Tensor) -> Array:
+        assert x.type.quant is not None
+        centred = (x.data.astype(np.int32) - x.type.quant.zero_point) << LEFT_SHIFT
+        return numerics.multiply_by_quantized_multiplier(centred, *self.multiplier(x.type.quant))

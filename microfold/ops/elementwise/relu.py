@@ -1,0 +1,58 @@
+"""Stand-alone RELU, RELU6 and RELU_N1_TO_1 that also change the quantisation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.ops.elementwise.unary_rule import QUANTIZED, check_unary
+
+
+@register
+@dataclass(frozen=True)
+class Relu(Op):
+    """Requantise, then clamp to real bounds (infinite where open) in the output's quantisation.
+
+    Where both quantisations are equal, and for floating point, this is `Clip`.
+    """
+
+    name: ClassVar[str] = "relu"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+    open_ended: ClassVar[tuple[str, ...]] = ("minimum", "maximum")
+
+    minimum: float
+    maximum: float
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(self.minimum <= self.maximum, f"relu: {self.minimum} must not exceed {self.maximum}")
+        result = check_unary("relu", x, self.out, QUANTIZED)
+        assert x.quant is not None
+        self.multiplier(x.quant)  # raises where the scales have no multiplier
+        return result
+
+    def multiplier(self, x: Quant) -> Multiplier:
+        """``scale_in / scale_out``: of RELU in double; of the others, which LiteRT decides, in float32."""
+        assert self.out.quant is not None
+        if math.isfinite(self.maximum):
+            return numerics.litert_multiplier(x.scale, self.out.quant.scale)
+        return numerics.effective_multiplier([x.scale], self.out.quant.scale)
+
+    def bounds(self) -> tuple[int, int]:
+        """The bounds in the output's integers."""
+        low, high = self.out.dtype.range
+        if math.isfinite(self.minimum):
+            low = numerics.quantize(self.minimum, self.out)
+        if math.isfinite(self.maximum):
+            high = numerics.quantize(self.maximum, self.out)
+        return low, high
+
+    def reference(self, x: Tensor) -> Array:
+        assert x.type.quant is not None
+        result = numerics.requantize(x.data, x.type.quant.zero_point, self.multiplier(x.type.quant), self.out)
+        return numerics.clamp(result, *self.bounds(), self.out.dtype)

@@ -1,0 +1,62 @@
+"""Reciprocal square root."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.arithmetic import fixed_point
+from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.op import Op, Pattern, register, require
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.ops.elementwise.unary_rule import check_unary
+
+EXTRA_BITS = 20  # kept between the two multiplications
+
+
+@register
+@dataclass(frozen=True)
+class Rsqrt(Op):
+    """``1 / sqrt(x)``. Integers: the largest value where x is not positive, which the reference refuses."""
+
+    name: ClassVar[str] = "rsqrt"
+    pattern: ClassVar[Pattern] = Pattern.ELEMENTWISE
+
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        result = check_unary("rsqrt", x, self.out)
+        if x.quant is not None and not x.dtype.is_float:
+            multiplier = self.multiplier(x.quant)  # raises where the scales have none
+            require(
+                multiplier.shift - EXTRA_BITS >= -31 and multiplier.mantissa > 0,
+                f"rsqrt: the result's scale is too large for inputs of scale {x.quant.scale:g}",
+            )
+        return result
+
+    def multiplier(self, x: Quant) -> Multiplier:
+        """``1 / (sqrt(scale_in) * scale_out)``, computed in double."""
+        assert self.out.quant is not None
+        return numerics.effective_multiplier(
+            [1.0], numerics.effective_scale([math.sqrt(x.scale), self.out.quant.scale])
+        )
+
+    def reference(self, x: Tensor) -> Array:
+        if x.type.dtype.is_float:
+            with np.errstate(all="ignore"):
+                return (np.float32(1) / np.sqrt(x.data)).astype(np.float32)
+        assert x.type.quant is not None
+        assert self.out.quant is not None
+        centred = x.data.astype(np.int32) - x.type.quant.zero_point
+        mantissa, shift = fixed_point.inverse_sqrt(np.maximum(centred, 1))
+        multiply = numerics.multiply_by_quantized_multiplier
+        root = multiply(np.ones_like(centred), mantissa, shift + EXTRA_BITS)
+        outer = self.multiplier(x.type.quant)
+        result = multiply(root, outer.mantissa, outer.shift - EXTRA_BITS).astype(np.int64)
+        low, high = self.out.dtype.range
+        result = np.where(centred <= 0, high, result + self.out.quant.zero_point)
+        return numerics.clamp(result, low, high, self.out.dtype)

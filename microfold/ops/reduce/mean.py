@@ -1,0 +1,102 @@
+"""Mean and sum over axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic.quantized import Multiplier
+from microfold.ir.op import Op, Pattern, register
+from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
+from microfold.ops.reduce.reduce import check_reduction
+
+
+@dataclass(frozen=True)
+class _SumOrMean(Op):
+    pattern: ClassVar[Pattern] = Pattern.REDUCTION
+
+    axes: tuple[int, ...]
+    keep_dims: bool
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        shape = check_reduction(self.name, x, self.axes, self.keep_dims, self.out.dtype)
+        if x.dtype in QUANTIZED:
+            require_per_tensor(self.name, input=x, output=self.out)
+            assert x.quant is not None
+            self.rescale(x.quant)  # raises where the scales have no multiplier
+        return TensorType(self.out.dtype, shape, self.out.quant)
+
+    def count(self, x: TensorType) -> int:
+        """How many elements each result sums."""
+        return math.prod(x.shape[axis] for axis in self.axes)
+
+    def multiplier(self, x: Quant, count: int) -> Multiplier:
+        """What the sum of `count` centred elements is multiplied by."""
+        raise NotImplementedError
+
+    def rescale(self, x: Quant) -> Multiplier:
+        """``scale_in / scale_out``, computed in double."""
+        assert self.out.quant is not None
+        return numerics.effective_multiplier([x.scale], self.out.quant.scale)
+
+    def sum(self, x: Tensor) -> Array:
+        return x.data.sum(axis=self.axes, keepdims=self.keep_dims, dtype=np.int64)
+
+    def quantized(self, x: Tensor) -> Array:
+        count = self.count(x.type)
+        assert x.type.quant is not None
+        # 32 bits, as in the reference.
+        total = self.sum(x).astype(np.int32).astype(np.int64) - x.type.quant.zero_point * count
+        return numerics.requantize(total, 0, self.multiplier(x.type.quant, count), self.out)
+
+
+@register
+@dataclass(frozen=True)
+class Mean(_SumOrMean):
+    """Mean over axes.
+
+    Integers: the sum, less the zero points, times one multiplier, see `multiplier`.
+    """
+
+    name: ClassVar[str] = "mean"
+
+    def multiplier(self, x: Quant, count: int) -> Multiplier:
+        """``scale_in / scale_out / count``: the mantissa is divided, shifted left before."""
+        mantissa, shift = self.rescale(x)
+        left = min(count.bit_length() - 1, 32, 31 + shift)
+        return Multiplier((mantissa << left) // count, shift - left)
+
+    def reference(self, x: Tensor) -> Array:
+        if not x.type.dtype.is_float:
+            return self.quantized(x)
+        # In the reference's order: where terms cancel, another order gives other digits.
+        first = np.moveaxis(x.data, self.axes, range(len(self.axes)))
+        total = np.cumsum(first.reshape(self.count(x.type), -1), axis=0, dtype=np.float32)[-1]
+        mean = (total / np.float32(self.count(x.type))).astype(x.data.dtype)
+        return mean.reshape(self.infer(x.type).shape)
+
+
+@register
+@dataclass(frozen=True)
+class Sum(_SumOrMean):
+    """Sum over axes."""
+
+    name: ClassVar[str] = "sum"
+
+    def multiplier(self, x: Quant, count: int) -> Multiplier:
+        """``scale_in / scale_out``, whatever the count."""
+        del count
+        return self.rescale(x)
+
+    def reference(self, x: Tensor) -> Array:
+        if x.type.dtype in QUANTIZED:
+            return self.quantized(x)
+        return np.asarray(
+            x.data.sum(axis=self.axes, keepdims=self.keep_dims, dtype=x.data.dtype), x.data.dtype
+        )

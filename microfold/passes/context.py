@@ -1,0 +1,138 @@
+"""What a pass is told, and what it reports: context, decisions, instruments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from microfold.errors import InputError
+from microfold.ir.graph import Graph, Node, describe
+from microfold.ir.pattern_table import PatternTable
+
+if TYPE_CHECKING:
+    from microfold.passes.kinds import Pass
+
+Numerics = Literal["exact", "relaxed"]
+Transform = Callable[[Graph, "PassContext"], Graph]
+
+MAX_OPT_LEVEL = 4
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a pass decided at one place, and why; `--explain PASS` lists them.
+
+    Attributes:
+        pass_name: the pass that decided.
+        where: the place, e.g. ``pad %conv1_pad``.
+        fired: the pass changed something there.
+        reason: the rule, with the values.
+        evidence: data that proves it, e.g. a `microfold.analysis.certificate.Certificate`.
+    """
+
+    pass_name: str
+    where: str
+    fired: bool
+    reason: str
+    evidence: object = None
+
+    def __str__(self) -> str:
+        return f"{self.pass_name}: {self.where}: {'' if self.fired else 'not changed: '}{self.reason}"
+
+
+class Instrument:
+    """Watches every single pass (not the sequences of them). Override what is needed."""
+
+    def before(self, step: Pass, graph: Graph) -> None:
+        """Called with the graph that the pass is about to get."""
+
+    def after(self, step: Pass, before: Graph, after: Graph) -> None:
+        """Called with the pass's input and result; they are the same object if nothing changed."""
+
+
+@dataclass(frozen=True)
+class PassContext:
+    """Everything a pass is told besides the graph.
+
+    Attributes:
+        opt_level: passes of a higher level are left out; 0 to 4.
+        required_pass: names of passes to run whatever their level.
+        disabled_pass: names of passes to leave out; stronger than `required_pass`. Mandatory passes stay.
+        instruments: see each pass's input and result; called in order before, in reverse order after.
+        numerics: ``exact`` admits only rewrites whose output is the same bits; ``relaxed`` the others too.
+        channel_block: how many channels the target's kernels compute at once.
+        half_precision: the target computes float16 faster than float32.
+        externals: the external code generators in use, the preferred ones first.
+        sink: receives every `Decision`, e.g. ``decisions.append``.
+        pass_name: the pass that this context is handed to; `Pass` sets it.
+
+    Raises:
+        InputError: a field is out of its range.
+    """
+
+    opt_level: int = 3
+    required_pass: Collection[str] = ()
+    disabled_pass: Collection[str] = ()
+    instruments: Sequence[Instrument] = ()
+    numerics: Numerics = "exact"
+    channel_block: int = 1
+    half_precision: bool = False
+    externals: Sequence[PatternTable] = ()
+    sink: Callable[[Decision], None] | None = None
+    pass_name: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.opt_level <= MAX_OPT_LEVEL:
+            raise InputError(f"opt_level must be 0 to {MAX_OPT_LEVEL}; it is {self.opt_level}")
+        if self.numerics not in ("exact", "relaxed"):
+            raise InputError(f"numerics must be exact or relaxed; it is {self.numerics!r}")
+        if self.channel_block < 1:
+            raise InputError(f"channel_block must be positive; it is {self.channel_block}")
+        for field in ("required_pass", "disabled_pass"):
+            names = getattr(self, field)
+            if isinstance(names, str):
+                raise InputError(f"{field} takes several names; wrap {names!r} in a list")
+            object.__setattr__(self, field, frozenset(names))
+        object.__setattr__(self, "instruments", tuple(self.instruments))
+
+    def fired(self, where: Node | str, reason: str, evidence: object = None) -> None:
+        """Record that the pass changed something there, and why it could."""
+        self._decide(where, True, reason, evidence)
+
+    def declined(self, where: Node | str, reason: str) -> None:
+        """Record that the pass looked there and left it as it was, and why."""
+        self._decide(where, False, reason)
+
+    def reporting_to(self, sink: Callable[[Decision], None]) -> PassContext:
+        """The same context, with one more receiver of decisions."""
+        first = self.sink
+        if first is None:
+            return replace(self, sink=sink)
+
+        def both(decision: Decision) -> None:
+            first(decision)
+            sink(decision)
+
+        return replace(self, sink=both)
+
+    def _decide(self, where: Node | str, fired: bool, reason: str, evidence: object = None) -> None:
+        if self.sink is not None:
+            place = where if isinstance(where, str) else describe(where)
+            self.sink(Decision(self.pass_name, place, fired, reason, evidence))
+
+
+def recording_once(context: PassContext) -> PassContext:
+    """The context, with repeated decisions dropped."""
+    sink = context.sink
+    if sink is None:
+        return context
+    seen: set[tuple[str, str, bool, str]] = set()
+
+    def once(decision: Decision) -> None:
+        key = (decision.pass_name, decision.where, decision.fired, decision.reason)
+        if key not in seen:
+            seen.add(key)
+            sink(decision)
+
+    return replace(context, sink=once)

@@ -1,0 +1,162 @@
+"""Kinds of passes, and how several are run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+
+from microfold.ir.graph import Graph
+from microfold.passes.context import PassContext, Transform, recording_once
+
+
+class Pass(ABC):
+    """A transformation of graphs; call it with a graph and, optionally, a context.
+
+    Args:
+        name: the field's word for it; unique.
+        opt_level: the lowest `PassContext.opt_level` at which a `Sequential` runs it.
+        required: passes that must run just before this one.
+        mandatory: later stages rely on it, so that it cannot be disabled.
+    """
+
+    def __init__(
+        self, name: str, *, opt_level: int = 0, required: Sequence[Pass] = (), mandatory: bool = False
+    ):
+        self.name = name
+        self.opt_level = opt_level
+        self.required = tuple(required)
+        self.mandatory = mandatory
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def __call__(self, graph: Graph, context: PassContext | None = None) -> Graph:
+        """The transformed graph; passes that this one requires run first unless they are disabled."""
+        context = context if context is not None else PassContext()
+        for step in self.required:
+            if step.mandatory or step.name not in context.disabled_pass:
+                graph = step(graph, context)
+        return self._run(graph, context)
+
+    @abstractmethod
+    def _run(self, graph: Graph, context: PassContext) -> Graph: ...
+
+    def why_skipped(self, context: PassContext) -> str | None:
+        """Why a `Sequential` leaves this pass out under that context; None if it runs."""
+        if self.mandatory:
+            return None
+        if self.name in context.disabled_pass:
+            return "it is disabled"
+        if self.name in context.required_pass or self.opt_level <= context.opt_level:
+            return None
+        return f"it needs opt_level {self.opt_level}; {context.opt_level} was asked for"
+
+
+class ModulePass(Pass):
+    """A pass over a whole model: the main graph together with its subgraphs."""
+
+    def __init__(
+        self,
+        transform: Transform,
+        name: str,
+        *,
+        opt_level: int = 0,
+        required: Sequence[Pass] = (),
+        mandatory: bool = False,
+    ):
+        super().__init__(name, opt_level=opt_level, required=required, mandatory=mandatory)
+        self.transform = transform
+
+    def _run(self, graph: Graph, context: PassContext) -> Graph:
+        for instrument in context.instruments:
+            instrument.before(self, graph)
+        result = self._apply(graph, replace(context, pass_name=self.name))
+        for instrument in reversed(context.instruments):
+            instrument.after(self, graph, result)
+        return result
+
+    def _apply(self, graph: Graph, context: PassContext) -> Graph:
+        return self.transform(graph, context)
+
+
+class FunctionPass(ModulePass):
+    """A pass over single graphs: it works on each subgraph alone, then on the main graph."""
+
+    def _apply(self, graph: Graph, context: PassContext) -> Graph:
+        graph = graph.with_bodies(lambda _, body: self._apply(body, context))
+        return self.transform(graph, context)
+
+
+class Sequential(Pass):
+    """Passes one after the other, each if the context admits it."""
+
+    def __init__(
+        self,
+        passes: Sequence[Pass],
+        *,
+        name: str = "sequential",
+        opt_level: int = 0,
+        required: Sequence[Pass] = (),
+    ):
+        super().__init__(name, opt_level=opt_level, required=required)
+        self.passes = tuple(passes)
+
+    def names(self) -> set[str]:
+        """Names of all passes in it, required ones and those of inner sequences included."""
+        return {name for step in self.passes for name in _names(step)}
+
+    def _run(self, graph: Graph, context: PassContext) -> Graph:
+        return self._in_order(self.passes, graph, context)
+
+    @staticmethod
+    def _in_order(passes: Sequence[Pass], graph: Graph, context: PassContext) -> Graph:
+        for step in passes:
+            reason = step.why_skipped(context)
+            if reason is None:
+                graph = step(graph, context)
+            else:
+                replace(context, pass_name=step.name).declined(f"graph @{graph.name}", reason)
+        return graph
+
+
+# Rounds of passes that should end by themselves; more only cost time.
+MAX_ROUNDS = 16
+
+
+class UntilStable(Sequential):
+    """A `Sequential` of passes that help each other, repeated until they return their graph.
+
+    They must each get closer to something, so that it ends. Repeated decisions are recorded once.
+
+    Args:
+        then: passes that run once, behind the others; the last ones of `passes`.
+        passes, name, opt_level, required: see `Sequential`.
+    """
+
+    def __init__(
+        self,
+        passes: Sequence[Pass],
+        *,
+        then: Sequence[Pass] = (),
+        name: str = "until_stable",
+        opt_level: int = 0,
+        required: Sequence[Pass] = (),
+    ):
+        super().__init__([*passes, *then], name=name, opt_level=opt_level, required=required)
+        self._repeated = tuple(passes)
+        self._then = tuple(then)
+
+    def _run(self, graph: Graph, context: PassContext) -> Graph:
+        repeated = recording_once(context)
+        for _ in range(MAX_ROUNDS):
+            result = self._in_order(self._repeated, graph, repeated)
+            if result is graph:
+                break
+            graph = result
+        return self._in_order(self._then, graph, context)
+
+
+def _names(step: Pass) -> set[str]:
+    inner = step.names() if isinstance(step, Sequential) else set[str]()
+    return {step.name} | inner | {name for other in step.required for name in _names(other)}

@@ -1,0 +1,290 @@
+"""What a build is, as data: `report.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Set
+from dataclasses import fields, replace
+from typing import Any
+
+from microfold.analysis.certificate import Certificate
+from microfold.analysis.deviation import Deviation, measure_deviation
+from microfold.analysis.interval import channel_count
+from microfold.analysis.product_sum import Accumulator
+from microfold.analysis.ranges import Ranges, analyze
+from microfold.ir.types import DType, TensorType
+from microfold.kernels.requantize.multiply_high import Form
+from microfold.options import Options
+from microfold.passes.context import PassContext
+from microfold.program import Buffer, Layer, Program
+from microfold.simulate.run import Cycles, SimulationResult
+from microfold.verification.measure import Measurement
+from microfold.verification.verify import Verification, input_sets
+
+Report = dict[str, Any]
+
+# Input sets over which relaxed numerics are held against the imported graph.
+RELAXED_RUNS = 8
+
+
+def build_report(program: Program, measurement: Measurement | None) -> Report:
+    """The report of a compilation; sizes in bytes, null where no compiler could measure them.
+
+    Instructions and cycles are those of the cost model, nothing run; null where external code, or the lack of
+    a timing table, leaves them open. Deterministic for one compiler: no dates, and no paths but those of the
+    options.
+    """
+    cycles, timing = program.estimated_cycles, program.target.timing
+    ranges = _with_external_sums(program)
+    return {
+        "model": program.name,
+        "target": program.target.name,
+        "options": _settings(program.options),
+        "passes": _settings(program.context, without=_NOT_CHOSEN),
+        "macs": program.macs,
+        "estimated_instructions": program.estimated_instructions,
+        "estimated_cycles": cycles,
+        "cycles_source": timing.source if cycles is not None and timing is not None else None,
+        "ram": {
+            "arena": program.arena.size,
+            "arena_without_overlap": program.arena.lower_bound,
+            "state": program.state_size,
+            "stack": measurement.stack if measurement else None,
+        },
+        "flash": {
+            "weights": program.weight_bytes,
+            "code": measurement.code if measurement else None,
+            "library": measurement.library if measurement else None,
+            "padding": measurement.padding if measurement else None,
+        },
+        "inputs": [_port(buffer) for buffer in program.inputs],
+        "outputs": [_port(buffer) for buffer in program.outputs],
+        "layers": [
+            {
+                "name": layer.name,
+                "tensor": layer.label,
+                "op": layer.operators[0],
+                "fused": list(layer.operators[1:]),
+                "kernel": layer.kernel.name,
+                "macs": layer.macs,
+                "estimated_instructions": layer.estimated_instructions,
+                "estimated_cycles": layer.estimated_cycles(program.target),
+                "scratch": layer.call.scratch,
+                "weights": sum(c.array.nbytes for c in layer.call.constants.values()),
+                "output": describe_type(layer.outputs[0].type),
+                "output_offset": layer.outputs[0].offset,
+                "accumulator": _sums(ranges.accumulators.get(layer.node)),
+                "accumulator_bits": _bits(ranges.accumulators.get(layer.node)),
+            }
+            for layer in program.layers
+        ],
+        "libraries": [
+            {"name": library.name, "headers": list(library.headers), "functions": list(functions)}
+            for library, functions in program.libraries.items()
+        ],
+        "accumulators": _overflow_proof(program, ranges),
+        "pruned": [_pruned(certificate) for certificate in program.pruned],
+        "relaxed": _relaxed(program),
+    }
+
+
+# Fields of the passes' context that follow from the target and the options, or only watch.
+_NOT_CHOSEN = frozenset({
+    "instruments", "numerics", "channel_block", "half_precision", "externals", "sink", "pass_name"
+})  # fmt: skip
+
+
+def _settings(chosen: Options | PassContext, without: Collection[str] = ()) -> Report:
+    """The fields of a dataclass as plain data: what is added to it is in the report."""
+    return {f.name: _plain(getattr(chosen, f.name)) for f in fields(chosen) if f.name not in without}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Set):
+        return sorted(value)  # type: ignore[reportUnknownVariableType]
+    return list(value) if isinstance(value, tuple) else value  # type: ignore[reportUnknownVariableType]
+
+
+def _bits(accumulator: Accumulator | None) -> int | None:
+    """Width of the signed integer that holds every partial sum, in whatever order it is summed."""
+    return int(accumulator.partial.max()).bit_length() + 1 if accumulator is not None else None
+
+
+def _sums(accumulator: Accumulator | None) -> Report | None:
+    """The smallest and largest sum of any channel, and the largest magnitude of any part of one."""
+    if accumulator is None:
+        return None
+    return {
+        "low": int(accumulator.low.min()),
+        "high": int(accumulator.high.max()),
+        "largest_partial": int(accumulator.partial.max()),
+    }
+
+
+def _with_external_sums(program: Program) -> Ranges:
+    """The program's ranges, and the sums of product sums that external code generators compute."""
+    inner = {
+        layer.node: sums
+        for layer in program.layers
+        if layer.work != (layer.node,)
+        for sums in analyze(program.graph.subgraphs[layer.node.op.bodies[0]]).accumulators.values()
+    }
+    return replace(program.ranges, accumulators={**program.ranges.accumulators, **inner})
+
+
+def _overflow_proof(program: Program, ranges: Ranges) -> Report:
+    """Which sums are proved to stay in their type: 64 bits for int16 product sums, 32 for all others.
+
+    The largest sum is that of the layer which comes closest to the end of its type.
+    """
+    largest, layer_name, limit = 0, "", 1 << 31
+    widest = 0
+    unproved: list[str] = []
+    for layer in program.layers:
+        sums = ranges.accumulators.get(layer.node)
+        x = layer.node.operands[0].type if layer.node.operands else None
+        if sums is None:
+            if layer.macs and x is not None and not x.dtype.is_float:
+                unproved.append(layer.name)
+            continue
+        widest = max(widest, _bits(sums) or 0)
+        reach, room = int(sums.partial.max()), 1 << _sum_bits(layer)
+        if reach >= room:
+            unproved.append(layer.name)
+        if reach * limit > largest * room:
+            largest, layer_name, limit = reach, layer.name, room
+    return {
+        "proved": not unproved,
+        "largest": largest,
+        "limit": limit,
+        "largest_layer": layer_name,
+        "largest_bits": widest,
+        "unproved_layers": unproved,
+        "wrapping_layers": [
+            layer.name
+            for layer in program.layers
+            if dict(layer.call.function.spec).get("requantize") == Form.WRAPPED.value
+        ],
+    }
+
+
+def _sum_bits(layer: Layer) -> int:
+    """Bits of a layer's sums, without the sign."""
+    x = layer.node.operands[0].type
+    return 63 if layer.macs and x.dtype is DType.INT16 else 31
+
+
+def _pruned(certificate: Certificate) -> Report:
+    """What was removed from a graph, per value of the graph before; channels are its last axis."""
+    return {
+        "graph": certificate.graph_name,
+        "macs_before": certificate.macs[0],
+        "macs_after": certificate.macs[1],
+        "channels": certificate.channels,
+        "values": [
+            {
+                "op": pruned.layer,
+                "tensor": pruned.value.name,
+                "channels": channel_count(pruned.value.type),
+                "removed": [
+                    {"reason": reason.name.lower(), "low": low, "high": high, "channels": list(channels)}
+                    for (reason, low, high), channels in pruned.groups()
+                ],
+            }
+            for pruned in certificate.values
+        ],
+    }
+
+
+def _relaxed(program: Program) -> Report | None:
+    """What is not the same bits as the imported graph, and by how much; null if everything is."""
+    if not program.relaxations:
+        return None
+    calls = input_sets([value.type for value in program.source.inputs], RELAXED_RUNS)
+    return {
+        "changes": [{"where": r.where, "change": r.change} for r in program.relaxations],
+        "input_sets": len(calls),
+        "outputs": [deviation_report(d) for d in measure_deviation(program.source, program.graph, calls)],
+    }
+
+
+def deviation_report(deviation: Deviation) -> Report:
+    """How far one output is from the imported graph's, as plain data."""
+    return {
+        "output": deviation.output,
+        "name": deviation.name,
+        "largest_steps": deviation.steps,
+        "largest": deviation.real,
+        "changed": deviation.changed,
+        "elements": deviation.elements,
+    }
+
+
+def describe_type(t: TensorType) -> dict[str, Any]:
+    """A tensor type as plain data."""
+    found: dict[str, Any] = {"dtype": t.dtype.value, "shape": list(t.shape)}
+    if t.quant is not None:
+        found |= {"scales": list(t.quant.scales), "zero_points": list(t.quant.zero_points)}
+        if t.quant.axis is not None:
+            found["axis"] = t.quant.axis
+    return found
+
+
+def _port(buffer: Buffer) -> dict[str, Any]:
+    return {"name": buffer.value.name, **describe_type(buffer.type), "bytes": buffer.type.nbytes}
+
+
+def bench_report(
+    program: Program, measurement: Measurement | None, result: SimulationResult, cycles: Cycles | None
+) -> Report:
+    """`build_report` with what the simulated core measured.
+
+    Args:
+        cycles: of what was executed in each call, if the core has a timing table; they take the place of
+            those of the cost model.
+
+    Returns:
+        Instructions and cycles are those of the last call. `stack_used` is how far down any of the calls
+        wrote, which is at most `stack`, the bound.
+    """
+    memory = result.memory
+    report = build_report(program, measurement)
+    report["ram"]["stack_used"] = memory.stack
+    total = result.instructions[-1]
+    report["instructions"] = total
+    report["instructions_per_mac"] = round(total / program.macs, 4) if program.macs else None
+    timing = program.target.timing
+    report["estimated_cycles"] = cycles.total[-1] if cycles is not None else None
+    report["cycles_source"] = timing.source if cycles is not None and timing is not None else None
+    layer_cycles = cycles.layers[-1] if cycles is not None else (None,) * len(program.layers)
+    for layer, count, estimate in zip(
+        report["layers"], result.layer_instructions[-1], layer_cycles, strict=True
+    ):
+        layer["instructions"] = count
+        layer["estimated_cycles"] = estimate
+    report["image"] = {"flash": memory.flash, "ram": memory.ram}
+    return report
+
+
+def verify_report(program: Program, result: Verification) -> Report:
+    """The outcome of a verification."""
+    differences = [
+        {
+            "layer": d.layer,
+            "name": d.name,
+            "input_set": d.call,
+            "elements": d.count,
+            "largest": d.largest,
+        }
+        for d in result.differences
+    ]
+    return {
+        "model": program.name,
+        "target": program.target.name,
+        "exact": result.exact,
+        "tensors": result.tensors,
+        "inputs": result.inputs,
+        "relaxed": [deviation_report(deviation) for deviation in result.deviations],
+        "unchecked": list(result.unchecked),
+        "first_difference": differences[0] if differences else None,
+        "differences": differences,
+    }

@@ -1,0 +1,301 @@
+"""What the command line prints for people."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from microfold.kernels.kernel import Site
+from microfold.kernels.selection.cheapest import Candidate
+from microfold.program import Program
+from microfold.report.data import Report, deviation_report
+from microfold.simulate.toolchain import ARM_COMPILER
+from microfold.target import Target
+from microfold.verification.benchmark.suite import Row
+from microfold.verification.verify import Verification
+
+
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """Where nobody reads on, rich would exit as for a failed check; the command line knows better."""
+        raise BrokenPipeError
+
+
+# Not a terminal: no wrapping to 80 columns, so that logs and pipes keep whole lines.
+_console = _Output(width=None if Console().is_terminal else 160, highlight=False)
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table whose columns marked with ``>`` are aligned to the right."""
+    table = Table(title=escape(title), title_justify="left", header_style="bold")
+    for column in columns:
+        name = column.removeprefix(">")
+        table.add_column(name, justify="right" if column.startswith(">") else "left", overflow="fold")
+    return table
+
+
+def _number(value: int | float | None, *, unknown: str = "not measured") -> str:
+    return unknown if value is None else f"{value:,}"
+
+
+def print_build(program: Program, report: Report, folder: Path) -> None:
+    """The summary of a build, a row per layer, and how to call the result."""
+    _print_layers(report, instructions=False)
+    _print_estimate(report)
+    _print_memory(program, report)
+    if report["relaxed"] is not None:
+        for change in report["relaxed"]["changes"]:
+            _console.print(f"relaxed numerics: {change['where']}: {change['change']}", markup=False)
+        _print_deviations(report["relaxed"]["outputs"], report["relaxed"]["input_sets"])
+    name = program.name
+    _console.print(f"\nWritten to {escape(str(folder))}. In your firmware:\n")
+    if program.options.io == "caller":
+        ports = [f"input_{i}" for i in range(len(program.inputs))]
+        ports += [f"output_{i}" for i in range(len(program.outputs))]
+        run = f"{name}_run(&network, {', '.join(ports)});"
+    else:
+        run = (
+            f"/* fill {name}_input_0(&network) */ {name}_run(&network); /* read {name}_output_0(&network) */"
+        )
+    lines = (f'#include "{name}.h"', f"static {name}_context network;", f"{name}_init(&network);", run)
+    for line in lines:
+        _console.print(f"    {line}", markup=False)
+    for library in report["libraries"]:
+        functions = ", ".join(library["functions"])
+        _console.print(f"\nLink {library['name']}, for {functions}.", markup=False)
+    _print_unmeasured(program, report)
+
+
+def _print_unmeasured(program: Program, report: Report) -> None:
+    """Why figures are missing."""
+    compiler = program.target.compiler
+    if shutil.which(compiler) is None:
+        package = " (on Debian and Ubuntu: apt install gcc-arm-none-eabi)" if compiler == ARM_COMPILER else ""
+        text = f"Code size and stack need {compiler}, which is not on the PATH{package}."
+    elif report["flash"]["code"] is None and report["libraries"]:
+        headers = ", ".join(header for library in report["libraries"] for header in library["headers"])
+        text = f"Code size and stack need {headers}: say with --external-flags where they are."
+    elif report["flash"]["code"] is None:
+        text = f"Code size and stack are not read from what {compiler} writes: it is no ELF file."
+    elif report["ram"]["stack"] is None:
+        text = f"The stack is read off code for Cortex-M that {compiler} links with a C library, by objdump."
+    else:
+        return
+    _console.print(f"\n{text}", markup=False)
+
+
+def _print_layers(report: Report, *, instructions: bool) -> None:
+    columns = ["#", "layer", "operator", "kernel", "output", ">MACs", ">weights"]
+    columns += [">instructions", ">per MAC"] if instructions else [">est. instructions"]
+    if report["estimated_cycles"] is not None:
+        columns.append(">est. cycles")
+    table = _table(f"{report['model']} for {report['target']}", *columns)
+    for index, layer in enumerate(report["layers"]):
+        op = " + ".join([layer["op"], *layer["fused"]])
+        output = f"{layer['output']['dtype']}{layer['output']['shape']}"
+        row = [str(index), layer["name"], op, layer["kernel"], output]
+        row += [_number(layer["macs"]), _number(layer["weights"])]
+        if instructions:
+            count = layer["instructions"]
+            row += [_number(count), f"{count / layer['macs']:.2f}" if layer["macs"] else ""]
+        else:
+            row.append(_number(layer["estimated_instructions"], unknown="unknown"))
+        if report["estimated_cycles"] is not None:
+            row.append(_number(layer["estimated_cycles"]))
+        table.add_row(*(escape(cell) for cell in row))
+    _console.print(table)
+
+
+def _print_estimate(report: Report) -> None:
+    """What one run needs by the cost model."""
+    if report["estimated_instructions"] is None:
+        return
+    text = f"{report['estimated_instructions']:,} instructions"
+    if report["estimated_cycles"] is not None:
+        text += f" and {report['estimated_cycles']:,} cycles without wait states"
+    _console.print(f"{text} for one run: estimates, nothing was run")
+
+
+def _print_memory(program: Program, report: Report) -> None:
+    ram, flash = report["ram"], report["flash"]
+    table = _table("", "", ">bytes", "")
+    table.show_header = False
+    scratch = max((layer["scratch"] for layer in report["layers"]), default=0)
+    note = f"{ram['arena_without_overlap']:,} without overlap at best; largest scratch {scratch:,}"
+    table.add_row("RAM: arena", _number(ram["arena"]), note)
+    table.add_row("RAM: state", _number(ram["state"]), "kept from run to run")
+    used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
+    table.add_row("RAM: stack", _number(ram["stack"]), f"at most, library functions included{used}")
+    table.add_row("flash: weights", _number(flash["weights"]), program.options.weights_section)
+    table.add_row(
+        "flash: code", _number(flash["code"]), f"at {program.options.compiler_flag}, with layer descriptions"
+    )
+    note = "C library functions that it calls; not startup code"
+    table.add_row("flash: library", _number(flash["library"]), note)
+    if flash["padding"]:
+        table.add_row("flash: padding", _number(flash["padding"]), "between all of these, for alignment")
+    table.add_row("MACs", _number(report["macs"]), _describe_pruning(report))
+    sums = report["accumulators"]
+    if sums["largest_layer"]:
+        unproved = ", ".join(sums["unproved_layers"])
+        note = f"of 2^{sums['limit'].bit_length() - 1} in {sums['largest_layer']}: "
+        note += f"not proved for {unproved}" if unproved else "no overflow possible"
+        if sums["wrapping_layers"]:
+            note += f"; wraps round like the reference: {', '.join(sums['wrapping_layers'])}"
+        table.add_row("largest accumulator", _number(sums["largest"]), escape(note))
+    _console.print(table)
+
+
+def _describe_pruning(report: Report) -> str:
+    """What was left out, in a line."""
+    channels = sum(pruned["channels"] for pruned in report["pruned"])
+    saved = sum(pruned["macs_before"] - pruned["macs_after"] for pruned in report["pruned"])
+    return f"{saved:,} fewer: {channels:,} channels are constant or not read" if channels else ""
+
+
+def print_bench(program: Program, report: Report) -> None:
+    """Instructions per layer and in total, and memory."""
+    _print_layers(report, instructions=True)
+    per_mac = report["instructions_per_mac"]
+    _console.print(
+        f"{report['instructions']:,} instructions for one run"
+        + (f", {per_mac:.3f} per MAC" if per_mac is not None else "")
+    )
+    if report["estimated_cycles"] is not None:
+        _console.print(
+            f"{report['estimated_cycles']:,} cycles estimated, not measured: executed instructions by the "
+            f"timing of the {report['cycles_source']}, without wait states, caches and buses",
+            markup=False,
+        )
+    _print_memory(program, report)
+
+
+def print_bench_summary(reports: Sequence[Report]) -> None:
+    """A row per model."""
+    columns = (">MACs", ">instructions", ">per MAC", ">est. cycles", ">arena", ">stack", ">weights", ">code")
+    table = _table(f"one run on {reports[0]['target']}, bytes and instructions", "model", *columns)
+    for report in reports:
+        per_mac = report["instructions_per_mac"]
+        ram, flash = report["ram"], report["flash"]
+        numbers = (report["macs"], report["instructions"], per_mac, report["estimated_cycles"])
+        numbers = (*numbers, ram["arena"], ram["stack"])
+        row = [_number(n) for n in (*numbers, flash["weights"], flash["code"])]
+        table.add_row(escape(report["model"]), *row)
+    _console.print(table)
+
+
+def print_comparison(rows: Sequence[Row]) -> None:
+    """A table per figure: microfold's beside others', and how many times theirs it fits into."""
+    for figure in dict.fromkeys(row.figure for row in rows):
+        chosen = [row for row in rows if row.figure == figure]
+        names = list(dict.fromkeys(name for row in chosen for name in row.peers))
+        columns = [">microfold", *(column for name in names for column in (f">{name}", ">times"))]
+        table = _table(figure.replace("_", " "), "target", "model", *columns)
+        for row in chosen:
+            cells = [_number(row.ours)]
+            for name in names:
+                theirs = row.peers.get(name)
+                ratio = f"{theirs / row.ours:.2f}" if theirs is not None and row.ours else ""
+                cells += [_number(theirs) if theirs is not None else "", ratio]
+            table.add_row(row.target, escape(row.model), *cells)
+        _console.print(table)
+
+
+def print_verification(program: Program, result: Verification, *, every_layer: bool) -> None:
+    """One line if all is well, else the first differing layer, or all of them."""
+    subject = f"{program.name} on {program.target.name}"
+    if result.exact:
+        _console.print(
+            f"{subject}: exact: {result.tensors} tensors over {result.inputs} input sets equal the reference",
+            markup=False,
+        )
+        for label in result.unchecked:
+            _console.print(
+                f"not checked: {label!r}: only other hardware computes it; "
+                "what follows was checked on its results",
+                markup=False,
+            )
+        _print_deviations([deviation_report(d) for d in result.deviations], result.inputs)
+        return
+    for d in result.differences if every_layer else result.differences[:1]:
+        _console.print(
+            f"{subject}: layer {d.layer} {d.name!r} differs in {d.count} elements, "
+            f"by {d.largest:g} at most (input set {d.call})",
+            markup=False,
+        )
+
+
+def _print_deviations(deviations: Sequence[Report], inputs: int) -> None:
+    """How far relaxed numerics move each output."""
+    for d in deviations:
+        steps = "" if d["largest_steps"] is None else f"{d['largest_steps']} steps, "
+        _console.print(
+            f"relaxed numerics: output {d['output']} {d['name']!r} differs from the imported model's in "
+            f"{d['changed']:,} of {d['elements']:,} elements, by {steps}{d['largest']:.6g} at most, "
+            f"over {inputs} input sets",
+            markup=False,
+        )
+
+
+def print_inspection(inspection: Report) -> None:
+    """Operators, tensors at the ends, and problems."""
+    ends = _table(f"{inspection['model']}: inputs and outputs", "", "name", "type", "quantisation")
+    for kind in ("inputs", "outputs"):
+        for port in inspection[kind]:
+            ends.add_row(kind[:-1], escape(port["name"]), escape(port["type"]), port["quantization"])
+    _console.print(ends)
+    table = _table("operators", "#", "operator", "tensor", "inputs", "output", ">MACs", "supported")
+    for index, row in enumerate(inspection["operators"]):
+        supported = "yes" if row["problem"] is None else f"no: {row['problem']}"
+        cells = (row["operator"], row["tensor"], ", ".join(row["inputs"]), ", ".join(row["outputs"]))
+        table.add_row(
+            str(index), *(escape(cell) for cell in cells), _number(row["macs"] or 0), escape(supported)
+        )
+    _console.print(table)
+    _console.print(f"{len(inspection['operators'])} operators, {_number(inspection['macs'])} MACs")
+    for problem in inspection["problems"]:
+        _console.print(f"not supported: {problem}", markup=False)
+
+
+def print_kernels(layers: Sequence[tuple[Site, Sequence[Candidate]]]) -> None:
+    """Every candidate of every layer, the chosen one first."""
+    table = _table("kernels", "#", "layer", "kernel", ">estimated instructions", "why not")
+    for index, (site, candidates) in enumerate(layers):
+        for position, candidate in enumerate(candidates):
+            first = position == 0
+            cost = f"{candidate.cost:,.0f}" if candidate.cost is not None else ""
+            label = f"{site.node.op.name} {site.node.outputs[0].name}" if first else ""
+            name = f"{candidate.kernel.name} *" if first and cost else candidate.kernel.name
+            table.add_row(
+                str(index) if first else "", escape(label), name, cost, escape(candidate.reason or "")
+            )
+    _console.print(table)
+    rule = "the cheapest that the target can run"
+    if layers and layers[0][0].options.flash is not None:
+        rule = "the fastest for all layers together whose constants fit"
+    elif layers and layers[0][0].options.optimize == "size":
+        rule = "the least flash for all layers together"
+    _console.print(f"* is chosen: {rule}")
+
+
+def print_targets(targets: Sequence[Target]) -> None:
+    table = _table("targets", "name", "description", "features", "simulated board")
+    for target in targets:
+        table.add_row(target.name, target.description, ", ".join(sorted(target.features)), target.board)
+    _console.print(table)
+
+
+def print_passes(rows: Sequence[Mapping[str, Any]]) -> None:
+    table = _table("passes", "pass", ">level", "place", "what it does", "options")
+    for row in rows:
+        level = "mandatory" if row["mandatory"] else str(row["opt_level"])
+        places = ", ".join(map(str, row["places"]))
+        table.add_row(row["name"], level, places, escape(row["summary"]), escape(row["options"]))
+    _console.print(table)
+    _console.print("place: where the default pipeline runs it")

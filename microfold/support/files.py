@@ -1,0 +1,199 @@
+"""Whole files: inputs that are none are refused, outputs are written all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from microfold.errors import InputError
+from microfold.support.signals import deferred_signals
+
+if os.name == "posix":
+    import fcntl
+
+# A .tflite file addresses its parts by 32 bits, signed (FlatBuffers); no input of another kind is as large.
+LARGEST_INPUT = (1 << 31) - 1
+_STAGING = ".microfold-"
+
+
+def read_file(path: Path, largest: int = LARGEST_INPUT) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        InputError: it cannot be read, is no regular file, or is too large.
+    """
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InputError(f"cannot read {path}: it must be a file; it is {_kind(status.st_mode)}")
+            if status.st_size > largest:
+                raise InputError(f"{path} may have {largest:,} bytes; it has {status.st_size:,}")
+            # Not more than there is: a buffer of the largest size would be taken first.
+            content = file.read(status.st_size or largest)
+            if content is None:  # type: ignore[reportUnnecessaryComparison]  # what /proc has may have to be waited for
+                raise BlockingIOError(errno.EAGAIN, "it has nothing to read yet")
+            return content
+    except OSError as error:
+        if isinstance(error, IsADirectoryError):
+            raise InputError(f"cannot read {path}: it must be a file; it is a folder") from None
+        raise InputError(f"cannot read {path}: {reason(error)}") from None
+    except ValueError as error:  # a NUL in the path
+        raise InputError(f"cannot read {str(path)!r}: {error}") from None
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """A named pipe without a writer is opened at once, to be refused then."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+    return next((name for test, name in kinds if test(mode)), "a device")
+
+
+def reason(error: OSError) -> str:
+    """Why the system refused something."""
+    return error.strerror or str(error)
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write one file, or nothing; see `write_files`."""
+    if path.name == "" or str(path).endswith(os.sep):
+        raise InputError(f"an output needs a file's name; it is {str(path)!r}")
+    write_files(path.parent, {path.name: content})
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write files into a folder, which is made if needed: all of them, or, if anything fails, none.
+
+    Every file is complete under a temporary name before the first gets its own; those that were there before
+    come back if one cannot be put in its place. Signals wait until the files are in place. Several processes
+    that write into one folder do so one after the other.
+
+    Args:
+        files: name to content; text is written as UTF-8.
+
+    Raises:
+        InputError: the folder cannot be written, or a name is taken by something that is no file.
+    """
+    made: list[Path] = []
+    lock: int | None = None
+    try:
+        lock = _make_and_lock(folder, made)
+        with deferred_signals():
+            _check_names(folder, files)
+            _remove_abandoned(folder, lock)
+            _replace(folder, files)
+    except BaseException as error:
+        for path in reversed(made):
+            with contextlib.suppress(OSError):  # it is not empty: another process has used it
+                path.rmdir()
+        if isinstance(error, UnicodeEncodeError):
+            raise InputError(f"cannot write to {folder}: a name cannot be encoded as UTF-8") from None
+        if isinstance(error, (OSError, ValueError)):
+            text = reason(error) if isinstance(error, OSError) else str(error)
+            raise InputError(f"cannot write to {str(folder)!r}: {text}") from None
+        raise
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _make_and_lock(folder: Path, made: list[Path]) -> int | None:
+    """Make a folder and lock it; None where folders cannot be locked.
+
+    Args:
+        made: gets the folders that were not there before.
+    """
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            folder.stat()  # refuses at once what cannot be a folder's path
+        for path in reversed([folder, *folder.parents]):
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                made.append(path)
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
+        if os.name != "posix":
+            return None
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:  # e.g. on network file systems
+            os.close(lock)
+            return None
+        except BaseException:
+            os.close(lock)
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), folder.stat()):
+                return lock
+        # A process whose writing failed has removed it in the meantime.
+        os.close(lock)
+
+
+def _check_names(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Every name must be free, or that of a file."""
+    taken: list[str] = []
+    for name in files:
+        path = folder / name
+        if name in ("", ".", "..") or path.name != name:
+            raise InputError(f"an output needs a file's name; it is {name!r}")
+        with contextlib.suppress(FileNotFoundError):
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+                taken.append(f"{path} is {_kind(mode)}")
+    if taken:
+        raise InputError(f"outputs replace nothing but files; {', '.join(taken)}")
+
+
+def _remove_abandoned(folder: Path, lock: int | None) -> None:
+    """Remove what a process left that was killed; whoever has the lock is the only one at work."""
+    for path in folder.glob(f"{_STAGING}*") if lock is not None else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _replace(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    staging = Path(tempfile.mkdtemp(dir=folder, prefix=_STAGING))
+    try:
+        old = staging / "old"
+        old.mkdir()
+        new = staging / "new"
+        new.mkdir()
+        for name, content in files.items():
+            data = content.encode("utf-8") if isinstance(content, str) else content
+            (new / name).write_bytes(data)
+        placed: list[str] = []
+        try:
+            for name in files:
+                placed.append(name)
+                _keep(folder / name, old / name)
+                os.replace(new / name, folder / name)
+        except BaseException:
+            for name in placed:
+                if not (new / name).exists():
+                    (folder / name).unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(old / name, folder / name)
+            raise
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _keep(path: Path, copy: Path) -> None:
+    """A second name for a file, if there is one; where files have only one, it loses the first."""
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            os.link(path, copy, follow_symlinks=False)
+        except FileNotFoundError:
+            raise
+        except (OSError, NotImplementedError):
+            os.replace(path, copy)

@@ -1,0 +1,40 @@
+"""Outside tools, run without input and for a limited time."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from microfold.errors import ToolError
+
+COMPILE_SECONDS = 300.0
+
+
+def run_tool(
+    command: Sequence[str], folder: Path, timeout: float, what: str, advice: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Runs a tool to its end, whatever its exit code, without input.
+
+    Args:
+        timeout: seconds of real time.
+        what: the task, for the error.
+        advice: what to do if it does not end in time.
+    Raises:
+        ToolError: it cannot be started or does not end in time.
+    """
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolError(f"{what} must end within {timeout:g} s; it did not{advice}") from None
+    except OSError as error:
+        raise ToolError(f"{what}: {command[0]} cannot be started: {error}") from None

@@ -1,0 +1,213 @@
+"""Targets are data: one TOML each."""
+
+from __future__ import annotations
+
+import os
+import re
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from microfold.errors import InputError, TargetError
+from microfold.support import resources
+from microfold.support.toml import read_toml
+from microfold.target.timing import OTHERS, Timing
+
+# Each feature and what it implies.
+FEATURES: Mapping[str, tuple[str, ...]] = {
+    "thumb1": (),  # Armv6-M: 16-bit Thumb, 32-bit multiply only
+    "thumb2": (),  # Armv7-M and later: long multiply, divide, bit fields
+    "dsp": ("thumb2",),  # SIMD within a register: SMLAD, SXTB16, SMMLA, SSAT
+    "mve": ("dsp",),  # Helium integer vectors
+    "mve_fp": ("mve", "fpu"),  # Helium float vectors
+    "fpu": (),  # single precision in hardware
+}
+
+# An instruction of a core without wait states takes fewer by far.
+MOST_CYCLES = 1000
+
+
+@dataclass(frozen=True)
+class Target:
+    """A core that code is generated for.
+
+    Attributes:
+        name: e.g. ``cortex-m4``.
+        features: closed under implication.
+        compiler: the C compiler's executable, e.g. ``arm-none-eabi-gcc``.
+        cpu_flags: compiler flags that select the core.
+        board: the simulated board that runs it, or empty.
+        description: one line for people.
+        timing: cycles of its instructions; None if no table is known.
+    """
+
+    name: str
+    features: frozenset[str]
+    compiler: str
+    cpu_flags: tuple[str, ...]
+    board: str
+    description: str
+    timing: Timing | None = None
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+    @property
+    def half_precision(self) -> bool:
+        """Whether it computes float16 faster than float32."""
+        return self.has("mve_fp")
+
+    @property
+    def channel_block(self) -> int:
+        """How many channels of an image are computed at once: the words of a vector."""
+        return 4 if self.has("mve") else 1
+
+
+def close_features(features: Mapping[str, object] | list[str], where: str) -> frozenset[str]:
+    """Features with all that they imply.
+
+    Raises:
+        TargetError: a feature is unknown, or two exclude each other.
+    """
+    closed: set[str] = set()
+    pending = list(features)
+    while pending:
+        feature = pending.pop()
+        if feature not in FEATURES:
+            raise TargetError(f"{where}: unknown feature {_shown(feature)}; known are {', '.join(FEATURES)}")
+        if feature not in closed:
+            closed.add(feature)
+            pending += FEATURES[feature]
+    others = sorted(closed - {"thumb1"})
+    if "thumb1" in closed and others:
+        raise TargetError(
+            f"{where}: thumb1 is a core without any other feature (Armv6-M); "
+            f"they are {', '.join(sorted(closed))}"
+        )
+    return frozenset(closed)
+
+
+def available() -> list[str]:
+    """Names of the targets that ship with microfold."""
+    return sorted(path.stem for path in resources.target_dir().glob("*.toml"))
+
+
+def load(name_or_path: str) -> Target:
+    """A target by its name, or from a TOML file of the user's.
+
+    Raises:
+        TargetError: unknown name, unreadable file, unknown key or feature, or a value that none may have.
+    """
+    if name_or_path.endswith(".toml"):
+        path = Path(name_or_path)
+        if not os.path.exists(path):
+            raise TargetError(f"a target file must exist; {name_or_path!r} does not")
+    else:
+        path = resources.target_dir() / f"{name_or_path}.toml"
+        if name_or_path not in available():
+            raise TargetError(
+                f"unknown target {name_or_path!r}; known are {', '.join(available())}; "
+                "a path to a .toml gives your own"
+            )
+    try:
+        table = read_toml(path)
+    except InputError as error:
+        raise TargetError(str(error)) from None
+    except ValueError as error:
+        raise TargetError(f"{path.name} is not a readable TOML file: {error}") from None
+    return _from_table(table, path)
+
+
+def _from_table(table: dict[str, Any], path: Path) -> Target:
+    for key, value in table.items():
+        if key not in _KEYS:
+            raise TargetError(f"{path.name}: unknown key {_shown(key)}; known are {', '.join(_KEYS)}")
+        kind, what = _KEYS[key]
+        if not isinstance(value, kind):
+            raise TargetError(f"{path.name}: {key} must be {what}; it is {_shown(value)}")
+        _check_texts(key, value, path)
+    if "features" not in table:
+        raise TargetError(f"{path.name}: a target needs a list of features (it may be empty)")
+    name = table.get("name", path.stem)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", name):
+        raise TargetError(
+            f"{path.name}: a name has up to 64 letters, digits, '.', '_', '+' and '-', and begins with a "
+            f"letter or digit; it is {_shown(name)}"
+        )
+    features = close_features(table["features"], path.name)
+    compiler = table.get("compiler", "cc")
+    if not compiler:
+        raise TargetError(f"{path.name}: compiler must name an executable; it is empty")
+    return Target(
+        name=name,
+        features=features,
+        compiler=compiler,
+        cpu_flags=tuple(table.get("cpu_flags", ())),
+        board=table.get("board", ""),
+        description=table.get("description", ""),
+        timing=_timing(table["timing"], path) if "timing" in table else None,
+    )
+
+
+# The type of each key's value, and what people call it.
+_KEYS: Mapping[str, tuple[type, str]] = {
+    "name": (str, "a text"),
+    "description": (str, "a text"),
+    "features": (list, "a list of strings"),
+    "compiler": (str, "a text"),
+    "cpu_flags": (list, "a list of strings"),
+    "board": (str, "a text"),
+    "timing": (dict, "a table"),
+}
+
+
+def _check_texts(key: str, value: Any, path: Path) -> None:
+    """Texts go into command lines, C comments and tables: they are printable."""
+    for text in value if isinstance(value, list) else [value] if isinstance(value, str) else []:  # type: ignore[reportUnknownVariableType]
+        if not isinstance(text, str):
+            raise TargetError(f"{path.name}: {key} must be {_KEYS[key][1]}; it is {_shown(value)}")
+        if not text.isprintable():
+            raise TargetError(f"{path.name}: {key} must be printable, on one line; it is {_shown(text)}")
+
+
+def _shown(value: Any) -> str:
+    """A value for a message, however large or deep."""
+    return reprlib.repr(value)
+
+
+def _timing(table: dict[str, Any], path: Path) -> Timing:
+    table = dict(table)
+    factors = table.pop("cycles_per_instruction", {})
+    known = {field.name: str if field.name == "source" else int for field in fields(Timing)}
+    for key, value in table.items():
+        if key not in known:
+            raise TargetError(f"{path.name}: unknown key timing.{key}; known are {', '.join(known)}")
+        if type(value) is not known[key] or (isinstance(value, int) and not 0 <= value <= MOST_CYCLES):
+            cycles = f"a number of cycles, 0 to {MOST_CYCLES}"
+            raise TargetError(
+                f"{path.name}: timing.{key} must be {'a text' if key == 'source' else cycles}; "
+                f"it is {_shown(value)}"
+            )
+    _check_texts("timing.source", table.get("source"), path)
+    if "source" not in table:
+        raise TargetError(f"{path.name}: timing needs its source")
+    return Timing(**table, cycles_per_instruction=_cycles_per_instruction(factors, path))
+
+
+def _cycles_per_instruction(table: Any, path: Path) -> Mapping[str, float]:
+    where = f"{path.name}: timing.cycles_per_instruction"
+    if not isinstance(table, dict):
+        raise TargetError(f"{where} must be a table; it is {_shown(table)}")
+    factors: dict[str, float] = {}
+    for key, value in table.items():  # type: ignore[reportUnknownVariableType]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value <= MOST_CYCLES:
+            raise TargetError(
+                f"{where}.{key} must be a positive number, at most {MOST_CYCLES}; it is {_shown(value)}"
+            )
+        factors[str(key)] = float(value)  # type: ignore[reportUnknownArgumentType]
+    if factors and OTHERS not in factors:
+        raise TargetError(f"{where} needs {OTHERS}, for operators that it does not name")
+    return factors

@@ -1,0 +1,1 @@
+"""Layouts, and transposes that go away."""

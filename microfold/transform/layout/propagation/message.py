@@ -1,0 +1,114 @@
+"""The message "this value exists, under another order of its elements"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from microfold.ir.graph import Node, Value
+from microfold.ir.op import Op
+from microfold.ir.rewrite import GraphBuilder, Pending
+from microfold.ir.types import Shape, TensorType
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.transpose import Transpose
+from microfold.transform.layout.propagation.arrangement import Arrangement, group
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """What a sweep has made so far.
+
+    Attributes:
+        values: what has been put in order: (source, simplified arrangement, shape) to the value.
+        owners: for each node that puts elements in order, the node of the old graph that it is there for.
+        choices: the fields of the manner that anything depended on.
+    """
+
+    values: dict[tuple[Value, Arrangement, Shape], Value] = field(
+        default_factory=dict[tuple[Value, Arrangement, Shape], Value]
+    )
+    owners: dict[Node, Node] = field(default_factory=dict[Node, Node])
+    choices: set[str] = field(default_factory=set[str])
+
+    def own(self, builder: GraphBuilder, start: int, owner: Node) -> None:
+        """The nodes behind the first `start` ones that have no owner get one."""
+        for node in builder.nodes[start:]:
+            self.owners.setdefault(node, owner)
+
+
+@dataclass(frozen=True, eq=False)
+class Arranged(Pending):
+    """A value whose elements are those of `source`, in another order.
+
+    Attributes:
+        type: what readers expect; its quantisation, if any, is one for the whole tensor.
+        origin: the node that the message comes from.
+        made: of the sweep; a value that several messages ask for is put in order once.
+        spelling: the operator that puts the source's elements in order, if one says more than a transpose.
+    """
+
+    source: Value
+    arrangement: Arrangement
+    type: TensorType
+    name: str
+    origin: Node
+    made: Made
+    spelling: Op | None = None
+
+    def realize(self, builder: GraphBuilder) -> Value:
+        start = len(builder.nodes)
+        if self.spelling is not None:
+            value = builder.emit(self.spelling, [self.source], [self.name])[0]
+        else:
+            value = put_in_order(
+                builder, self.source, self.arrangement, self.type.shape, self.name, self.made
+            )
+        self.made.own(builder, start, self.origin)
+        return value
+
+
+def put_in_order(
+    builder: GraphBuilder, source: Value, arrangement: Arrangement, shape: Shape, name: str, made: Made
+) -> Value:
+    """Emit what moves the source's elements: at most one transpose, between reshapes where it needs them."""
+    simple = arrangement.simplified()
+    key = (source, simple, shape)
+    if key not in made.values:
+        made.values[key] = _emit(builder, source, simple, shape, name)
+    return made.values[key]
+
+
+def _emit(builder: GraphBuilder, source: Value, arrangement: Arrangement, shape: Shape, name: str) -> Value:
+    if arrangement.is_view:
+        return _reshaped(builder, source, shape, name)
+    permutation = as_permutation(source.type.shape, arrangement, shape)
+    if permutation is not None:
+        return builder.emit(Transpose(permutation), [source], [name])[0]
+    split = _reshaped(builder, source, arrangement.sizes, name)
+    (moved,) = builder.emit(Transpose(arrangement.order), [split], [name])
+    return _reshaped(builder, moved, shape, name)
+
+
+def _reshaped(builder: GraphBuilder, value: Value, shape: Shape, name: str) -> Value:
+    return value if value.type.shape == shape else builder.emit(Reshape(shape), [value], [name])[0]
+
+
+def as_permutation(source: Shape, arrangement: Arrangement, shape: Shape) -> tuple[int, ...] | None:
+    """The arrangement as one transpose of whole axes; None if it is none."""
+    split = arrangement.simplified().split_source(source)
+    split = split.split_value(shape) if split is not None else None
+    if split is None or len(source) != len(shape):
+        return None
+    given = {
+        tuple(place for place in places if split.sizes[place] != 1): axis
+        for axis, places in enumerate(group(split.sizes, source))
+        if source[axis] != 1
+    }
+    units = iter([axis for axis, extent in enumerate(source) if extent == 1])
+    permutation: list[int] = []
+    for extent, places in zip(shape, group(split.value_sizes, shape), strict=True):
+        factors = tuple(split.order[place] for place in places if split.value_sizes[place] != 1)
+        axis = next(units, None) if extent == 1 else given.get(factors)
+        if axis is None:
+            return None
+        permutation.append(axis)
+    return tuple(permutation)

@@ -1,0 +1,253 @@
+"""One sweep: messages start at transposes, travel as far as rules let them, and are put in order there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from microfold.errors import TypeRuleError
+from microfold.ir import layout as layouts
+from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.op import Op
+from microfold.ir.rewrite import Operand, Site, forward_rewrite
+from microfold.ir.types import Shape, TensorType
+from microfold.ops.image import layout_of, with_layout
+from microfold.ops.movement.layout_transform import LayoutTransform
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.transpose import Transpose
+from microfold.transform.layout.propagation import axes, images, matmul
+from microfold.transform.layout.propagation.arrangement import Arrangement
+from microfold.transform.layout.propagation.elementwise import elementwise, is_elementwise
+from microfold.transform.layout.propagation.message import Arranged, Made, put_in_order
+from microfold.transform.layout.propagation.rule import RULES, Manner, Place, Rule
+
+# Importing a module of rules makes them known.
+_RULES = (axes, images, matmul)
+
+# Operands that are read transposed in front of their node: by node and index, the permutation.
+Raised = Mapping[tuple[Node, int], tuple[int, ...]]
+# The layout that a node is to compute in; None: its own.
+Wish = Callable[[Node], str | None]
+
+
+def moves(op: Op) -> bool:
+    """The operator does nothing but put elements in another order."""
+    return isinstance(op, Transpose | LayoutTransform)
+
+
+def arrangement_of(op: Op, shape: Shape) -> Arrangement:
+    """What a transpose, a change of layout or a reshape does to an operand of a shape."""
+    if isinstance(op, Transpose):
+        return Arrangement(shape, op.permutation)
+    if isinstance(op, LayoutTransform):
+        transform = layouts.between(op.source, op.target, shape)
+        return Arrangement(transform.split, transform.permutation)
+    return Arrangement.identity(shape)
+
+
+@dataclass
+class Sweep:
+    """One way through a graph.
+
+    Attributes:
+        seeds: the transposes and changes of layout that start messages.
+        raised: operands that are transposed before what reads them, and read in the old order there.
+        wish: the layout that each operator over images is brought to.
+        stopped: found: where and why the message from a node ended.
+        refused: found: why a node does not get the layout that is wished for.
+        converted: found: which nodes do, and from which to which layout.
+        made: found: the values that have been put in order.
+        reached: found: pairs of nodes that have to do with each other: where a message comes from, and where
+            it has been.
+        messages: found: the values that had another order behind their node.
+        taken: found: the transposes and changes of layout that became messages, or parts of some.
+    """
+
+    graph: Graph
+    seeds: Collection[Node] = ()
+    manner: Manner = field(default_factory=Manner)
+    raised: Raised = field(default_factory=dict[tuple[Node, int], tuple[int, ...]])
+    wish: Wish | None = None
+    stopped: dict[Node, str] = field(default_factory=dict[Node, str])
+    refused: dict[Node, str] = field(default_factory=dict[Node, str])
+    converted: dict[Node, str] = field(default_factory=dict[Node, str])
+    made: Made = field(default_factory=Made)
+    reached: list[tuple[Node, Node]] = field(default_factory=list[tuple[Node, Node]])
+    messages: set[Value] = field(default_factory=set[Value])
+    taken: set[Node] = field(default_factory=set[Node])
+
+    def __post_init__(self) -> None:
+        self.seeds = dict.fromkeys(self.seeds)
+
+    def run(self) -> Graph:
+        """The graph with all messages travelled; the graph itself if there were none."""
+        return forward_rewrite(self.graph, self.visit)
+
+    def visit(self, site: Site[None]) -> Operand | None:
+        """The rule of the rewrite."""
+        start = len(site.builder.nodes)
+        operands = (site.replaced.get(value) for value in site.node.operands)
+        self.reached += [(operand.origin, site.node) for operand in operands if isinstance(operand, Arranged)]
+        answer = self._answered(site)
+        self.made.own(site.builder, start, site.node)
+        if isinstance(answer, Arranged):
+            self.reached.append((answer.origin, site.node))
+            self.messages.add(site.node.output)
+        if answer is not None and moves(site.node.op):
+            self.taken.add(site.node)
+        return answer
+
+    def _answered(self, site: Site[None]) -> Operand | None:
+        node = site.node
+        wanted = self.wish(node) if self.wish is not None and layout_of(node.op) is not None else None
+        if wanted not in (None, layout_of(node.op)):
+            assert wanted is not None
+            return self._convert(site, wanted)
+        if (moves(node.op) or isinstance(node.op, Reshape)) and not node.epilogue:
+            return self._movement(site)
+        return self._passed(site)
+
+    def _movement(self, site: Site[None]) -> Operand | None:
+        """A message starts, or goes on in another order."""
+        node, operand = site.node, site.inputs[0]
+        value = node.inputs[0]
+        assert value is not None and operand is not None
+        message = operand if isinstance(operand, Arranged) else None
+        if (message is None and node not in self.seeds) or not _can_travel(value.type):
+            return None
+        step = arrangement_of(node.op, value.type.shape)
+        source, whole = site.builder.value(operand) if message is None else message.source, step
+        if message is not None:
+            joined = message.arrangement.then(step)
+            if joined is None:
+                self._stop(message, node, "the factors of both orders have nothing in common")
+                source = site.builder.value(operand)
+            else:
+                whole = joined
+        name, type = node.output.name, node.output.type
+        if whole.is_view:
+            return put_in_order(site.builder, source, whole, type.shape, name, self.made)
+        origin = message.origin if message is not None and not moves(node.op) else node
+        return Arranged(source, whole, type, name, origin, self.made)
+
+    def _passed(self, site: Site[None]) -> Operand | None:
+        """A message reaches any other node."""
+        place = Place(site, self._inputs(site), self.manner, self.made)
+        messages = [operand for operand in place.inputs if isinstance(operand, Arranged)]
+        if not messages:
+            return None
+        answer = self._answer(place, messages)
+        if not isinstance(answer, str):
+            return answer
+        for message in messages:
+            self._stop(message, site.node, answer)
+        return None
+
+    def _answer(self, place: Place, messages: list[Arranged]) -> Operand | str:
+        node = place.node
+        if len(node.outputs) != 1:
+            return "it has several results"
+        if any(step.operands for step in node.epilogue):
+            return "its epilogue has operands"
+        if not _can_travel(place.out):
+            return "its result has no elements, or a scale for each channel"
+        if place.out.size > max(message.type.size for message in messages):
+            self.made.choices.add("grow")
+            if not self.manner.grow:
+                return "its result is larger than its operand"
+        rule = rule_of(node.op)
+        return rule(place) if rule is not None else "the order of its operands is part of what it computes"
+
+    def _inputs(self, site: Site[None]) -> tuple[Operand | None, ...]:
+        """The node's inputs, with those transposed that are to be."""
+        inputs = list(site.inputs)
+        for index, operand in enumerate(inputs):
+            permutation = self.raised.get((site.node, index))
+            if permutation is None or operand is None or site.array(site.node.inputs[index]) is not None:
+                continue
+            value = site.node.inputs[index]
+            assert value is not None
+            step = Arrangement(value.type.shape, permutation)
+            shape = tuple(value.type.shape[axis] for axis in permutation)
+            source, whole = site.builder.value(operand), step
+            if isinstance(operand, Arranged):
+                joined = operand.arrangement.then(step)
+                if joined is not None:
+                    source, whole = operand.source, joined
+            turned = put_in_order(site.builder, source, whole, shape, value.name, self.made)
+            inputs[index] = Arranged(turned, step.inverse, value.type, value.name, site.node, self.made)
+        return tuple(inputs)
+
+    def _convert(self, site: Site[None], wanted: str) -> Operand | None:
+        """A node over images in another layout."""
+        node, given = site.node, layout_of(site.node.op)
+        value, operand = node.inputs[0], site.inputs[0]
+        assert value is not None and operand is not None and given is not None
+        if any(step.operands for step in node.epilogue) or not _can_travel(value.type):
+            self.refused[node] = "its epilogue has operands, or its image no elements"
+            return None
+        try:
+            there = LayoutTransform(given, wanted)
+            shape = layouts.between(given, wanted, value.type.shape).shape
+            back = LayoutTransform(wanted, given)
+            layouts.between(given, wanted, node.output.type.shape)
+        except TypeRuleError as error:
+            self.refused[node] = str(error)
+            return None
+        image = self._in_order(site, operand, there, value.type.shape, shape)
+        rest = [site.value(index) for index in range(1, len(node.inputs))]
+        source = site.emit(with_layout(node.op, wanted), image, *rest, epilogue=site.epilogue)[0]
+        self.converted[node] = f"{given} to {wanted}"
+        order = arrangement_of(back, source.type.shape)
+        type, name = node.output.type, node.output.name
+        if order.is_view:
+            return put_in_order(site.builder, source, order, type.shape, name, self.made)
+        spelling = back if layouts.is_blocked(given) or layouts.is_blocked(wanted) else None
+        return Arranged(source, order, type, name, node, self.made, spelling)
+
+    def _in_order(
+        self, site: Site[None], operand: Operand, step: LayoutTransform, given: Shape, shape: Shape
+    ) -> Operand:
+        """The image in the other layout."""
+        order = arrangement_of(step, given)
+        name = site.node.operands[0].name
+        blocked = layouts.is_blocked(step.source) or layouts.is_blocked(step.target)
+        if isinstance(operand, Arranged):
+            joined = operand.arrangement.then(order)
+            if joined is not None and (joined.is_view or not blocked):
+                return put_in_order(site.builder, operand.source, joined, shape, name, self.made)
+        source = site.builder.value(operand)
+        if order.is_view or not blocked:
+            return put_in_order(site.builder, source, order, shape, name, self.made)
+        key = (source, order.simplified(), shape)
+        if key not in self.made.values:
+            self.made.values[key] = site.builder.emit(step, [source], [name])[0]
+        return self.made.values[key]
+
+    def _stop(self, message: Arranged, node: Node, reason: str) -> None:
+        self.stopped.setdefault(message.origin, f"{describe(node)}: {reason}")
+
+
+def run_side_by_side(graph: Graph, sweeps: Mapping[Node, Sweep]) -> Graph:
+    """Several sweeps at once, each over nodes of its own; messages end where another one's nodes begin.
+
+    Args:
+        sweeps: by node. No node of one reads what a node of another one gives.
+    """
+
+    def visit(site: Site[None]) -> Operand | None:
+        sweep = sweeps.get(site.node)
+        return sweep.visit(site) if sweep is not None else None
+
+    return forward_rewrite(graph, visit)
+
+
+def rule_of(op: Op) -> Rule | None:
+    """What an operator says about other orders."""
+    found = next((RULES[base] for base in type(op).__mro__ if base in RULES), None)
+    return elementwise if found is None and is_elementwise(op) else found
+
+
+def _can_travel(type: TensorType) -> bool:
+    """A value that may exist under another order: it has elements, and one scale if any."""
+    return type.size > 0 and (type.quant is None or type.quant.axis is None)

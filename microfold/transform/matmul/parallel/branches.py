@@ -1,0 +1,160 @@
+"""What the passes that combine parallel branches share: which nodes are parallel, and taking them apart.
+
+Branches are nodes of one operator with equal attributes that read one value and have constants of their
+own. A clip that alone reads the result of a branch belongs to it: taken off the combined result it could no
+longer be fused, so that branches go together only if their clips are equal.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.op import Op
+from microfold.ir.rewrite import Replacement, Site, forward_rewrite
+from microfold.ir.types import Array, DType, Quant, TensorType
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.passes.context import PassContext
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A node, and the clip behind it if there is one."""
+
+    node: Node
+    clip: Node | None
+
+    @property
+    def output(self) -> Value:
+        return self.node.output if self.clip is None else self.clip.output
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights and biases of the combined node, output channels along `axis` of the weights."""
+
+    type: TensorType
+    array: Array
+    bias: Array | None
+
+
+Key = Callable[[Node, Graph], "Hashable | None"]
+Combine = Callable[[Sequence[Branch], Graph], "Weights | str"]
+Verdict = Callable[[Sequence[Branch]], "str | None"]
+
+
+def combine_parallel(
+    graph: Graph, context: PassContext, op_type: type[Op], key: Key, weights: Combine, why_not: Verdict
+) -> Graph:
+    """Combine branches along the last axis of their results.
+
+    Args:
+        key: nodes of equal keys may go together, besides their operator, input and clip; None: it cannot.
+        weights: those of the combined node, or why there are none.
+        why_not: why a group does not pay; None if it does.
+    """
+    planned: dict[Node, tuple[Sequence[Branch], Weights]] = {}
+    for group in _groups(graph, op_type, key):
+        joint = weights(group, graph)
+        reason = joint if isinstance(joint, str) else why_not(group)
+        names = ", ".join(f"%{branch.node.output.name}" for branch in group)
+        if reason is None and isinstance(joint, Weights):
+            context.fired(group[0].node, f"one {group[0].node.op.name} computes {names}")
+            planned[group[0].node] = (group, joint)
+        else:
+            context.declined(group[0].node, f"with {names}: {reason}")
+    slices: dict[Value, Value] = {}
+
+    def combine(site: Site[None]) -> Replacement:
+        if site.node in planned:
+            slices.update(_emit(site, *planned[site.node]))
+        return slices.get(site.node.outputs[0]) if site.node.outputs else None
+
+    return forward_rewrite(graph, combine) if planned else graph
+
+
+def _groups(graph: Graph, op_type: type[Op], key: Key) -> list[list[Branch]]:
+    consumers, ends = graph.consumers(), {*graph.outputs, *(state.next for state in graph.state)}
+    groups: defaultdict[Hashable, list[Branch]] = defaultdict(list)
+    for node in graph.nodes:
+        own = key(node, graph) if isinstance(node.op, op_type) and not node.epilogue else None
+        if own is None:
+            continue
+        readers = consumers.get(node.output, [])
+        clip = readers[0] if len(readers) == 1 and node.output not in ends else None
+        if clip is not None and (not isinstance(clip.op, Clip) or clip.epilogue):
+            clip = None
+        groups[node.op, node.inputs[0], clip.op if clip is not None else None, own].append(Branch(node, clip))
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _emit(site: Site[None], group: Sequence[Branch], weights: Weights) -> dict[Value, Value]:
+    """The combined node and, for the result of each branch, a slice."""
+    builder, node = site.builder, site.node
+    name = f"{node.output.name}_combined"
+    operands = [site.value(0), builder.constant(weights.array, weights.type, f"{name}_weights")]
+    if weights.bias is not None:
+        element = TensorType(DType(weights.bias.dtype.name), weights.bias.shape)
+        operands.append(builder.constant(weights.bias, element, f"{name}_bias"))
+    (whole,) = builder.emit(node.op, operands, [name])
+    clip = group[0].clip
+    if clip is not None:
+        (whole,) = builder.emit(clip.op, [whole], [name])
+    slices: dict[Value, Value] = {}
+    start = 0
+    for branch in group:
+        shape = branch.output.type.shape
+        begin = (*(0 for _ in shape[:-1]), start)
+        cut = StridedSlice(begin, shape, tuple(1 for _ in shape))
+        (slices[branch.output],) = builder.emit(cut, [whole], [branch.output.name])
+        start += shape[-1]
+    return slices
+
+
+def joint_quant(types: Sequence[TensorType], axis: int) -> Quant | str | None:
+    """Scales of weights put together along an axis: one for all if they are equal, else one per channel."""
+    quants = [type.quant for type in types]
+    first = quants[0]
+    if all(quant == first for quant in quants) and (first is None or first.axis is None):
+        return first
+    scales: list[float] = []
+    for type, quant in zip(types, quants, strict=True):
+        if quant is None:
+            return "some weights are quantised, some are not"
+        if any(quant.zero_points):
+            return "weights with a zero point cannot have a scale for each channel"
+        scales += quant.scales if quant.axis is not None else quant.scales * type.shape[axis]
+    return Quant(tuple(scales), (0,) * len(scales), axis)
+
+
+def joint_weights(group: Sequence[Branch], graph: Graph, axis: int) -> Weights | str:
+    """Weights put together along the axis of output channels, and biases; absent ones are zeros."""
+    values = [branch.node.operands[1] for branch in group]
+    quant = joint_quant([value.type for value in values], axis)
+    if isinstance(quant, str):
+        return quant
+    array = np.concatenate([graph.constants[value] for value in values], axis=axis)
+    type = replace(values[0].type.with_shape(array.shape), quant=quant)
+    biases = [branch.node.operands[2] if len(branch.node.operands) > 2 else None for branch in group]
+    present = [bias for bias in biases if bias is not None]
+    if not present:
+        return Weights(type, array, None)
+    if len({bias.type.dtype for bias in present}) > 1:
+        return "their biases have different types"
+    parts = [
+        graph.constants[bias]
+        if bias is not None
+        else np.zeros(value.type.shape[axis], present[0].type.dtype.numpy)
+        for bias, value in zip(biases, values, strict=True)
+    ]
+    return Weights(type, array, np.concatenate(parts))
+
+
+def operands_are_constant(node: Node, graph: Graph) -> bool:
+    """All operands but the first are constant."""
+    return all(value in graph.constants for value in node.operands[1:])

@@ -1,0 +1,58 @@
+"""Gives every output and every next state storage of its own.
+
+    graph @g(%x: int8[4]) -> (%x, %y, %y) {          graph @g(%x: int8[4]) -> (%x#1, %y, %y#1) {
+      %y: int8[4] = clip(%x) {...}             ->      %y: int8[4] = clip(%x) {...}
+    }                                                  %x#1: int8[4] = copy(%x)
+                                                       %y#1: int8[4] = copy(%y)
+                                                     }
+
+Code generation places what a node computes. It has nowhere to put an output that is an input, a constant or
+a state, a view of one of these, or the same bytes as another output; each of these becomes a copy. A view of
+a value that a node computes, and that is no output itself, is placed with that value and needs none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from microfold.ir.graph import Graph, Node, State, Value, make_node
+from microfold.ops.movement.copy import Copy
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+
+@function_pass(opt_level=0, mandatory=True)
+def materialize_outputs(graph: Graph, context: PassContext) -> Graph:
+    """Insert copies so that outputs and next states are distinct, computed values."""
+    producers = graph.producers()
+    claimed: set[Value] = set()
+    copies: list[Node] = []
+
+    def own(value: Value, what: str) -> Value:
+        root = _storage(value, producers)
+        if root in producers and root not in claimed:
+            claimed.add(root)
+            return value
+        reason = "another output is the same bytes" if root in producers else "no node computes its bytes"
+        context.fired(f"{what} %{value.name}", reason)
+        copies.append(make_node(Copy(), [value], [value.name]))
+        return copies[-1].output
+
+    outputs = tuple(own(value, "output") for value in graph.outputs)
+    # A state that is never assigned just stays where it is.
+    state = tuple(
+        s if s.next is s.value else State(s.value, s.initial, own(s.next, "next state")) for s in graph.state
+    )
+    if not copies:
+        return graph
+    return replace(graph, outputs=outputs, state=state, nodes=(*graph.nodes, *copies))
+
+
+def _storage(value: Value, producers: dict[Value, Node]) -> Value:
+    """The value whose bytes these are: views resolve to what they look at."""
+    while value in producers:
+        node = producers[value]
+        if not node.op.is_view or node.epilogue or node.inputs[0] is None:
+            break
+        value = node.inputs[0]
+    return value

@@ -1,0 +1,1 @@
+"""For relaxed numerics only."""

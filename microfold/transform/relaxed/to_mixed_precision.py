@@ -1,0 +1,141 @@
+"""Computes in float16 what the target computes faster so, where numerics are relaxed.
+
+    %a: float32[1,64] = relu(%x)                       %h: float16[1,64] = cast(%a) {dtype=float16}
+    %y: float32[1,8] = fully_connected(%a, %w)    ->   %p: float16[1,8] = fully_connected(%h, %w)
+                                                       %y: float32[1,8] = cast(%p) {dtype=float32}
+
+Convolutions and fully connected layers of float32 with constant weights read and give float16; so do the
+elementwise operators, pools, pads and concatenations that read what they give. Casts stand around each;
+`canonicalize_cast` takes out those between two of them. Constants are rounded here. Only where
+`PassContext.numerics` is relaxed and `PassContext.half_precision` says that the target has such arithmetic.
+Every such node is evidence for the build report, which states the largest difference of the outputs.
+
+The meaning is that of float32 arithmetic whose results are rounded to float16. Kernels may also round sums of
+up to 64 products. What a float16 cannot hold (constants beyond 65504) keeps its node as it is; activations
+that might grow so large are not looked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+
+from microfold.analysis.relaxation import Relaxation
+from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.op import Op
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.types import DType, ElementType, TensorType
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.cast import Cast
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.sub import Sub
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.pad import Pad
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+_PRODUCTS = (Conv2D, DepthwiseConv2D, FullyConnected)
+# They follow products, but are not worth casts of their own.
+_FOLLOWERS = (Add, AveragePool2D, Clip, Concatenate, MaxPool2D, Maximum, Minimum, Mul, Pad, Sub)
+# Elements of a window, whose sum is float16.
+_LARGEST_WINDOW = 64
+
+
+@function_pass(opt_level=3)
+def to_mixed_precision(graph: Graph, context: PassContext) -> Graph:
+    """Put layers of float32 between casts to float16 and back."""
+
+    def convert(site: Site[None]) -> Replacement:
+        node = site.node
+        if node.output.type.dtype is not DType.FLOAT32:
+            return None
+        producers = [site.producer(index) for index in range(len(node.inputs))]
+        if isinstance(node.op, _FOLLOWERS) and not any(map(_was_half, producers)):
+            return None
+        reason = _why_not(site, context)
+        if reason is not None:
+            context.declined(node, reason)
+            return None
+        change = "its operands and its result are rounded to float16"
+        context.fired(node, change, Relaxation(describe(node), change))
+        operands = [_narrow(site, site.value(index)) for index in range(len(node.inputs))]
+        (result,) = site.builder.emit(_half(node.op), operands, [f"{node.output.name}_half"])
+        return site.emit(Cast(DType.FLOAT32), result)
+
+    rules: dict[type[Op], Rule[None]] = dict.fromkeys((*_PRODUCTS, *_FOLLOWERS), convert)
+    return forward_rewrite(graph, rules)
+
+
+def _why_not(site: Site[None], context: PassContext) -> str | None:
+    node = site.node
+    if context.numerics != "relaxed":
+        return "numerics must be relaxed for other bits; they are exact"
+    if not context.half_precision:
+        return "the target does not compute float16 faster"
+    if node.epilogue:
+        return "it has an epilogue"
+    large = [v.name for v in node.operands if not _fits(site, v)]
+    if large:
+        return f"constant %{large[0]} has elements beyond float16"
+    if isinstance(node.op, AveragePool2D):
+        return _large_window(node.op.size)
+    if not isinstance(node.op, _PRODUCTS):
+        return None
+    if any(site.array(v) is None for v in node.operands[1:]):
+        return "its weights and its bias must be constant"
+    x, weights = (v.type for v in node.operands[:2])
+    if isinstance(node.op, Conv2D) and weights.shape[3] != x.shape[3]:
+        return "its channels are in groups"
+    if isinstance(node.op, DepthwiseConv2D):
+        if weights.shape[3] != x.shape[3]:
+            return "it must have one output channel for each input channel"
+        return _large_window((weights.shape[1], weights.shape[2]))
+    return None
+
+
+def _large_window(size: tuple[int, int]) -> str | None:
+    if size[0] * size[1] <= _LARGEST_WINDOW:
+        return None
+    return f"sums of more than {_LARGEST_WINDOW} elements stay float32; its window is {list(size)}"
+
+
+def _was_half(producer: Node | None) -> bool:
+    """Whether the node only widens a float16."""
+    if producer is None or not isinstance(producer.op, Cast) or producer.epilogue:
+        return False
+    return producer.operands[0].type.dtype is DType.FLOAT16
+
+
+def _half(op: Op) -> Op:
+    """The operator for float16."""
+    has_result_type = any(field.name == "out" for field in fields(op))  # type: ignore[arg-type]
+    return replace(op, out=ElementType(DType.FLOAT16)) if has_result_type else op  # type: ignore[call-arg]
+
+
+def _fits(site: Site[None], value: Value) -> bool:
+    array = site.array(value)
+    if array is None:
+        return True
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(array.astype(np.float16)).all())
+
+
+def _narrow(site: Site[None], value: Value | None) -> Value | None:
+    """The operand in float16."""
+    if value is None:
+        return None
+    array = site.builder.constants.get(value)
+    if array is not None:
+        return site.builder.constant(
+            array.astype(np.float16), TensorType(DType.FLOAT16, value.type.shape), value.name
+        )
+    (narrow,) = site.builder.emit(Cast(DType.FLOAT16), [value], [f"{value.name}_half"])
+    return narrow

@@ -1,0 +1,1 @@
+"""Only where asked for."""

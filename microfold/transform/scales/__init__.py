@@ -1,0 +1,1 @@
+"""Scales and shifts into constants."""

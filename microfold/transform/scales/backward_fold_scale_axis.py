@@ -1,0 +1,30 @@
+"""Folds products with constants into the weights before them.
+
+    %a: float32[1,8,8,4] = conv2d(%x, %w, %b) {...}
+    %r: float32[1,8,8,4] = clip(%a) {minimum=0.0, maximum=inf}
+    %y: float32[1,8,8,4] = mul(%r, %s)
+        ->
+    %a: float32[1,8,8,4] = conv2d(%x, %ws, %bs) {...}
+    %r: float32[1,8,8,4] = clip(%a) {minimum=0.0, maximum=inf}
+
+The scale travels against the dataflow, through operators that it commutes with, to weights, biases and
+other constants that can take it. Several readers of a value must want the same scale. A product that cannot
+go takes the scales of those behind it.
+
+Floating point only: as the weights are rounded anew, results differ in the last digits. That is admitted
+with exact numerics too, whose promise is one of bits for quantised values only.
+"""
+
+from __future__ import annotations
+
+from microfold.ir.graph import Graph
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+from microfold.transform.scales.propagation.backward import fold_backward
+from microfold.transform.scales.propagation.kinds import SCALE
+
+
+@function_pass(opt_level=3)
+def backward_fold_scale_axis(graph: Graph, context: PassContext) -> Graph:
+    """Fold scales into what computes their operands."""
+    return fold_backward(graph, SCALE, context)

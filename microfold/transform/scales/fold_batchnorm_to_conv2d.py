@@ -1,0 +1,20 @@
+"""Folds batch normalisation, which is a product and a sum with constants, into convolutions.
+
+    %a: float32[1,8,8,4] = conv2d(%x, %w, %b) {...}
+    %m: float32[1,8,8,4] = mul(%a, %s)
+    %y: float32[1,8,8,4] = add(%m, %t)
+        ->
+    %a: float32[1,8,8,4] = conv2d(%x, %ws, %bst) {...}
+
+Scales first: a shift that meets a scale on its way stops.
+"""
+
+from __future__ import annotations
+
+from microfold.passes.kinds import UntilStable
+from microfold.transform.scales.fold_scale_axis import fold_scale_axis
+from microfold.transform.scales.fold_shift_axis import fold_shift_axis
+
+fold_batchnorm_to_conv2d = UntilStable(
+    [fold_scale_axis, fold_shift_axis], name="fold_batchnorm_to_conv2d", opt_level=3
+)

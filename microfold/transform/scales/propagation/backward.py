@@ -1,0 +1,154 @@
+"""Messages travel from their source towards what computes its operand.
+
+Every reader says what it wishes a value to be multiplied by (or to be added to it). Where all readers of a
+value agree, its node is asked to provide it, and passes the wish on to its operands or applies it to its
+constants.
+"""
+
+from __future__ import annotations
+
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.types import DType
+from microfold.passes.context import PassContext
+from microfold.transform.scales.propagation.message import Message, agree, describe, equal
+from microfold.transform.scales.propagation.plan import Planner, first_names, fold, listed, named
+from microfold.transform.scales.propagation.rule import Kind, Messages
+
+# A reader and its wish; the reader of an end of the graph has no node, and no wish.
+Wish = tuple[Node | None, Message | None]
+
+
+def fold_backward(graph: Graph, kind: Kind, context: PassContext) -> Graph:
+    """Fold what can be folded into operands' nodes; the graph itself if nothing can."""
+    return fold(graph, kind, context, _Backward)
+
+
+class _Backward(Planner):
+    backward = True
+
+    def __init__(self, graph: Graph, kind: Kind):
+        super().__init__(graph, kind)
+        self.answers: dict[Node, Messages] = {}
+        # Values that no node computes, with new wishes.
+        self.given: dict[Value, None] = {}
+
+    def visit(self, node: Node) -> None:
+        self.forget(node)
+        wanted = None
+        for value in node.outputs:
+            agreed = self._agreed(value)
+            self.set_message(value, agreed)
+            wanted = agreed if agreed is not None else wanted
+        answer = self._answer(node, wanted)
+        old = self.answers.get(node, (None,) * len(node.inputs))
+        self.answers[node] = answer
+        for value, before, after in zip(node.inputs, old, answer):  # noqa: B905 (absent ones come last)
+            if value is not None and not equal(before, after):
+                self.touch(self.producers.get(value))
+                if value not in self.producers and value not in self.graph.constants:
+                    self.given[value] = None
+
+    def after_sweep(self) -> None:
+        for value in self.given:
+            if any(message is not None for _, message in self._wishes(value)):
+                self.block(value, f"no node computes %{value.name}")
+        self.given.clear()
+
+    def _wishes(self, value: Value) -> list[Wish]:
+        """What is wished for a value, by its last reader first."""
+        wishes: list[Wish] = [(None, None)] if value in self.ends else []
+        for node in dict.fromkeys(reversed(self.readers.get(value, ()))):
+            answer = self.answers.get(node, (None,) * len(node.inputs))
+            for operand, message in zip(node.inputs, answer):  # noqa: B905 (absent ones come last)
+                if operand is value:
+                    wishes.append((node, message))
+            wishes += [
+                (node, None) for step in node.epilogue for operand in step.operands if operand is value
+            ]
+        return wishes
+
+    def _agreed(self, value: Value) -> Message | None:
+        """What all readers wish; None, and the value blocked, if they do not agree."""
+        if value in self.blocked:
+            return None
+        wishes = self._wishes(value)
+        messages = [message for _, message in wishes if message is not None]
+        if not messages:
+            return None
+        if value.type.dtype is not DType.FLOAT32:
+            self.block(value, f"%{value.name} is {value.type.dtype.value}")
+            return None
+        for reader, message in wishes:
+            if message is None:
+                what = f"{named(reader)} reads" if reader is not None else "the graph hands out"
+                self.block(value, f"{what} %{value.name} without such a {self.kind.name}")
+            elif not agree(message, messages[0]):
+                given = " and ".join(describe(other) for other in (messages[0], message))
+                self.block(value, f"the readers of %{value.name} want different {self.kind.name}s: {given}")
+        return messages[0] if value not in self.blocked else None
+
+    def _answer(self, node: Node, wanted: Message | None) -> Messages:
+        """What the node wishes its operands to have."""
+        nothing: Messages = (None,) * len(node.inputs)
+        source = self.source(node)
+        if source is not None:
+            operand = node.inputs[source.operand]
+            assert operand is not None
+            if operand not in self.blocked:
+                message = source.message if wanted is None else self.kind.compose(source.message, wanted)
+                self.plan.sources[node] = source
+                return [message if index == source.operand else None for index in range(len(node.inputs))]
+        if wanted is None:
+            return nothing
+        reply = self._reply(node, wanted)
+        if isinstance(reply, str):
+            self.block(node.outputs[0], reply)
+            return nothing
+        self.plan.applied[node] = reply
+        return reply
+
+    def _reply(self, node: Node, wanted: Message) -> Messages | str:
+        rule = self.rule(node)
+        if isinstance(rule, str):
+            return rule
+        refusal = self.sign_refusal(node, rule, wanted) or self.epilogue_refusal(node, wanted)
+        if refusal is not None:
+            return refusal
+        reply = rule.backward(self.place(node), wanted)
+        if isinstance(reply, str):
+            return f"{named(node)}: {reply}"
+        for value, message in zip(node.inputs, reply):  # noqa: B905 (absent ones come last)
+            if value is not None and message is not None and value in self.blocked:
+                return self.blocked[value]
+        return self.constant_refusal(node, reply) or reply
+
+    def explain(self, context: PassContext) -> None:
+        plan, rests = self.plan, self._rests()
+        for node in self.graph.nodes:
+            source = self.source(node)
+            if source is None:
+                continue
+            operand = node.inputs[source.operand]
+            assert operand is not None
+            if node in plan.sources:
+                ends = listed(rests[operand])
+                context.fired(node, f"its {self.kind.name} {describe(source.message)} goes into {ends}")
+            elif not plan.sources:  # the next round may still find a way
+                context.declined(node, self.blocked[operand])
+
+    def _rests(self) -> dict[Value, list[str]]:
+        """By value, the nodes in which a message to it comes to rest."""
+        plan = self.plan
+        rests: dict[Value, list[str]] = {}
+        for node in self.graph.nodes:
+            if node in plan.sources:
+                operand = node.inputs[plan.sources[node].operand]
+                assert operand is not None
+                rests[node.output] = rests[operand]
+            elif node in plan.applied:
+                pairs = zip(node.inputs, plan.applied[node])  # noqa: B905 (absent ones come last)
+                further = [
+                    rests[value] for value, message in pairs if message is not None and value in plan.messages
+                ]
+                rests[node.output] = first_names(further) or [named(node)]
+        return rests

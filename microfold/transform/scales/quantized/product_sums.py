@@ -1,0 +1,255 @@
+"""Product sums over constants that take up what is computed before or behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.ir.graph import Node, Value
+from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
+from microfold.ops.accumulate import BIAS_DTYPES
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.image import refuses_layout
+from microfold.transform.scales.propagation.product_sums import uneven_border
+from microfold.transform.scales.quantized.affine import QUANTIZED, Affine
+
+# The bias of a channel without weights has so many bits: its scale is free.
+_BIAS_BITS = 20
+# Weights are not rounded anew where that moves outputs further (steps of the output, root mean square).
+LARGEST_ERROR = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Constant weights and bias of a product sum.
+
+    Attributes:
+        array: int64, as the operator has it.
+        scales: float64 [channels].
+        zero_point: of all weights.
+        bias: int64 [channels].
+        axis: of the channels.
+        filters: the weights as the graph has them.
+        bias_dtype: None if the bias is absent.
+    """
+
+    array: Array
+    scales: Array
+    zero_point: int
+    bias: Array
+    axis: int
+    filters: Value
+    bias_dtype: DType | None
+
+    @property
+    def centred(self) -> Array:
+        return self.array - self.zero_point
+
+    def along(self, vector: Array) -> Array:
+        """A vector over the channels, to broadcast against the weights."""
+        shape = [1] * self.array.ndim
+        shape[self.axis] = -1
+        return vector.reshape(shape)
+
+    def is_empty(self) -> Array:
+        """Which channels have no weight but 0, bool [channels]."""
+        rest = tuple(axis for axis in range(self.array.ndim) if axis != self.axis)
+        return np.all(self.centred == 0, axis=rest)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The weights that a product sum has in the end.
+
+    Attributes:
+        bias: None if it had none and needs none.
+        error: what rounding the weights anew does to outputs, steps of the output, root mean square; 0 if
+            only signs and scales have changed.
+        factor, offset: int64 [channels]; ``factor * sum + offset`` is the new sum where the error is 0.
+    """
+
+    weights: Array
+    weights_type: TensorType
+    bias: Array | None
+    bias_type: TensorType
+    error: float
+    factor: Array
+    offset: Array
+
+
+def read_weights(node: Node, constants: Mapping[Value, Array]) -> Weights | str:
+    """The weights of a quantised product sum, or why they cannot be changed."""
+    layout = refuses_layout(node.op)
+    if layout is not None:
+        return layout
+    x, filters, *rest = node.inputs
+    bias = rest[0] if rest else None
+    weights, biases = (constants.get(v) if v is not None else None for v in (filters, bias))
+    assert x is not None
+    if x.type.dtype not in QUANTIZED or filters is None or weights is None or filters.type.quant is None:
+        return "its weights are not constant integers"
+    if bias is not None and biases is None:
+        return "its bias is not constant"
+    axis = 3 if isinstance(node.op, DepthwiseConv2D) else 0
+    channels, quant = weights.shape[axis], filters.type.quant
+    scales = np.broadcast_to(np.array(quant.scales, np.float64), (channels,))
+    given = np.zeros(channels, np.int64) if biases is None else biases.astype(np.int64)
+    dtype = bias.type.dtype if bias is not None else None
+    return Weights(weights.astype(np.int64), scales, quant.zero_points[0], given, axis, filters, dtype)
+
+
+def scale_outputs(node: Node, weights: Weights, affine: Affine, out: ElementType) -> Result | str:
+    """The weights that make a product sum give ``affine`` of what it gave; or why there are none.
+
+    Args:
+        out: the new output.
+    """
+    x = _quant(node.inputs[0])
+    scales = _float32(weights.scales * np.abs(affine.scale))
+    bias = affine.scale * (weights.bias * x.scale * weights.scales) + affine.shift
+    sign = np.sign(affine.scale).astype(np.int64)
+    empty = weights.is_empty() | (sign == 0)
+    scales = np.where(empty, _suiting(bias / x.scale, weights.scales), scales)
+    array = weights.zero_point + weights.centred * weights.along(sign)
+    added = np.where(empty, np.rint(bias / (x.scale * scales)), np.rint(affine.shift / (x.scale * scales)))
+    factor = np.where(empty, 0, sign)
+    if bool(affine.shift.any()) and not _resolves(x.scale * scales, out):
+        return "its bias would be coarser than its output"
+    return _result(node, weights, array, scales, weights.zero_point, (factor, added), 0.0)
+
+
+def scale_inputs(node: Node, weights: Weights, affine: Affine, x: TensorType) -> Result | str:
+    """The weights that make a product sum of x give what it gives of ``affine(x)``; or why there are none.
+
+    Args:
+        x: the new input.
+    """
+    out, old, new = node.output.type, _quant(node.inputs[0]), x.quant
+    assert out.quant is not None and new is not None
+    reason = uneven_border(node.op) if affine.shift.any() else None
+    if reason is not None:
+        return reason
+    factors, shifts = (_by_input(node, weights, vector) for vector in (affine.scale, affine.shift))
+    if factors is None or shifts is None:
+        return "each of its groups reads other channels"
+    rest = tuple(axis for axis in range(weights.array.ndim) if axis != weights.axis)
+    real = weights.centred * weights.along(weights.scales)
+    bias = weights.bias * (old.scale * weights.scales) + (real * shifts).sum(axis=rest)
+    wanted = real * factors
+    magnitude = np.abs(np.broadcast_to(factors, wanted.shape))
+    largest = magnitude.max(axis=rest)
+    error, zero_point = 0.0, weights.zero_point
+    if bool((magnitude == weights.along(largest)).all()):
+        # One factor for all weights of a channel changes their scale only.
+        array = zero_point + weights.centred * np.sign(factors).astype(np.int64)
+        scales = _float32(weights.scales * largest)
+    else:
+        reach, zero_point = np.abs(wanted).max(axis=rest), 0
+        scales = _float32(np.where(reach > 0, reach / weights.filters.type.dtype.range[1], weights.scales))
+        array = np.rint(wanted / weights.along(scales)).astype(np.int64)
+        error = _error(((array * weights.along(scales) - wanted) ** 2).sum(axis=rest), x, out)
+        if error > LARGEST_ERROR:
+            return (
+                f"{affine.describe()} in {weights.filters.type.dtype.value} weights would move its outputs "
+                f"by about {error:.1f} steps; {LARGEST_ERROR:g} are allowed"
+            )
+    scales = np.where(
+        (array == zero_point).all(axis=rest), _suiting(bias / new.scale, weights.scales), scales
+    )
+    biases = np.rint(bias / (new.scale * scales))
+    if bool(biases.any()) and not _resolves(new.scale * scales, out.element):
+        return "its bias would be coarser than its output"
+    change = np.ones_like(weights.bias), biases - weights.bias
+    return _result(node, weights, array, scales, zero_point, change, error)
+
+
+def _quant(value: Value | None) -> Quant:
+    assert value is not None and value.type.quant is not None
+    return value.type.quant
+
+
+def _float32(scales: Array) -> Array:
+    return scales.astype(np.float32).astype(np.float64)
+
+
+def _suiting(bias: Array, scales: Array) -> Array:
+    """Weight scales of channels whose weights are all 0: only the bias needs one then."""
+    return np.where(bias != 0, _float32(np.abs(bias) / (1 << _BIAS_BITS)), scales)
+
+
+def _resolves(units: Array, out: ElementType) -> bool:
+    """A unit of the sums is no more than a step of the output."""
+    assert out.quant is not None
+    return bool((units <= out.quant.scale).all())
+
+
+def _error(squares: Array, x: TensorType, out: TensorType) -> float:
+    """Root of the mean square of ``sum(error * x)`` for x spread evenly over its range, in output steps.
+
+    Args:
+        squares: sums of squares of the weights' errors, per channel.
+    """
+    assert x.quant is not None and out.quant is not None
+    low, high = ((bound - x.quant.zero_point) * x.quant.scale for bound in x.dtype.range)
+    mean_square = (low * low + low * high + high * high) / 3
+    return float(np.sqrt(squares.max() * mean_square)) / out.quant.scale
+
+
+def _result(
+    node: Node,
+    old: Weights,
+    array: Array,
+    scales: Array,
+    zero_point: int,
+    change: tuple[Array, Array],
+    error: float,
+) -> Result | str:
+    """New weights with their types, checked against what these can hold.
+
+    Args:
+        change: factor and offset of the biases.
+    """
+    dtype = old.filters.type.dtype
+    if array.min() < dtype.range[0] or array.max() > dtype.range[1]:
+        return f"a weight of {dtype.range[0]} cannot be negated"
+    tiny = float(np.finfo(np.float32).tiny)
+    if not bool(((scales >= tiny) & np.isfinite(scales)).all()):
+        return "no float32 holds the scales that its weights would need"
+    if old.filters.type.quant is not None and old.filters.type.quant.axis is None and len(set(scales)) == 1:
+        quant = Quant((float(scales[0]),), (zero_point,))
+    elif zero_point:
+        return f"weights with the zero point {zero_point} have one scale for all channels"
+    else:
+        quant = Quant(tuple(scales.tolist()), (0,) * scales.size, old.axis)
+    factor, offset = change
+    bias = factor * old.bias + offset
+    given = node.inputs[0]
+    assert given is not None
+    bias_dtype = old.bias_dtype or BIAS_DTYPES[given.type.dtype, dtype][0]
+    rest = tuple(axis for axis in range(array.ndim) if axis != old.axis)
+    span = given.type.dtype.range[1] - given.type.dtype.range[0]
+    reach = np.abs(bias) + np.abs(array - zero_point).sum(axis=rest) * span
+    # Sums over int16 have 64 bits, of which their requantisation takes 47.
+    limit = 1 << (46 if given.type.dtype is DType.INT16 else 31)
+    if bool((reach >= limit).any()) or np.abs(bias).max() >= -bias_dtype.range[0]:
+        return f"its sums would reach {float(reach.max()):.3g}; they must stay below {limit}"
+    return Result(
+        array.astype(dtype.numpy),
+        TensorType(dtype, array.shape, quant),
+        bias.astype(bias_dtype.numpy) if old.bias_dtype is not None or bias.any() else None,
+        TensorType(bias_dtype, bias.shape),
+        error,
+        factor,
+        offset.astype(np.int64),
+    )
+
+
+def _by_input(node: Node, weights: Weights, vector: Array) -> Array | None:
+    """Numbers per input channel, to broadcast against the weights; None for groups that differ."""
+    if bool((vector == vector[0]).all()):
+        return np.full((1,) * weights.array.ndim, vector[0])
+    if isinstance(node.op, DepthwiseConv2D):
+        return np.repeat(vector, weights.array.shape[3] // vector.size)
+    return vector if weights.array.shape[-1] == vector.size else None

@@ -1,0 +1,1 @@
+"""Less of the same: folded constants, merged and dropped nodes."""

@@ -1,0 +1,311 @@
+"""One way to write each thing.
+
+    %a: int8[8] = clip(%x) {minimum=0.0, maximum=inf}
+    %y: int8[8] = clip(%a) {minimum=-inf, maximum=6.0}  ->  %y: int8[8] = clip(%x) {minimum=0.0, maximum=6.0}
+
+    %a: float32[1,8] = fully_connected(%x, %w, %b)
+    %y: float32[1,8] = add(%a, %c)                      ->  %y: float32[1,8] = fully_connected(%x, %w, %bc)
+
+Clips, transposes and pads in a row become one, and so do sums and products with constants; those that change
+nothing go; a difference with a constant is a sum, a quotient a product, the negative a product with -1; a sum
+with one constant per channel behind weights is their bias; a grouped convolution with one input channel per
+group is a depthwise one. Each rule keeps the bits of integers; in floating point, two constants made one are
+rounded in another order. A quotient becomes a product where the reciprocals are exact, that is for powers of
+two; others are rounded twice and need relaxed numerics. Reshapes are removed in between, see
+`remove_redundant_reshape`, since what they hide may match.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.op import Op
+from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.types import Array, DType, ElementType, TensorType
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.div import Div
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.sub import Sub
+from microfold.ops.elementwise.unary import Unary
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.image import refuses_layout
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.transpose import Transpose
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
+
+
+@function_pass(opt_level=3)
+def canonicalize_ops(graph: Graph, context: PassContext) -> Graph:
+    """Apply the rules of this file wherever they fit."""
+    rules = _Rules(context)
+    # What one round merges may be what the next has been waiting for: a value left with a single reader.
+    while True:
+        result = forward_rewrite(graph, rules.table())
+        if remove_redundant_reshape.why_skipped(context) is None:
+            result = remove_redundant_reshape(result, context)
+        if result is graph:
+            return graph
+        graph = result
+
+
+class _Rules:
+    def __init__(self, context: PassContext):
+        self.context = context
+
+    def table(self) -> dict[type[Op], Rule[None]]:
+        return {
+            Transpose: self.transpose,
+            Clip: self.clip,
+            Pad: self.pad,
+            Conv2D: self.conv2d,
+            Add: self.add,
+            Sub: self.sub,
+            Mul: self.mul,
+            Div: self.div,
+            Unary: self.unary,
+        }
+
+    def remove(self, site: Site[None], reason: str) -> Replacement:
+        """The node's operand stands for its result."""
+        self.context.fired(site.node, reason)
+        return site.inputs[0]
+
+    def transpose(self, site: Site[None]) -> Replacement:
+        node, inner = site.node, _bare_producer(site, Transpose)
+        assert isinstance(node.op, Transpose)
+        if node.epilogue:
+            return None
+        order, source = node.op.permutation, site.value(0)
+        if inner is not None and isinstance(inner.op, Transpose):
+            order, source = tuple(inner.op.permutation[axis] for axis in order), inner.inputs[0]
+        if source is not None and order == tuple(range(len(order))):
+            self.context.fired(node, "no axis moves")
+            return source
+        # While something else reads the inner transpose, two in a row are one more in total, not one less.
+        if inner is None or not site.is_only_reader(0):
+            return None
+        self.context.fired(node, f"a transpose of transpose %{inner.output.name}")
+        return site.emit(Transpose(order), source)
+
+    def clip(self, site: Site[None]) -> Replacement:
+        node, inner = site.node, _bare_producer(site, Clip)
+        assert isinstance(node.op, Clip)
+        if node.epilogue:
+            return None
+        op, type = node.op, node.output.type
+        if _keeps_everything(op, type):
+            bounds = f"[{op.minimum:g}, {op.maximum:g}]"
+            return self.remove(site, f"every {type.dtype.value} is within its bounds {bounds}")
+        if inner is None:
+            return None
+        assert isinstance(inner.op, Clip)
+        low, high = (min(max(x, op.minimum), op.maximum) for x in (inner.op.minimum, inner.op.maximum))
+        if Clip(low, high) == inner.op:
+            return self.remove(site, f"clip %{inner.output.name} leaves nothing beyond its bounds")
+        # A producer can take a clip in its epilogue only while it has one reader: do not add one.
+        if not site.is_only_reader(0):
+            return None
+        self.context.fired(node, f"a clip of clip %{inner.output.name}")
+        return site.emit(Clip(low, high), inner.inputs[0])
+
+    def pad(self, site: Site[None]) -> Replacement:
+        node, inner = site.node, _bare_producer(site, Pad)
+        assert isinstance(node.op, Pad)
+        if node.epilogue:
+            return None
+        if all(pair == (0, 0) for pair in node.op.padding):
+            return self.remove(site, "it pads by nothing")
+        if inner is None or not site.is_only_reader(0):
+            return None
+        assert isinstance(inner.op, Pad)
+        if inner.op.fill != node.op.fill:
+            self.context.declined(node, f"it fills with {node.op.fill:g}, its operand with {inner.op.fill:g}")
+            return None
+        pairs = zip(node.op.padding, inner.op.padding, strict=True)
+        total = tuple((a[0] + b[0], a[1] + b[1]) for a, b in pairs)
+        self.context.fired(node, f"a pad of pad %{inner.output.name} with the same fill")
+        return site.emit(replace(node.op, padding=total), inner.inputs[0])
+
+    def conv2d(self, site: Site[None]) -> Replacement:
+        """[OC, KH, KW, 1] filters over several groups are [1, KH, KW, OC] depthwise ones."""
+        node = site.node
+        op, image, weights, bias = node.op, site.value(0), site.value(1), site.value(2)
+        assert isinstance(op, Conv2D)
+        assert image is not None
+        assert weights is not None
+        if refuses_layout(op) or weights.type.shape[3] != 1 or image.type.shape[3] == 1:
+            return None
+        array = site.array(node.inputs[1])
+        if array is None:
+            self.context.declined(node, "a depthwise convolution, but its filter is not constant")
+            return None
+        quant = weights.type.quant
+        if quant is not None and quant.axis is not None:
+            quant = replace(quant, axis=3)
+        turned = np.ascontiguousarray(array.transpose(3, 1, 2, 0))
+        type = TensorType(weights.type.dtype, turned.shape, quant)
+        filters = site.builder.constant(turned, type, weights.name)
+        self.context.fired(node, "each group has one input channel: it is depthwise")
+        depthwise = DepthwiseConv2D(op.strides, op.dilations, op.padding, op.out)
+        rest = (bias,) if bias is not None else ()
+        return site.emit(depthwise, image, filters, *rest, epilogue=site.epilogue)
+
+    def add(self, site: Site[None]) -> Replacement:
+        found = _float_constant(site)
+        if found is None:
+            return None
+        data, value, constant = found
+        source = site.value(data)
+        assert source is not None
+        if not np.any(constant) and source.type == site.node.output.type and not site.node.epilogue:
+            self.context.fired(site.node, "it adds 0")
+            return source
+        return self._bias(site, data, constant) or self._merge(site, data, value, constant)
+
+    def mul(self, site: Site[None]) -> Replacement:
+        found = _float_constant(site)
+        if found is None:
+            return None
+        data, value, constant = found
+        source = site.value(data)
+        assert source is not None
+        if np.all(constant == 1) and source.type == site.node.output.type and not site.node.epilogue:
+            self.context.fired(site.node, "it multiplies by 1")
+            return source
+        return self._merge(site, data, value, constant)
+
+    def sub(self, site: Site[None]) -> Replacement:
+        constant = site.array(site.node.inputs[1])
+        if constant is None or site.node.output.type.dtype is not DType.FLOAT32:
+            return None
+        value = site.value(1)
+        assert value is not None
+        assert isinstance(site.node.op, Sub)
+        self.context.fired(site.node, "what it subtracts is constant: it is a sum")
+        negative = site.builder.constant(-constant, value.type, value.name)
+        return site.emit(Add(site.node.op.out), site.value(0), negative, epilogue=site.epilogue)
+
+    def div(self, site: Site[None]) -> Replacement:
+        value, constant = site.value(1), site.array(site.node.inputs[1])
+        if value is None or constant is None:
+            return None
+        with np.errstate(all="ignore"):
+            reciprocal = (np.float32(1) / constant).astype(np.float32)
+        if not (_are_normal(constant) and _are_normal(reciprocal)):
+            self.context.declined(site.node, "what it divides by has no reciprocal in float32")
+            return None
+        is_exact = bool(np.all(np.frexp(constant)[0] * np.sign(constant) == 0.5))
+        if not is_exact and self.context.numerics == "exact":
+            self.context.declined(site.node, "what it divides by is no power of two")
+            return None
+        assert isinstance(site.node.op, Div)
+        self.context.fired(site.node, "what it divides by is constant: it is a product")
+        factor = site.builder.constant(reciprocal, value.type, value.name)
+        return site.emit(Mul(site.node.op.out), site.value(0), factor, epilogue=site.epilogue)
+
+    def unary(self, site: Site[None]) -> Replacement:
+        node = site.node
+        assert isinstance(node.op, Unary)
+        if node.op.function != "neg" or node.op.out != ElementType(DType.FLOAT32):
+            return None
+        self.context.fired(node, "it is a product with -1")
+        minus_one = TensorType(DType.FLOAT32, ())
+        factor = site.builder.constant(np.array(-1, np.float32), minus_one, f"{node.output.name}_sign")
+        return site.emit(Mul(node.op.out), site.value(0), factor, epilogue=site.epilogue)
+
+    def _merge(self, site: Site[None], data: int, value: Value, constant: Array) -> Replacement:
+        """Two sums, or two products, with constants."""
+        node, inner = site.node, _bare_producer(site, type(site.node.op), data)
+        if inner is None or not site.is_only_reader(data):
+            return None
+        for index in range(2):
+            other = site.builder.constants.get(_operand(inner, index))
+            if other is None:
+                continue
+            with np.errstate(over="ignore"):
+                both = constant + other if isinstance(node.op, Add) else constant * other
+            if both.size > max(constant.size, other.size):
+                self.context.declined(
+                    node,
+                    f"the constants of both, {constant.shape} and {other.shape}, would become {both.shape}",
+                )
+                return None
+            if not np.isfinite(both).all():
+                self.context.declined(node, "both constants together exceed float32")
+                return None
+            self.context.fired(node, f"{node.op.name} %{inner.output.name} has a constant, too")
+            merged = site.builder.constant(both, TensorType(DType.FLOAT32, both.shape), value.name)
+            return site.emit(node.op, inner.inputs[1 - index], merged, epilogue=site.epilogue)
+        return None
+
+    def _bias(self, site: Site[None], data: int, constant: Array) -> Replacement:
+        """A constant per channel behind weights."""
+        node, inner = site.node, site.producer(data)
+        if inner is None or inner.epilogue or not site.is_only_reader(data):
+            return None
+        if not isinstance(inner.op, Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected):
+            return None
+        if refuses_layout(inner.op):
+            return None
+        if inner.output.type != node.output.type or constant.size not in (1, *constant.shape[-1:]):
+            self.context.declined(node, f"{constant.shape} is not one constant per channel: it is no bias")
+            return None
+        channels = inner.output.type.shape[-1]
+        name, total = f"{node.output.name}_bias", np.broadcast_to(constant.reshape(-1), (channels,))
+        if len(inner.inputs) > 2 and inner.inputs[2] is not None:
+            bias = site.builder.constants.get(_operand(inner, 2))
+            if bias is None:
+                return None
+            name, total = _operand(inner, 2).name, bias + total
+        self.context.fired(node, f"it is the bias of {inner.op.name} %{inner.output.name}")
+        merged = site.builder.constant(total.copy(), TensorType(DType.FLOAT32, (channels,)), name)
+        return site.emit(inner.op, *inner.inputs[:2], merged, epilogue=site.epilogue)
+
+
+def _operand(node: Node, index: int) -> Value:
+    value = node.inputs[index]
+    assert value is not None
+    return value
+
+
+def _float_constant(site: Site[None]) -> tuple[int, Value, Array] | None:
+    """Of a float32 node with a constant operand: the other operand's index, the constant and its elements."""
+    if site.node.output.type.dtype is not DType.FLOAT32:
+        return None
+    for index in (1, 0):
+        value, array = site.value(index), site.array(site.node.inputs[index])
+        if value is not None and array is not None and site.array(site.node.inputs[1 - index]) is None:
+            return 1 - index, value, array
+    return None
+
+
+def _bare_producer(site: Site[None], op_type: type[Op], index: int = 0) -> Node | None:
+    """The operand's producer if it is of that operator and has no epilogue."""
+    producer = site.producer(index)
+    return (
+        producer
+        if producer is not None and isinstance(producer.op, op_type) and not producer.epilogue
+        else None
+    )
+
+
+def _keeps_everything(op: Clip, type: TensorType) -> bool:
+    if type.dtype.is_float:
+        return op.minimum == -math.inf and op.maximum == math.inf
+    return op.bounds(type.element) == type.dtype.range
+
+
+def _are_normal(array: Array) -> bool:
+    """All elements are normal numbers of float32: neither zero nor subnormal, infinite or NaN."""
+    magnitude = np.abs(array)
+    return bool(np.all(np.isfinite(array) & (magnitude >= np.finfo(np.float32).tiny)))

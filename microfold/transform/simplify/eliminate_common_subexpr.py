@@ -1,0 +1,55 @@
+"""Computes equal things once.
+
+    %a: int8[4] = clip(%x) {minimum=0.0, maximum=6.0}            %a: int8[4] = clip(%x) {minimum=0.0, ...}
+    %b: int8[4] = clip(%x) {minimum=0.0, maximum=6.0}    ->      %y: int8[4] = add(%a, %a)
+    %y: int8[4] = add(%a, %b)
+
+Two nodes are equal if operator, attributes, operands and epilogue are. Constants of equal type and bytes are
+one constant. Nodes with effects are never merged, nor are copies: they are there for their storage.
+"""
+
+from __future__ import annotations
+
+from microfold.ir.graph import Graph, Step, Value, rewire
+from microfold.ir.op import Op
+from microfold.ir.rewrite import Operand, Site, forward_rewrite
+from microfold.ir.types import TensorType
+from microfold.ops.movement.copy import Copy
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+Key = tuple[Op, str, tuple[Operand | None, ...], tuple[Step, ...]]
+
+
+@function_pass(opt_level=3)
+def eliminate_common_subexpr(graph: Graph, context: PassContext) -> Graph:
+    """Merge equal nodes and equal constants."""
+    graph = _merge_constants(graph, context)
+    seen: dict[Key, tuple[Value, ...]] = {}
+
+    def merge(site: Site[None]) -> tuple[Value, ...] | None:
+        node = site.node
+        if node.op.has_effect or isinstance(node.op, Copy):
+            return None
+        # The representation tells 0.0 from -0.0, which compare equal.
+        key = (node.op, repr(node.op), site.inputs, site.epilogue)
+        if key not in seen:
+            seen[key] = node.outputs
+            return None
+        context.fired(node, f"it computes the same as %{seen[key][0].name}")
+        return seen[key]
+
+    return forward_rewrite(graph, merge)
+
+
+def _merge_constants(graph: Graph, context: PassContext) -> Graph:
+    first: dict[tuple[TensorType, bytes], Value] = {}
+    replaced: dict[Value, Value] = {}
+    for value, array in graph.constants.items():
+        kept = first.setdefault((value.type, array.tobytes()), value)
+        if kept is not value:
+            replaced[value] = kept
+            context.fired(f"constant %{value.name}", f"it equals %{kept.name}")
+    if not replaced:
+        return graph
+    return graph.with_nodes([rewire(node, replaced) for node in graph.nodes], replaced=replaced)

@@ -1,0 +1,55 @@
+"""Makes constants of states that never change, and one state of those that are always equal.
+
+    state %s: int8[4] initial [1, 2, 3, 4] next %s     ->     %s = constant int8[4] [1, 2, 3, 4]
+
+    state %s: int8[4] initial [0, 0, 0, 0] next %n
+    state %t: int8[4] initial [0, 0, 0, 0] next %n     ->     state %s: int8[4] initial [0, 0, 0, 0] next %n
+
+Weights that a model keeps in resource variables are such states; as constants they move from RAM to flash.
+States that no output depends on are `dead_code_elimination`'s. Every bit stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from microfold.ir.graph import Graph, State, Value, resolve, rewire
+from microfold.ir.types import Array, TensorType
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+
+@function_pass(opt_level=1)
+def eliminate_dead_state(graph: Graph, context: PassContext) -> Graph:
+    """Drop states that hold nothing of their own."""
+    while (result := _eliminate(graph, context)) is not graph:
+        graph = result
+    return graph
+
+
+def _eliminate(graph: Graph, context: PassContext) -> Graph:
+    """One look at each state; two that were followed by equal ones may now be followed by one."""
+    constants: dict[Value, Array] = dict(graph.constants)
+    first: dict[tuple[TensorType, bytes, Value], Value] = {}
+    replaced: dict[Value, Value] = {}
+    kept: list[State] = []
+    for state in graph.state:
+        after = constants.get(state.next)
+        unchanged = after is not None and after.tobytes() == state.initial.tobytes()
+        if state.next is state.value or unchanged:
+            context.fired(f"state %{state.value.name}", "it always holds its initial content")
+            constants[state.value] = state.initial
+            continue
+        key = (state.value.type, state.initial.tobytes(), state.next)
+        other = first.setdefault(key, state.value)
+        if other is not state.value:
+            context.fired(f"state %{state.value.name}", f"it always equals %{other.name}")
+            replaced[state.value] = other
+            continue
+        context.declined(f"state %{state.value.name}", "its content changes")
+        kept.append(state)
+    if len(kept) == len(graph.state):
+        return graph
+    kept = [replace(state, next=resolve(state.next, replaced)) for state in kept]
+    nodes = [rewire(node, replaced) for node in graph.nodes]
+    return replace(graph, state=tuple(kept)).with_nodes(nodes, constants=constants, replaced=replaced)

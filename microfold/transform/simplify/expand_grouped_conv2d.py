@@ -1,0 +1,53 @@
+"""Makes grouped convolutions dense: every filter gets zero weights for the channels of the other groups.
+
+    %w = constant int8[2,1,1,1] [3, 5]                      %w = constant int8[2,1,1,2] [3, 0, 0, 5]
+    %y: int8[1,4,4,2] = conv2d(%x, %w) {...}        ->      %y: int8[1,4,4,2] = conv2d(%x, %w) {...}
+
+No kernel computes groups. A weight of zero adds nothing, so the bits stay; the price is as many times the
+weights and multiplications as there are groups. Groups of one channel are depthwise convolutions and are
+taken before, by `canonicalize_ops`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.graph import Graph, Value
+from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.image import refuses_layout
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+
+@function_pass(opt_level=0, mandatory=True)
+def expand_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
+    """Replace the filters of grouped convolutions by dense ones."""
+
+    def expand(site: Site[None]) -> tuple[Value, ...] | None:
+        node, image, weights = site.node, site.value(0), site.value(1)
+        assert image is not None
+        assert weights is not None
+        layout = refuses_layout(node.op)
+        if layout is not None:
+            context.declined(node, layout)
+            return None
+        channels, depth = image.type.shape[3], weights.type.shape[3]
+        if channels == depth:
+            return None
+        array = site.array(node.inputs[1])
+        if array is None:
+            context.declined(node, "a grouped convolution whose filter is not constant")
+            return None
+        groups = channels // depth
+        filters = array.shape[0] // groups
+        dense = np.zeros((*array.shape[:3], channels), array.dtype)
+        for group in range(groups):
+            rows = slice(group * filters, (group + 1) * filters)
+            dense[rows, ..., group * depth : (group + 1) * depth] = array[rows]
+        value = site.builder.constant(dense, weights.type.with_shape(dense.shape), weights.name)
+        context.fired(node, f"{groups} groups of {depth} channels")
+        rest = (site.value(2),) if len(node.inputs) > 2 else ()
+        return site.emit(node.op, image, value, *rest, epilogue=site.epilogue)
+
+    return forward_rewrite(graph, {Conv2D: expand})

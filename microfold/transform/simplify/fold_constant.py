@@ -1,0 +1,100 @@
+"""Evaluates what depends on nothing but constants.
+
+    %a = constant int32[2] [1, 2]                        %c = constant int32[2] [11, 22]
+    %b = constant int32[2] [10, 20]              ->      %y: int32[2] = add(%x, %c)
+    %c: int32[2] = add(%a, %b)
+    %y: int32[2] = add(%x, %c)
+
+A result much larger than what it is computed from stays computed: flash is scarcer than the time to pad, tile
+or broadcast. Nor is what would take long: folding has a budget of operations and bytes
+(`microfold.ir.limits`). Loops are not run: `partial_evaluate` unrolls those that end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.interpret import functions
+from microfold.ir.limits import FOLD_BYTES, FOLD_BYTES_TOTAL, FOLD_OPERATIONS, FOLD_OPERATIONS_TOTAL
+from microfold.ir.op import Op
+from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.types import Tensor
+from microfold.ops.control.control_flow import While
+from microfold.ops.movement.copy import Copy
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+TINY = 1024  # bytes that a result may always have
+GROWTH = 4  # times the operands' bytes that a larger result may have
+
+
+@dataclass
+class _Budget:
+    """What evaluation at compile time may still take; `microfold.ir.limits` says how much."""
+
+    operations: int = FOLD_OPERATIONS_TOTAL
+    bytes: int = FOLD_BYTES_TOTAL
+
+    def refusal(self, operations: int, size: int) -> str:
+        """Why an evaluation is too much; empty, and its cost taken off, if it is not."""
+        if operations > FOLD_OPERATIONS or size > FOLD_BYTES:
+            limits = f"{FOLD_OPERATIONS} operations and {FOLD_BYTES} bytes"
+            return f"it would take {operations} operations on {size} bytes; folding may take {limits}"
+        if operations > self.operations or size > self.bytes:
+            return (
+                f"it would take {operations} operations on {size} bytes; other folds have used the budget up"
+            )
+        self.operations -= operations
+        self.bytes -= size
+        return ""
+
+
+@function_pass(opt_level=2)
+def fold_constant(graph: Graph, context: PassContext) -> Graph:
+    """Replace nodes over constants by their results."""
+
+    budget = _Budget()
+
+    def fold(site: Site[None]) -> list[Value] | None:
+        node = site.node
+        if node.op.has_effect or isinstance(node.op, Copy):  # a copy is there for its storage
+            return None
+        if _runs_loop(node.op, graph):
+            context.declined(node, "it runs a loop, which might not end")
+            return None
+        tensors: dict[Value, Tensor] = {}
+        for value in node.operands:
+            array = site.array(value)
+            if array is None:
+                context.declined(node, f"%{value.name} is not constant")
+                return None
+            tensors[value] = Tensor(value.type, array)
+        given = sum(tensor.type.nbytes for tensor in tensors.values())
+        size = sum(value.type.nbytes for value in node.outputs)
+        if size > max(TINY, GROWTH * given):
+            context.declined(
+                node, f"its result would take {size} bytes of flash; it is computed from {given} bytes"
+            )
+            return None
+        refusal = budget.refusal(_operations(node, graph), given + size)
+        if refusal:
+            context.declined(node, refusal)
+            return None
+        context.fired(node, f"all operands are constant; {size} bytes")
+        results = zip(node.outputs, node.evaluate(tensors, functions(graph)), strict=True)
+        return [site.builder.constant(result.data, value.type, value.name) for value, result in results]
+
+    return forward_rewrite(graph, fold)
+
+
+def _operations(node: Node, graph: Graph) -> int:
+    """Elementary operations of one evaluation, those of what it runs included."""
+    bodies = [graph.subgraphs[name] for name in node.op.bodies]
+    return node.operations() + sum(_operations(inner, body) for body in bodies for inner in body.nodes)
+
+
+def _runs_loop(op: Op, graph: Graph) -> bool:
+    """Whether the operator is a loop, or one is in what it runs."""
+    bodies = [graph.subgraphs[name] for name in op.bodies]
+    return isinstance(op, While) or any(_runs_loop(node.op, body) for body in bodies for node in body.nodes)

@@ -1,0 +1,307 @@
+"""Removes channels that hold the same number for every input, and channels that nobody needs.
+
+    %w1 = constant int8[2,1,1,1] q(0.1, 0) [1, 1]
+    %b1 = constant int32[2] [0, -100000]
+    %a: int8[1,4,4,2] q(0.1, -128) = conv2d(%x, %w1, %b1) {...}     // channel 1 is always -128
+    %w2 = constant int8[1,1,1,2] q(0.1, 0) [3, 5]
+    %y: int8[1,4,4,1] q(0.1, 0) = conv2d(%a, %w2) {...}
+        ->
+    %w1 = constant int8[1,1,1,1] q(0.1, 0) [1]
+    %b1 = constant int32[1] [0]
+    %a: int8[1,4,4,1] q(0.1, -128) = conv2d(%x, %w1, %b1) {...}
+    %w2 = constant int8[1,1,1,1] q(0.1, 0) [3]
+    %y: int8[1,4,4,1] q(0.1, 0) = conv2d(%a, %w2) {...}
+
+Ranges come from `microfold.analysis.ranges`, what is needed from `microfold.analysis.demand`: the pass cuts
+weights, biases and per-channel quantisation to the needed channels and adds what the constant ones contribute
+to their readers' biases. The output is the same bits for every input. A channel of another number than
+the zero point stays in front of a padded window: it adds less to the sum at the border than inside.
+
+Where the target computes channels in blocks (`PassContext.channel_block`), a value keeps all of them if
+leaving some out would not save a block: an uneven number would cost more than it saves.
+
+A value all of whose channels are constant becomes data if that is small or is broadcast by its readers.
+
+Quantised networks have such channels where a ReLU lets nothing of a filter through and where quantisation
+then gave it an extreme scale. Every removal is claimed in a `Certificate`, the evidence of the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from microfold.analysis.certificate import Certificate, Claim, PrunedValue, Reason
+from microfold.analysis.demand import Demand, Link
+from microfold.analysis.interval import Range, channel_count
+from microfold.analysis.ranges import Ranges, analyze
+from microfold.ir.graph import Graph, Node, Step, Value, make_node
+from microfold.ir.op import Pattern
+from microfold.ir.types import Array, TensorType
+from microfold.ops.accumulate import BIAS_DTYPES
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.movement.broadcast_to import BroadcastTo
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.copy import Copy
+from microfold.ops.movement.reshape import Reshape
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+TINY = 1024  # bytes that a constant tensor may take in full
+
+
+@function_pass(opt_level=3)
+def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
+    """Remove channels that are constant or not needed, until there are none."""
+    ledger = _Ledger(graph)
+    pruned = graph
+    while True:
+        ranges = analyze(pruned)
+        replaced = _replaceable(pruned, ranges)
+        demand = Demand(pruned, ranges, replaced, context.channel_block)
+        rewrite = _Rewrite(pruned, ranges, demand, replaced)
+        result = rewrite.run()
+        if result is pruned:
+            break
+        ledger.record(pruned, ranges, demand, rewrite.renamed)
+        pruned = result
+    for value, reason in demand.declined():
+        context.declined(value, reason)
+    if pruned is graph:
+        return graph
+    certificate = ledger.certificate(pruned)
+    for value in certificate.values:
+        for (reason, low, high), channels in value.groups():
+            total = channel_count(value.value.type)
+            where = f"{value.layer} %{value.value.name}"
+            context.fired(where, f"{len(channels)} of {total} channels, [{low}, {high}]: {reason.value}")
+    before, after = certificate.macs
+    context.fired(
+        f"graph @{graph.name}", f"{after:,} of {before:,} multiply-accumulates are left", certificate
+    )
+    return pruned
+
+
+def _replaceable(graph: Graph, ranges: Ranges) -> dict[Value, TensorType]:
+    """Computed values all of whose channels are constant, and the type of the constant to stand for each."""
+    found: dict[Value, TensorType] = {}
+    ends = {*graph.outputs, *(state.next for state in graph.state)}
+    consumers = graph.consumers()
+    for node in graph.nodes:
+        if node.op.has_effect or isinstance(node.op, Copy):  # a copy is there for its storage
+            continue
+        for value in node.outputs:
+            if value not in ranges.values or not ranges.values[value].constant.all():
+                continue
+            if value.type.nbytes <= TINY:
+                found[value] = value.type
+            elif value not in ends and all(
+                _broadcasts(reader, value, found) for reader in consumers.get(value, [])
+            ):
+                shape = (*(1 for _ in value.type.shape[:-1]), value.type.shape[-1])
+                found[value] = value.type.with_shape(shape)
+    return found
+
+
+def _broadcasts(node: Node, value: Value, replaced: Mapping[Value, TensorType]) -> bool:
+    """The node's result stays the same if the operand has one element per channel."""
+    op, out = node.op, node.outputs[0].type
+    others = [v for v in node.inputs if v is not None and v is not value]
+    return (
+        op.pattern is Pattern.BROADCAST
+        and not isinstance(op, BroadcastTo)
+        and not any(value in step.operands for step in node.epilogue)
+        # Another operand has to have the result's shape, and still to have it afterwards.
+        and any(replaced.get(v, v.type).shape == out.shape for v in others)
+    )
+
+
+class _Rewrite:
+    """One round: the graph with each value cut to its needed channels.
+
+    Attributes:
+        renamed: what became of values that nodes compute, where it is not themselves.
+    """
+
+    def __init__(self, graph: Graph, ranges: Ranges, demand: Demand, replaced: Mapping[Value, TensorType]):
+        self.graph = graph
+        self.ranges = ranges
+        self.demand = demand
+        self.replaced = replaced
+        self.renamed: dict[Value, Value] = {}
+        self.constants: dict[Value, Array] = dict(graph.constants)
+        self.nodes: list[Node] = []
+        self._cuts: dict[tuple[Value, bytes], Value] = {}
+
+    def run(self) -> Graph:
+        """The new graph, or the old one if there is nothing to do."""
+        for node in self.graph.nodes:
+            if self.demand.is_live(node):
+                self._visit(node)
+        if self.nodes == list(self.graph.nodes):
+            return self.graph
+        ends = dict.fromkeys((*self.graph.outputs, *(state.next for state in self.graph.state)))
+        final = {value: self._value(value) for value in ends}
+        final = {old: new for old, new in final.items() if old is not new}
+        return self.graph.with_nodes(self.nodes, constants=self.constants, replaced=final)
+
+    def _visit(self, node: Node) -> None:
+        selects = node in self.demand.contributions
+        inputs = self._product_sum(node) if selects else self._inputs(node)
+        op = node.op
+        kept = [self.demand.of(value) for value in node.outputs]
+        if isinstance(op, Concatenate) and len(inputs) == 1 < len(node.inputs) and not node.epilogue:
+            assert inputs[0] is not None
+            self.renamed[node.output] = inputs[0]
+            return
+        if isinstance(op, Reshape):
+            op = replace(op, shape=(*op.shape[:-1], int(kept[0].sum()))) if not kept[0].all() else op
+        epilogue = tuple(Step(s.op, tuple(self.renamed.get(v, v) for v in s.operands)) for s in node.epilogue)
+        if op is node.op and tuple(inputs) == node.inputs and epilogue == node.epilogue:
+            self.nodes.append(node)
+            return
+        if all(mask.all() for mask in kept):
+            self.nodes.append(Node(op, tuple(inputs), node.outputs, epilogue))
+            return
+        made = make_node(op, inputs, [value.name for value in node.outputs], epilogue)
+        self.nodes.append(made)
+        self.renamed.update(zip(node.outputs, made.outputs, strict=True))
+
+    def _inputs(self, node: Node) -> list[Value | None]:
+        """Operands of anything but a product sum that selects."""
+        links = self.demand.links[node]
+        if links is None:
+            return [self._value(value) if value is not None else None for value in node.inputs]
+        result = self.demand.of(node.output)
+        if isinstance(node.op, DepthwiseConv2D):
+            x, *constants = node.inputs
+            assert x is not None
+            cuts = [self._cut(value, result) if value is not None else None for value in constants]
+            return [self._part(x, links[0].backward(result)), *cuts]
+        if isinstance(node.op, Concatenate):
+            parts = [(link.value, link.backward(result)) for link in self._each(node, links)]
+            return [self._part(value, mask) for value, mask in parts if mask.any()]
+        linked = {link.value: link for link in links}
+        return [
+            None
+            if value is None
+            else self._part(value, linked[value].backward(result))
+            if value in linked
+            else self._value(value)
+            for value in node.inputs
+        ]
+
+    @staticmethod
+    def _each(node: Node, links: tuple[Link, ...]) -> list[Link]:
+        """A link for each operand of a concatenation; along other axes, equal operands share one."""
+        if len(links) == len(node.inputs):
+            return list(links)
+        by_value = {link.value: link for link in links}
+        return [by_value[value] for value in node.inputs if value is not None]
+
+    def _product_sum(self, node: Node) -> list[Value | None]:
+        x, weights, *rest = node.inputs
+        bias = rest[0] if rest else None
+        assert x is not None and weights is not None
+        kept_in, kept_out = self.demand.of(x), self.demand.of(node.outputs[0])
+        if isinstance(node.op, DepthwiseConv2D):  # of an image with one channel
+            filters = self._cut(weights, kept_out)
+        else:
+            filters = self._cut(weights, kept_out, axis=0)
+            filters = self._cut(filters, kept_in)
+        folded = self.demand.contributions[node].constant[:, ~kept_in].sum(axis=1)
+        inputs = [self._value(x), filters]
+        if bias is None and not folded.any():
+            return [*inputs, *rest]
+        if folded.any():
+            array = self.graph.constants[bias] if bias is not None else np.zeros(len(folded), np.int64)
+            dtype = bias.type.dtype if bias is not None else BIAS_DTYPES[x.type.dtype, weights.type.dtype][0]
+            name = bias.name if bias is not None else f"{node.outputs[0].name}_bias"
+            total = array.astype(np.int64) + folded
+            bias = Value(name, TensorType(dtype, total.shape, bias.type.quant if bias is not None else None))
+            self.constants[bias] = total.astype(dtype.numpy)
+        assert bias is not None
+        return [*inputs, self._cut(bias, kept_out)]
+
+    def _value(self, value: Value) -> Value:
+        """The value with all channels that anything needs."""
+        return self._part(value, self.demand.of(value))
+
+    def _part(self, value: Value, channels: Array) -> Value:
+        """What a reader that needs these channels reads: constants are cut for each, others for all."""
+        if value in self.graph.constants or value in self.replaced:
+            return self._cut(value, channels)
+        return self.renamed.get(value, value)
+
+    def _cut(self, value: Value, channels: Array, axis: int = -1) -> Value:
+        """A constant with some indices of an axis only."""
+        if value not in self.replaced and channels.all():
+            return value
+        key = (value, channels.tobytes() + bytes([axis % 256]))
+        if key not in self._cuts:
+            if value in self.replaced:
+                data = self.ranges.values[value].low.astype(value.type.dtype.numpy)
+                array = np.broadcast_to(data, self.replaced[value].shape)
+            else:
+                array = self.constants[value]
+            quant = value.type.quant
+            if quant is not None and quant.axis == axis % len(array.shape):
+                scales, points = (
+                    tuple(x for x, keep in zip(items, channels.tolist(), strict=True) if keep)
+                    for items in (quant.scales, quant.zero_points)
+                )
+                quant = replace(quant, scales=scales, zero_points=points)
+            cut = np.ascontiguousarray(np.compress(channels, array, axis=axis))
+            self._cuts[key] = Value(value.name, TensorType(value.type.dtype, cut.shape, quant))
+            self.constants[self._cuts[key]] = cut
+        return self._cuts[key]
+
+
+class _Ledger:
+    """Collects claims over the rounds, in terms of the graph before the first."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.claims: dict[Value, list[Claim]] = {}
+        # For each value of the round's graph: values of the first graph, and which of their channels it has.
+        self.origins = {
+            value: [(value, np.arange(channel_count(value.type)))]
+            for node in graph.nodes
+            for value in node.outputs
+        }
+
+    def record(self, graph: Graph, ranges: Ranges, demand: Demand, renamed: Mapping[Value, Value]) -> None:
+        """One round."""
+        origins: dict[Value, list[tuple[Value, Array]]] = {}
+        for node in graph.nodes:
+            is_live = demand.is_live(node)
+            for value in node.outputs:
+                needed = demand.of(value)
+                kept = needed if is_live and value not in demand.replaced else np.zeros_like(needed)
+                for origin, channels in self.origins.get(value, []):
+                    if value in ranges.values:
+                        self._claim(origin, channels, ranges.values[value], kept, needed)
+                    if kept.any():
+                        origins.setdefault(renamed.get(value, value), []).append((origin, channels[kept]))
+        self.origins = origins
+
+    def _claim(self, origin: Value, channels: Array, range_: Range, kept: Array, needed: Array) -> None:
+        claims = self.claims.setdefault(origin, [])
+        for index in np.flatnonzero(~kept).tolist():
+            low, high = int(range_.low[index]), int(range_.high[index])
+            constant = Reason.REPLACED if needed[index] else Reason.CONSTANT
+            reason = constant if low == high else Reason.UNREAD
+            claims.append(Claim(int(channels[index]), low, high, reason))
+
+    def certificate(self, after: Graph) -> Certificate:
+        """All claims, in the order of the graph."""
+        values = [
+            PrunedValue(node.op.name, value, tuple(sorted(self.claims[value], key=lambda c: c.channel)))
+            for node in self.graph.nodes
+            for value in node.outputs
+            if self.claims.get(value)
+        ]
+        before_macs, after_macs = (sum(node.macs() for node in g.nodes) for g in (self.graph, after))
+        return Certificate(self.graph.name, tuple(values), (before_macs, after_macs))

@@ -1,0 +1,43 @@
+"""Merges reshapes in a row, and drops those that change nothing.
+
+    %a: int8[8] = reshape(%x) {shape=(8,)}
+    %b: int8[1,8] = reshape(%a) {shape=(1, 8)}          ->   %y: int8[4,2] = reshape(%x) {shape=(4, 2)}
+    %y: int8[4,2] = reshape(%b) {shape=(4, 2)}
+
+A reshape costs nothing by itself, but it stands between operators that would merge. Every bit stays.
+"""
+
+from __future__ import annotations
+
+from microfold.ir.graph import Graph, Value
+from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ops.movement.reshape import Reshape
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+
+@function_pass(opt_level=0)
+def remove_redundant_reshape(graph: Graph, context: PassContext) -> Graph:
+    """Let each reshape look at what is not one itself."""
+
+    def merge(site: Site[None]) -> Value | tuple[Value, ...] | None:
+        node, source = site.node, site.value(0)
+        assert isinstance(node.op, Reshape)
+        assert source is not None
+        if node.epilogue:
+            context.declined(node, "it has an epilogue")
+            return None
+        inner = site.producer(0)
+        if inner is not None and isinstance(inner.op, Reshape) and not inner.epilogue:
+            (source,) = (value for value in inner.inputs if value is not None)
+        if source.type.shape == node.op.shape:
+            context.fired(node, f"its operand has the shape {node.op.shape}")
+            return source
+        if source is site.value(0):
+            context.declined(node, f"its operand has the shape {source.type.shape}, and is no reshape")
+            return None
+        assert inner is not None
+        context.fired(node, f"a reshape of reshape %{inner.output.name}")
+        return site.emit(node.op, source)
+
+    return forward_rewrite(graph, {Reshape: merge})

@@ -1,0 +1,1 @@
+"""Subgraphs: inlined, shared, removed."""

@@ -1,0 +1,112 @@
+"""Puts the bodies of called subgraphs in place of the calls.
+
+    graph @g(%x: int8[4]) -> (%y) {                      graph @g(%x: int8[4]) -> (%b) {
+      %a: int8[4] = call(%x) {body="f", ...}               %t: int8[4] = clip(%x) {...}
+      %y: int8[4] = call(%a) {body="f", ...}        ->     %b: int8[4] = clip(%t) {...}
+      subgraph @f = graph @f(%p: int8[4]) -> (%t) {      }
+        %t: int8[4] = clip(%p) {...}
+      }
+    }
+
+Calls of calls are resolved too, also inside the bodies of conditions and loops. A body that nothing else runs
+goes with its last call. What an external code generator takes (`compiler` is set) stays as it is. A state of
+a body becomes a state of the caller: the second call reads what the first one has left. Every bit stays. TVM
+has it in two passes, Inline and InlinePrivateFunctions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from microfold.ir.graph import Graph, Node, State, Value, make_node, rewire
+from microfold.ir.outline import fresh_name
+from microfold.ir.splice import splice
+from microfold.ir.types import Array
+from microfold.ops.control.call import Call
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import module_pass
+
+
+@module_pass(opt_level=0, mandatory=True)
+def inline(graph: Graph, context: PassContext) -> Graph:
+    """Resolve every call that no external code generator takes."""
+    external = {node.op.body for node in graph.nodes if isinstance(node.op, Call) and node.op.compiler}
+    # In order: what happens in bodies is recorded in it.
+    run = dict.fromkeys(name for node in graph.nodes if not _is_external(node) for name in node.op.bodies)
+    bodies = {name: inline.transform(graph.subgraphs[name], context) for name in run}
+    changed = {n: body for n, body in bodies.items() if n not in external and body is not graph.subgraphs[n]}
+    if changed:
+        graph = replace(graph, subgraphs={**graph.subgraphs, **changed})
+    if not any(isinstance(node.op, Call) and not _is_external(node) for node in graph.nodes):
+        return graph
+    work = _Inliner(graph, bodies, context)
+    for node in graph.nodes:
+        work.add(node)
+    return work.result()
+
+
+def _is_external(node: Node) -> bool:
+    return isinstance(node.op, Call) and node.op.compiler != ""
+
+
+class _Inliner:
+    """The graph that is being built.
+
+    Attributes:
+        bodies: of the calls to resolve, themselves without any.
+        current: of each body in use, what its states hold at this point.
+        renamed: of each body in use, what this graph calls the subgraphs that it brought.
+    """
+
+    def __init__(self, graph: Graph, bodies: Mapping[str, Graph], context: PassContext):
+        self.graph = graph
+        self.bodies = bodies
+        self.context = context
+        self.nodes: list[Node] = []
+        self.constants: dict[Value, Array] = dict(graph.constants)
+        self.replaced: dict[Value, Value] = {}
+        self.state: dict[str, tuple[Value, ...]] = {}
+        self.current: dict[str, tuple[Value, ...]] = {}
+        self.subgraphs: dict[str, Graph] = dict(graph.subgraphs)
+        self.renamed: dict[str, Mapping[str, str]] = {}
+
+    def add(self, node: Node) -> None:
+        """Append a node, or what it calls."""
+        node = rewire(node, self.replaced)
+        if not isinstance(node.op, Call) or _is_external(node):
+            self.nodes.append(node)
+            return
+        name = node.op.body
+        body = self.bodies[name]
+        if name not in self.renamed:
+            self._prepare(name, body)
+        arguments = [value for value in node.inputs if value is not None]
+        copy = splice(body, arguments, self.current[name], self.renamed[name])
+        self.nodes += copy.nodes
+        self.current[name] = copy.next
+        results = list(copy.outputs)
+        for step in node.epilogue:
+            self.nodes.append(make_node(step.op, (results[0], *step.operands), [node.outputs[0].name]))
+            results[0] = self.nodes[-1].output
+        self.replaced |= dict(zip(node.outputs, results, strict=True))
+        self.context.fired(node, f"the {len(body.nodes)} nodes of @{name} take its place")
+
+    def _prepare(self, name: str, body: Graph) -> None:
+        """What a body brings along once, however often it is called."""
+        self.constants |= body.constants
+        self.state[name] = self.current[name] = tuple(replace(s.value) for s in body.state)
+        self.renamed[name] = {inner: fresh_name(inner, self.subgraphs) for inner in body.subgraphs}
+        self.subgraphs |= {self.renamed[name][inner]: graph for inner, graph in body.subgraphs.items()}
+
+    def result(self) -> Graph:
+        """The graph without the calls and without bodies that nothing runs any more."""
+        hoisted = tuple(
+            State(value, old.initial, last)
+            for name, values in self.state.items()
+            for value, old, last in zip(values, self.bodies[name].state, self.current[name], strict=True)
+        )
+        called = {name for node in self.nodes for name in node.op.bodies}
+        kept = {n: body for n, body in self.subgraphs.items() if n in called or n not in self.renamed}
+        graph = replace(self.graph, state=(*self.graph.state, *hoisted), subgraphs=kept)
+        return graph.with_nodes(self.nodes, constants=self.constants, replaced=self.replaced)

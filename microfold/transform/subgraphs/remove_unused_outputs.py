@@ -1,0 +1,98 @@
+"""Drops results of subgraphs that no caller reads, with what computes them.
+
+    %y: int8[4], %z: int8[4] = call(%x) {...}             %y: int8[4] = call(%x) {...}
+    subgraph @f = graph @f(%p: int8[4]) -> (%t, %u) {     subgraph @f = graph @f(%p: int8[4]) -> (%t) {
+      %t: int8[4] = clip(%p) {...}                  ->      %t: int8[4] = clip(%p) {...}
+      %u: int8[4] = logistic(%p)                          }
+    }
+
+A loop loses what it carries from run to run where neither its other results nor its condition depend on it.
+The result with an epilogue stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from microfold.ir.families import Family, carried, families
+from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.rewrite import remove_dead_nodes
+from microfold.ops.control.call import Call
+from microfold.ops.control.control_flow import If, While
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import module_pass
+
+
+@module_pass(opt_level=1)
+def remove_unused_outputs(graph: Graph, context: PassContext) -> Graph:
+    """Narrow subgraphs to the results that their callers read, outer ones first."""
+    while (narrowed := _narrow(graph, context)) is not graph:
+        graph = narrowed
+    return graph.with_bodies(lambda _, body: remove_unused_outputs.transform(body, context))
+
+
+def _narrow(graph: Graph, context: PassContext) -> Graph:
+    """One look at each subgraph; a loop that gets narrower may leave results of others unread."""
+    for family in families(graph):
+        read = graph.use_counts()
+        used = {index for node in family.nodes for index, v in enumerate(node.outputs) if read[v]}
+        used |= {0 for node in family.nodes if node.epilogue}
+        first = family.nodes[0]
+        count = len(first.outputs)
+        if all(isinstance(node.op, Call | If) for node in family.nodes):
+            if len(used) < count:
+                graph = _narrow_results(graph, family, used, context)
+        elif isinstance(first.op, While) and all(node.op == first.op for node in family.nodes):
+            condition, body = (graph.subgraphs[name] for name in first.op.bodies)
+            used = carried(condition, body, used)
+            if len(used) < count:
+                graph = _narrow_loop(graph, family, used, context)
+        else:
+            context.declined(f"subgraph @{family.names[0]}", "a loop and another node run it")
+    return graph
+
+
+def _narrow_results(graph: Graph, family: Family, used: Collection[int], context: PassContext) -> Graph:
+    bodies = dict(graph.subgraphs)
+    for name in family.names:
+        outputs = bodies[name].outputs
+        for index, value in enumerate(outputs):
+            if index not in used:
+                context.fired(f"subgraph @{name}", f"no caller reads its result %{value.name}")
+        bodies[name] = remove_dead_nodes(replace(bodies[name], outputs=_only(outputs, used)))
+
+    def narrowed(node: Node) -> Node:
+        if node not in family.nodes:
+            return node
+        assert isinstance(node.op, Call | If)
+        results = tuple(t for index, t in enumerate(node.op.results) if index in used)
+        return replace(node, op=replace(node.op, results=results), outputs=_only(node.outputs, used))
+
+    return replace(graph, subgraphs=bodies).with_nodes([narrowed(node) for node in graph.nodes])
+
+
+def _narrow_loop(graph: Graph, family: Family, used: Collection[int], context: PassContext) -> Graph:
+    bodies = dict(graph.subgraphs)
+    op = family.nodes[0].op
+    assert isinstance(op, While)
+    for name in family.names:
+        body = bodies[name]
+        outputs = _only(body.outputs, used) if name == op.body else body.outputs
+        body = remove_dead_nodes(replace(body, outputs=outputs))
+        bodies[name] = replace(body, inputs=_only(body.inputs, used))
+    for index, value in enumerate(family.nodes[0].outputs):
+        if index not in used:
+            context.fired(family.nodes[0], f"nothing depends on its result %{value.name}")
+
+    def narrowed(node: Node) -> Node:
+        if node not in family.nodes:
+            return node
+        inputs = tuple(v for index, v in enumerate(node.inputs) if index in used)
+        return replace(node, inputs=inputs, outputs=_only(node.outputs, used))
+
+    return replace(graph, subgraphs=bodies).with_nodes([narrowed(node) for node in graph.nodes])
+
+
+def _only(values: tuple[Value, ...], used: Collection[int]) -> tuple[Value, ...]:
+    return tuple(value for index, value in enumerate(values) if index in used)

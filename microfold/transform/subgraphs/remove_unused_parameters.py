@@ -1,0 +1,59 @@
+"""Drops parameters that a subgraph does not read, with the operands of its callers.
+
+    %y: int8[4] = call(%x, %z) {body="f", ...}            %y: int8[4] = call(%x) {body="f", ...}
+    subgraph @f = graph @f(%p: int8[4],                   subgraph @f = graph @f(%p: int8[4]) -> (%t) {
+                           %q: int8[4]) -> (%t) {   ->      %t: int8[4] = clip(%p) {...}
+      %t: int8[4] = clip(%p) {...}                        }
+    }
+
+Two branches of a condition lose a parameter that neither reads. What a loop carries from run to run is taken
+for a result: `remove_unused_outputs` drops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from microfold.ir.families import Family, families
+from microfold.ir.graph import Graph, Node
+from microfold.ops.control.call import Call
+from microfold.ops.control.control_flow import If
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+
+@function_pass(opt_level=1)
+def remove_unused_parameters(graph: Graph, context: PassContext) -> Graph:
+    """Narrow the subgraphs of calls and conditions to the parameters that they read."""
+    for family in families(graph):
+        if not all(isinstance(node.op, Call | If) for node in family.nodes):
+            context.declined(f"subgraph @{family.names[0]}", "a loop carries its parameters")
+            continue
+        unused = set(range(len(graph.subgraphs[family.names[0]].inputs)))
+        for name in family.names:
+            body = graph.subgraphs[name]
+            read = {*body.use_counts()}
+            unused &= {index for index, value in enumerate(body.inputs) if value not in read}
+        if unused:
+            graph = _without(graph, family, unused, context)
+    return graph
+
+
+def _without(graph: Graph, family: Family, unused: Collection[int], context: PassContext) -> Graph:
+    bodies = dict(graph.subgraphs)
+    for name in family.names:
+        inputs = bodies[name].inputs
+        for index in sorted(unused):
+            context.fired(f"subgraph @{name}", f"it does not read its parameter %{inputs[index].name}")
+        kept = tuple(value for index, value in enumerate(inputs) if index not in unused)
+        bodies[name] = replace(bodies[name], inputs=kept)
+
+    def narrowed(node: Node) -> Node:
+        if node not in family.nodes:
+            return node
+        first = 1 if isinstance(node.op, If) else 0  # an operand before the parameters
+        inputs = tuple(v for index, v in enumerate(node.inputs) if index - first not in unused)
+        return replace(node, inputs=inputs)
+
+    return replace(graph, subgraphs=bodies).with_nodes([narrowed(node) for node in graph.nodes])

@@ -1,0 +1,1 @@
+"""Generated code measured, and compared with the reference."""

@@ -1,0 +1,97 @@
+"""The benchmark suite: a folder of models on all cores, beside what others need for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from microfold.errors import InputError
+from microfold.support.toml import read_toml
+
+# What is compared, in the order of columns, and where a bench report has it.
+FIGURES: Mapping[str, tuple[str, ...]] = {
+    "instructions": ("instructions",),
+    "estimated_cycles": ("estimated_cycles",),
+    "arena": ("ram", "arena"),
+    "code": ("flash", "code"),
+}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Somebody else's figures.
+
+    Attributes:
+        figures: by figure, target and model.
+    """
+
+    name: str
+    figures: Mapping[str, Mapping[str, Mapping[str, int]]]
+
+    def figure(self, figure: str, target: str, model: str) -> int | None:
+        return self.figures.get(figure, {}).get(target, {}).get(model)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of one model on one target.
+
+    Attributes:
+        peers: by the peer's name, where it is known.
+    """
+
+    target: str
+    model: str
+    figure: str
+    ours: int
+    peers: Mapping[str, int]
+
+
+def load_peers() -> tuple[Peer, ...]:
+    """The figures that ship with microfold."""
+    return tuple(
+        Peer(table["name"], {figure: table.get(figure, {}) for figure in FIGURES})
+        for table in read_toml(Path(__file__).parent / "peers.toml")["peers"].values()
+    )
+
+
+def models_with_peers(folder: Path, peers: Sequence[Peer]) -> list[Path]:
+    """The models of a folder and of the folders in it that a peer has figures for, in the peers' order.
+
+    Raises:
+        InputError: there are none.
+    """
+    names = dict.fromkeys(
+        model
+        for peer in peers
+        for targets in peer.figures.values()
+        for models in targets.values()
+        for model in models
+    )
+    if not folder.is_dir():
+        raise InputError(f"the suite must be a folder of models; {folder} is not a folder")
+    found = {path.stem: path for path in sorted(folder.rglob("*.tflite"), reverse=True)}
+    chosen = [found[name] for name in names if name in found]
+    if not chosen:
+        raise InputError(f"the suite needs one of the models {', '.join(names)} (.tflite); {folder} has none")
+    return chosen
+
+
+def targets_with_peers(peers: Sequence[Peer]) -> list[str]:
+    """The targets that a peer has instruction counts for."""
+    return list(dict.fromkeys(target for peer in peers for target in peer.figures["instructions"]))
+
+
+def compare(report: Mapping[str, Any], peers: Sequence[Peer]) -> Iterator[Row]:
+    """The rows of one bench report."""
+    target, model = report["target"], report["model"]
+    for figure, path in FIGURES.items():
+        ours: Any = report
+        for key in path:
+            ours = ours[key]
+        known = {peer.name: peer.figure(figure, target, model) for peer in peers}
+        theirs = {name: value for name, value in known.items() if value is not None}
+        if ours is not None and theirs:
+            yield Row(target, model, figure, ours, theirs)

@@ -1,0 +1,155 @@
+"""Flash and stack of generated C: compiled and linked with the target's own compiler, nothing run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from microfold.codegen.emit import emit, stand_ins
+from microfold.errors import ToolError
+from microfold.program import Program
+from microfold.simulate.memory import placed_sections
+from microfold.support.elf import ARM, read_elf
+from microfold.support.scratch import scratch_folder
+from microfold.support.tools import COMPILE_SECONDS, run_tool
+from microfold.verification.stack import deepest
+
+# The C libraries that firmware for Arm is linked with; the first one is what flash is counted with.
+_C_LIBRARIES = (("--specs=nano.specs",), ())
+_TOOL_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What compiler and linker make of the generated C, in bytes, at the options' level of optimisation.
+
+    Attributes:
+        code: instructions and layer descriptions: what the model's own files take besides the weights.
+        library: functions and constants that the linker takes from the C library, libm and the compiler's own
+            library; None if nothing was linked.
+        padding: what the linker puts between all of these for their alignment; None likewise.
+        stack: an upper bound of what a call of any of the model's functions takes below its caller's stack
+            pointer. Library functions are in it, whether of newlib or newlib-nano; interrupts are not. None
+            if it cannot be told: the code was not linked, or no disassembler was found.
+    """
+
+    code: int
+    library: int | None
+    padding: int | None
+    stack: int | None
+
+
+def measure(program: Program) -> Measurement | None:
+    """Compile and link for the target and look at the result; None if its compiler is not on the PATH.
+
+    None too if the code calls libraries whose headers the compiler does not find, or if what the compiler
+    gives is no ELF file.
+
+    Raises:
+        ToolError: the compiler refuses the code.
+    """
+    compiler = shutil.which(program.target.compiler)
+    if compiler is None:
+        return None
+    with scratch_folder() as folder:
+        objects = _compile(program, compiler, folder)
+        if objects is None:
+            return None
+        files = [read_elf(folder / name) for name in objects]
+        found = [file for file in files if file is not None]
+        if len(found) != len(files):
+            return None
+        code = sum(file.flash for file in found) - program.weight_bytes
+        if any(file.machine != ARM for file in found):
+            return Measurement(code, None, None, None)
+        images = list(_link(program, compiler, folder, objects))
+        if not images:
+            return Measurement(code, None, None, None)
+        linked = read_elf(images[0])
+        sections = list(placed_sections(images[0].with_suffix(".map").read_text(errors="replace")))
+        model = library = 0
+        for section in sections:
+            if linked is not None and section.output in linked.in_flash and section.file:
+                if section.file in objects:
+                    model += section.size
+                else:
+                    library += section.size
+        padding = linked.flash - model - library if linked is not None else None
+        listings = [_disassemble(compiler, image, folder) for image in images]
+        stack = None if None in listings else deepest([text for text in listings if text], _api(program))
+    arguments = _stacked_arguments(program)
+    return Measurement(
+        model - program.weight_bytes, library, padding, stack + arguments if stack is not None else None
+    )
+
+
+def _compile(program: Program, compiler: str, folder: Path) -> list[str] | None:
+    """Names of the object files; None if headers of libraries are missing."""
+    files = emit(program)
+    for name, text in (files | stand_ins(program)).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    sources = sorted(name for name in files if name.endswith(".c"))
+    flags = [*program.target.cpu_flags, "-std=c99", program.options.compiler_flag]
+    flags += ["-ffunction-sections", "-fdata-sections", *program.options.external_compile_flags]
+    what = "compiling the generated code"
+    done = run_tool([compiler, *flags, "-c", *sources], folder, COMPILE_SECONDS, what)
+    if done.returncode == 0:
+        objects = [name.removesuffix(".c") + ".o" for name in sources]
+        missing = [name for name in objects if not (folder / name).is_file()]
+        if missing:
+            raise ToolError(
+                f"{compiler} must write {missing[0]}; it ended well without; are the flags right: "
+                f"{' '.join(flags)}?"
+            )
+        return objects
+    if program.libraries and not program.options.external_flags:
+        return None
+    target = program.target
+    raise ToolError(
+        f"{target.compiler} refused the generated code; compiler and cpu_flags of {target.name} "
+        f"({' '.join(target.cpu_flags) or 'none'}) must suit its features "
+        f"({', '.join(sorted(target.features)) or 'none'}):\n{done.stderr[:4000]}"
+    )
+
+
+def _link(program: Program, compiler: str, folder: Path, objects: Sequence[str]) -> Iterator[Path]:
+    """Images of the model alone with each C library that is there; their maps lie beside them."""
+    for number, library in enumerate(_C_LIBRARIES):
+        image = folder / f"image{number}.elf"
+        entry, *others = _api(program)
+        command = [compiler, *program.target.cpu_flags, *library, "-nostartfiles", "-Wl,--gc-sections"]
+        command += [f"-Wl,-e,{entry}", *(f"-Wl,-u,{name}" for name in others)]
+        command += [f"-Wl,-Map={image.with_suffix('.map').name}", *objects, *program.options.external_flags]
+        done = run_tool([*command, "-lm", "-o", image.name], folder, COMPILE_SECONDS, "linking")
+        if done.returncode == 0:
+            yield image
+
+
+def _disassemble(compiler: str, image: Path, folder: Path) -> str | None:
+    """What objdump of the compiler's binutils prints; None if it is missing or fails."""
+    name = "-print-prog-name=objdump"
+    asked = run_tool([compiler, name], folder, _TOOL_SECONDS, "asking for objdump")
+    tool = shutil.which(asked.stdout.strip()) if asked.returncode == 0 and asked.stdout.strip() else None
+    if tool is None:
+        return None
+    done = run_tool([tool, "-d", image.name], folder, _TOOL_SECONDS, "disassembling")
+    return done.stdout if done.returncode == 0 else None
+
+
+def _api(program: Program) -> list[str]:
+    """The functions that a firmware calls."""
+    names = [f"{program.name}_{function}" for function in ("run", "init", "reset")]
+    if program.options.io == "arena":
+        names += [f"{program.name}_input_{i}" for i in range(len(program.inputs))]
+        names += [f"{program.name}_output_{i}" for i in range(len(program.outputs))]
+    return names
+
+
+def _stacked_arguments(program: Program) -> int:
+    """Bytes of arguments that do not fit into registers (Arm IHI 0042, 6.4)."""
+    if program.options.io != "caller":
+        return 0
+    beyond = max(1 + len(program.inputs) + len(program.outputs) - 4, 0)
+    return -(-4 * beyond // 8) * 8

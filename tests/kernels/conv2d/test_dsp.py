@@ -1,0 +1,161 @@
+"""Convolution for cores with DSP instructions, on the simulated core, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph
+from microfold.ir.types import DType
+from microfold.kernels.conv2d.dsp import Conv2DDsp
+from microfold.kernels.kernel import KERNELS
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.options import Options
+from tests.kernels import graphs
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
+from tests.needs import CROSS_TOOLS
+
+KERNEL = "s8_conv2d__dsp_4x2"
+SAME3 = ((1, 1), (1, 1))
+RELU_OUT = graphs.int8_element(0.05, -128)
+WIDE_OUT = graphs.int8_element(4.0, 7)
+
+pytestmark = pytest.mark.needs(*CROSS_TOOLS)
+
+
+@pytest.fixture(autouse=True)
+def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many cases would be computed faster by other kernels, which have tests of their own."""
+    kernels = [kernel for kernel in KERNELS if kernel.op is not Conv2D or isinstance(kernel, Conv2DDsp)]
+    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
+
+
+# Arguments of the graph, and what the kernel must have chosen.
+CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
+    "pointwise": ((5, 5, 8, 6), {"kernel": (1, 1)}, {"pointwise": True, "packing": "dual"}),
+    "pointwise, relu": (
+        (4, 6, 16, 10),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
+        {"requantize": "short_relu", "full_range": True},
+    ),
+    "pointwise, 1 channel": ((21, 19, 1, 17), {"kernel": (1, 1)}, {}),
+    "pointwise, 3 channels": ((6, 5, 3, 7), {"kernel": (1, 1)}, {}),
+    "pointwise, 20 channels, batch 3": ((3, 3, 20, 5), {"kernel": (1, 1), "batch": 3}, {}),
+    "1x1 stride 2": ((7, 9, 12, 8), {"kernel": (1, 1), "strides": (2, 2)}, {"pointwise": False}),
+    "3x3 same": ((8, 7, 4, 6), {"padding": SAME3}, {"requantize": "short", "pointwise": False}),
+    "3x3 same, relu6, other zero point": (
+        (7, 9, 5, 7),
+        {"padding": SAME3, "strides": (2, 1), "activation": graphs.RELU6},
+        {"requantize": "short_relu", "full_range": False},
+    ),
+    "3x3 stride 2, asymmetric": (
+        (12, 11, 3, 8),
+        {"padding": ((0, 1), (0, 1)), "strides": (2, 2)},
+        {"neighbours": True},
+    ),
+    "3x3 valid": ((6, 9, 7, 5), {}, {}),
+    "5x5": ((9, 8, 2, 4), {"kernel": (5, 5), "padding": ((2, 2), (2, 2))}, {}),
+    "7x1": ((12, 3, 6, 8), {"kernel": (7, 1), "padding": ((3, 3), (0, 0))}, {}),
+    "1x7": ((2, 14, 6, 8), {"kernel": (1, 7), "padding": ((0, 0), (3, 3))}, {}),
+    "10x4, 1 channel": (
+        (20, 9, 1, 16),
+        {"kernel": (10, 4), "strides": (2, 2), "padding": ((4, 5), (1, 1))},
+        {},
+    ),
+    "dilation 2": ((9, 10, 3, 6), {"dilations": (2, 2), "padding": ((2, 2), (2, 2))}, {}),
+    "dilation 3x1": ((9, 5, 4, 5), {"dilations": (3, 1), "padding": ((3, 3), (1, 1))}, {}),
+    "batch 2, width 1": ((8, 1, 8, 4), {"padding": SAME3, "batch": 2}, {}),
+    "width 2": ((8, 2, 5, 6), {"padding": SAME3}, {"neighbours": False}),
+    "large padding": ((2, 3, 4, 6), {"padding": ((4, 4), (5, 4))}, {}),
+    "3 output channels": ((9, 9, 6, 3), {"padding": SAME3}, {}),
+    "output larger than input": ((9, 9, 2, 24), {"padding": SAME3}, {}),
+    "3 output pixels": ((3, 5, 8, 16), {}, {"group": 1}),
+    "window as large as the image": ((4, 4, 8, 16), {"kernel": (4, 4)}, {"group": 1}),
+    "per tensor, no bias": ((6, 6, 8, 6), {"padding": SAME3, "per_channel": False, "bias": False}, {}),
+    "wide range of scales": ((6, 6, 16, 6), {"kernel": (1, 1), "out": WIDE_OUT}, {"shift": 16}),
+    "multiplier above one": (
+        (6, 6, 8, 6),
+        {"padding": SAME3, "out": graphs.int8_element(0.00002, 0)},
+        {"requantize": "general", "packing": "dual"},
+    ),
+    "saturated weights": ((6, 6, 9, 6), {"saturated": True, "out": WIDE_OUT}, {"packing": "int16"}),
+    "saturated weights, multiplier above one": (
+        (6, 6, 9, 6),
+        {"saturated": True, "out": graphs.int8_element(0.00002, 0), "activation": graphs.RELU},
+        {"packing": "int16", "requantize": "general"},
+    ),
+}  # fmt: skip
+
+
+def _made(*names: str) -> dict[str, Graph]:
+    return {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
+
+
+def _wanted(*names: str) -> dict[str, dict[str, Any]]:
+    return {name: CASES[name][2] for name in names}
+
+
+def check(
+    cases: dict[str, Graph],
+    wanted: dict[str, dict[str, Any]],
+    core: str = "cortex-m4",
+    optimize: str = "balanced",
+    flags: tuple[str, ...] = (),
+) -> None:
+    program, layers = compile_all(cases, load(core, *flags), Options(optimize=optimize))
+    assert_chosen(layers, KERNEL, wanted)
+    assert_exact(program, 8)
+
+
+def test_equals_reference() -> None:
+    check(_made(*CASES), _wanted(*CASES))
+
+
+def test_speed_keeps_int16_weights() -> None:
+    names = ("pointwise, 3 channels", "3x3 same, relu6, other zero point", "3x3 same")
+    check(_made(*names), {name: {"packing": "int16"} for name in names}, optimize="speed")
+
+
+@pytest.mark.parametrize("core", ["cortex-m7", "cortex-m33"])
+def test_other_cores(core: str) -> None:
+    name = "3x3 same, relu6, other zero point"
+    check(_made(name), _wanted(name), core)
+
+
+def test_without_assembly() -> None:
+    names = ("pointwise, 3 channels", "3x3 same", "wide range of scales")
+    check(_made(*names), _wanted(*names), flags=("-DMF_NO_ASM",))
+
+
+@pytest.mark.parametrize("flags", [(), ("-DMF_NO_ASM",)])
+@pytest.mark.parametrize(("channels", "optimize"), [(7, "balanced"), (16, "speed")])
+def test_written_out(channels: int, optimize: str, flags: tuple[str, ...]) -> None:
+    """Few inputs and many outputs: the inner loop is no loop."""
+    cases = {"few": graphs.conv2d_graph(22, 26, channels, 15, (1, 1))}
+    check(cases, {"few": {"steps": -(-channels // 2)}}, optimize=optimize, flags=flags)
+
+
+def test_int16_weights_where_they_are_few() -> None:
+    """Twice the flash for the layer with many outputs, not for the one with many weights."""
+    first = graphs.conv2d_graph(12, 12, 4, 8, (1, 1), out=RELU_OUT)
+    graph = graphs.append_conv2d(first, 64, (3, 3), strides=(3, 3))
+    program = compile_graph(graph, target.load("cortex-m4"))
+    packings = [dict(layer.call.function.spec)["packing"] for layer in program.layers]
+    assert packings == ["int16", "dual"]
+
+
+def test_balanced_weights_stay_small() -> None:
+    graph = graphs.conv2d_graph(8, 8, 24, 32, padding=SAME3)
+    program = compile_graph(graph, target.load("cortex-m4"))
+    original = sum(array.nbytes for value, array in graph.constants.items() if value.type.dtype is DType.INT8)
+    # Of each channel a bias, a multiplier, an addend, a shift and a correction come with the weights.
+    assert program.layers[0].call.constants["weights"].array.nbytes <= 1.05 * original + 20 * 32
+
+
+def test_scratch_of_large_windows_is_limited() -> None:
+    graph = graphs.conv2d_graph(6, 6, 128, 4)
+    program = compile_graph(graph, target.load("cortex-m4"))
+    assert program.layers[0].call.scratch <= 8192

@@ -1,0 +1,87 @@
+"""Tiled convolution for cores with DSP instructions, on the simulated core, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from microfold.kernels.conv2d.dsp import Conv2DDsp
+from microfold.kernels.kernel import KERNELS
+from microfold.options import Options
+from microfold.target import Target
+from tests.kernels import graphs
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
+from tests.needs import need_tools
+
+KERNEL = "s8_conv2d__dsp_tile"
+SAME3 = ((1, 1), (1, 1))
+RELU_OUT = graphs.int8_element(0.05, -128)
+
+CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
+    "3x3 same": ((6, 16, 8, 6), {"padding": SAME3}, {"requantize": "short", "packing": "dual"}),
+    "3x3 same, relu, odd channels": (
+        (5, 11, 4, 7),
+        {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT},
+        {"requantize": "short_relu", "full_range": True},
+    ),
+    "3x3 same, relu6, other zero point": (
+        (5, 9, 12, 5),
+        {"padding": SAME3, "activation": graphs.RELU6},
+        {"full_range": False},
+    ),
+    "3x3 stride 2": ((9, 17, 4, 6), {"padding": ((0, 1), (0, 1)), "strides": (2, 2)}, {"stride": 2}),
+    "3x3 stride 3": ((7, 22, 8, 4), {"strides": (1, 3)}, {}),
+    "1x1 stride 2": ((8, 13, 20, 6), {"kernel": (1, 1), "strides": (2, 2)}, {"taps": (0,)}),
+    "2x2 stride 2": ((6, 24, 8, 8), {"kernel": (2, 2), "strides": (2, 2)}, {}),
+    "5x5 stride 2": ((7, 15, 4, 4), {"kernel": (5, 5), "strides": (2, 2), "padding": ((2, 2), (2, 2))}, {}),
+    "1x7": ((2, 14, 8, 5), {"kernel": (1, 7), "padding": ((0, 0), (3, 3))}, {}),
+    "7x1": ((9, 6, 8, 4), {"kernel": (7, 1), "padding": ((3, 3), (0, 0))}, {}),
+    "dilation 2, stride 1": ((9, 12, 4, 6), {"dilations": (2, 2), "padding": ((2, 2), (2, 2))}, {}),
+    "dilation 3, stride 2": ((9, 20, 4, 10), {"dilations": (1, 3), "strides": (1, 2)}, {}),
+    "large padding, batch 2": ((2, 3, 4, 6), {"padding": ((4, 4), (5, 4)), "batch": 2}, {}),
+    "saturated": (
+        (5, 8, 16, 6),
+        {"saturated": True, "out": graphs.int8_element(4.0, 7)},
+        {"packing": "int16"},
+    ),
+    "multiplier above one": (
+        (5, 8, 8, 6),
+        {"padding": SAME3, "out": graphs.int8_element(0.00002, 0)},
+        {"requantize": "general"},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def only_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small layers would mostly be computed from patches."""
+    need_tools("arm-none-eabi-gcc", "qemu-system-arm")
+    others = [kernel for kernel in KERNELS if not isinstance(kernel, Conv2DDsp)]
+    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", others)
+
+
+def check(wanted: Mapping[str, Mapping[str, Any]], core: Target, optimize: str = "balanced") -> None:
+    """These cases, for each of which the kernel must have chosen this."""
+    cases = {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in wanted}
+    program, layers = compile_all(cases, core, Options(optimize=optimize))
+    assert_chosen(layers, KERNEL, wanted)
+    assert_exact(program, 8)
+
+
+@pytest.mark.slow
+def test_equals_reference() -> None:
+    check({name: wanted for name, (_, _, wanted) in CASES.items()}, load("cortex-m4"))
+
+
+@pytest.mark.slow
+def test_int16_weights() -> None:
+    names = ("3x3 stride 2", "5x5 stride 2", "dilation 3, stride 2")
+    check({name: {"packing": "int16"} for name in names}, load("cortex-m4"), "speed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimize", ["size", "speed"])
+def test_without_assembly(optimize: str) -> None:
+    check({"3x3 stride 2": {}}, load("cortex-m33", "-DMF_NO_ASM"), optimize)

@@ -1,0 +1,70 @@
+"""Fully connected layers for cores with DSP instructions, on the simulated core, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from microfold.kernels.fully_connected.dsp import block_units
+from microfold.options import Options
+from tests.kernels import graphs
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
+from tests.needs import CROSS_TOOLS
+
+KERNEL = "s8_fully_connected__dsp_8"
+RELU_OUT = graphs.int8_element(0.05, -128)
+
+needs_tools = pytest.mark.needs(*CROSS_TOOLS)
+
+CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
+    "units in pairs": ((64, 12), {}, {"packing": "dual", "requantize": "short", "rest": False}),
+    "relu": ((40, 16), {"activation": graphs.RELU, "out": RELU_OUT}, {"requantize": "short_relu"}),
+    "odd units and inputs, batch 3": (
+        (37, 17),
+        {"batch": 3, "activation": graphs.RELU6},
+        {"rest": True, "full_range": False},
+    ),
+    "3 units": ((130, 3), {}, {}),
+    "44 inputs": ((44, 16), {}, {"rest": False}),
+    "1 input": ((1, 24), {}, {"rest": True}),
+    "no bias, per channel": ((66, 9), {"per_channel": True, "bias": False}, {}),
+    "multiplier above one": ((24, 10), {"out": graphs.int8_element(0.00002, 0)}, {"requantize": "general"}),
+    "saturated weights": (
+        (200, 10),
+        {"saturated": True, "out": graphs.int8_element(4.0, 7)},
+        {"packing": "int16"},
+    ),
+}  # fmt: skip
+
+
+def check(names: Iterable[str], optimize: str = "balanced", flags: tuple[str, ...] = (), **more: str) -> None:
+    cases = {name: graphs.fully_connected_graph(*CASES[name][0], **CASES[name][1]) for name in names}
+    program, layers = compile_all(cases, load("cortex-m4", *flags), Options(optimize=optimize))
+    assert_chosen(layers, KERNEL, {name: CASES[name][2] | more for name in cases})
+    assert all(layer.call.scratch == 0 for layer in program.layers)
+    assert_exact(program, 8)
+
+
+@needs_tools
+def test_equals_reference() -> None:
+    check(CASES)
+
+
+@needs_tools
+def test_speed_takes_no_larger_weights() -> None:
+    check(["odd units and inputs, batch 3", "relu"], "speed", packing="dual")
+
+
+@needs_tools
+def test_without_assembly() -> None:
+    check(["odd units and inputs, batch 3", "saturated weights"], flags=("-DMF_NO_ASM",))
+
+
+def test_units_are_stored_in_reading_order() -> None:
+    words = np.arange(5 * 4).reshape(5, 4)
+    expected = [0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 16, 17, 18, 19]
+    assert block_units(words, 1).tolist() == expected
+    assert block_units(words, 0).tolist() == list(range(20))

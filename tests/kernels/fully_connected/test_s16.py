@@ -1,0 +1,44 @@
+"""int16 fully connected layers for DSP instructions and Helium, on the simulated cores, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from microfold.ir.graph import Graph
+from microfold.kernels.fully_connected.s16_dsp import pack_unit_quads
+from tests.kernels import graphs
+from tests.kernels.cores import check_choice, prefer
+from tests.kernels.portable import as_int16
+from tests.needs import CROSS_TOOLS
+
+KERNELS = {"cortex-m4": "s16_fully_connected__dsp_4", "cortex-m55": "s16_fully_connected__mve_4"}
+
+GRAPHS: dict[str, Graph] = {
+    "64 to 12": graphs.fully_connected_graph(64, 12, per_channel=True, activation=graphs.RELU),
+    "odd, batch 3": graphs.fully_connected_graph(37, 17, batch=3, activation=graphs.RELU6, bias=False),
+    "1 input": graphs.fully_connected_graph(1, 5),
+    "saturated, sums of 64 bits": graphs.fully_connected_graph(1301, 6, saturated=True),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize("core", KERNELS)
+def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, KERNELS[core])
+    check_choice({name: as_int16(graph) for name, graph in GRAPHS.items()}, core, KERNELS[core])
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_speed_keeps_int16_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = KERNELS["cortex-m4"]
+    prefer(monkeypatch, kernel)
+    cases = {name: as_int16(GRAPHS[name]) for name in ("odd, batch 3", "saturated, sums of 64 bits")}
+    check_choice(cases, "cortex-m4", kernel, "speed", packing="int16")
+
+
+def test_units_are_stored_in_reading_order() -> None:
+    packed = pack_unit_quads(np.arange(1, 11, dtype=np.int8).reshape(5, 2), "int8")
+    assert packed.view("i1").reshape(2, 8).tolist() == [[1, 3, 2, 4, 5, 7, 6, 8], [9, 0, 10, 0, 0, 0, 0, 0]]

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from microfold import target as targets
+from microfold.analysis.ranges import analyze
+from microfold.ir.text import parse
+from microfold.kernels.kernel import Site
+from microfold.kernels.selection.cheapest import candidates
+from microfold.options import Options
+
+
+def test_every_kernel_refuses_another_layout() -> None:
+    graph = parse("""graph @g(%x: int8[1,4,6,6] q(0.5, 0)) -> (%y) {
+      %y: int8[1,4,3,3] q(0.5, 0) = max_pool2d(%x) {size=(2, 2), strides=(2, 2), padding=((0, 0), (0, 0)), layout="NCHW"}
+    }""")  # noqa: E501
+    for name in ("cortex-m4", "cortex-m55", "host"):
+        site = Site(graph.nodes[0], graph, targets.load(name), Options(), analyze(graph))
+        found = candidates(site)
+        assert found
+        for candidate in found:
+            assert candidate.cost is None
+            assert candidate.reason is not None
+            assert "its layout is NCHW, not NHWC" in candidate.reason or "lacks" in candidate.reason
+        assert any("layout" in str(candidate.reason) for candidate in found)

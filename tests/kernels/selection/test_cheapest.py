@@ -1,0 +1,78 @@
+"""Selection takes the kernel that really needs the fewest instructions, where several come close."""
+
+from __future__ import annotations
+
+import pytest
+
+from microfold import compiler, target
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph
+from microfold.kernels.kernel import Kernel, Site
+from microfold.kernels.selection.cheapest import candidates
+from microfold.verification import verify
+from tests.kernels.graphs import NO_PADDING, conv2d_graph, depthwise_conv2d_graph, fully_connected_graph
+from tests.kernels.random_networks import merge
+from tests.kernels.thumb import layer_instructions
+from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
+
+SAME = ((1, 1), (1, 1))
+# Kernels whose estimate is larger than this many times the cheapest one's are no rivals.
+RIVAL = 2.0
+# By how much the chosen one may be slower than the fastest.
+SLACK = 1.1
+
+
+def _graphs() -> list[Graph]:
+    return [
+        conv2d_graph(9, 9, 1, 8, (3, 3), padding=SAME),
+        conv2d_graph(9, 9, 8, 8, (3, 3), padding=SAME),
+        conv2d_graph(9, 9, 16, 6, (3, 3), strides=(2, 2)),
+        conv2d_graph(8, 8, 12, 10, (1, 1), padding=NO_PADDING),
+        conv2d_graph(1, 1, 24, 8, (1, 1), padding=NO_PADDING),
+        conv2d_graph(1, 12, 8, 16, (1, 3)),
+        depthwise_conv2d_graph(9, 9, 8, (3, 3), padding=SAME),
+        depthwise_conv2d_graph(9, 9, 8, (3, 3), padding=SAME, strides=(2, 2)),
+        depthwise_conv2d_graph(16, 1, 24, (5, 1)),
+        depthwise_conv2d_graph(4, 4, 12, (4, 4)),
+        fully_connected_graph(64, 3),
+        fully_connected_graph(120, 24),
+    ]
+
+
+def _rivals(site: Site) -> list[Kernel]:
+    """What selection chooses, then those that come close."""
+    found = [(c.kernel, c.cost) for c in candidates(site) if c.cost is not None]
+    return [kernel for kernel, cost in found if cost <= RIVAL * found[0][1]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m55", "cortex-m0plus", "cortex-m3"], 2))
+def test_the_chosen_kernel_is_about_the_fastest(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_tools(*CROSS_TOOLS)
+    graph, loaded = merge(_graphs()), target.load(core)
+    counted: list[dict[str, int]] = []
+    rank, deepest = 0, 1
+    while rank < deepest:
+
+        def select(site: Site) -> Kernel:
+            nonlocal deepest
+            rivals = _rivals(site)
+            deepest = max(deepest, len(rivals))
+            return rivals[min(rank, len(rivals) - 1)]  # noqa: B023
+
+        monkeypatch.setattr(compiler, "select", select)
+        program = compile_graph(graph, loaded)
+        calls = verify.input_sets([b.type for b in program.inputs], 4)[3:]
+        (instructions,) = layer_instructions(program, calls)
+        counted = counted or [{} for _ in program.layers]
+        for layer, found, count in zip(program.layers, counted, instructions, strict=True):
+            found.setdefault(layer.kernel.name, count)
+        rank += 1
+    assert deepest > 1, "no layer has rivals: the test compares nothing"
+    wrong = [
+        f"{layer.node.operands[0].type} -> {layer.outputs[0].type}: {found}"
+        for layer, found in zip(program.layers, counted, strict=True)
+        if next(iter(found.values())) > SLACK * min(found.values())
+    ]
+    assert not wrong, f"on {core}, the first of each is chosen: " + "; ".join(wrong)

@@ -1,0 +1,59 @@
+"""The fastest kernels within a budget of flash."""
+
+from __future__ import annotations
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.errors import InputError
+from microfold.kernels.kernel import Site
+from microfold.kernels.selection.flash_budget import select_within
+from microfold.options import Options
+from microfold.program import Program
+from tests.kernels import graphs
+
+TARGET = target.load("cortex-m4")
+CONV = graphs.conv2d_graph(16, 16, 16, 16, padding=((1, 1), (1, 1)))
+WINOGRAD4, WINOGRAD2, DIRECT, TILE = (
+    f"s8_conv2d__dsp_{name}" for name in ("winograd_4x4", "winograd_2x2", "fpu", "tile")
+)
+
+
+def _compiled(**options: object) -> Program:
+    return compile_graph(CONV, TARGET, Options(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("flash", "kernel"), [(1 << 20, WINOGRAD4), (12_000, WINOGRAD2), (4_000, DIRECT)])
+def test_less_flash_means_smaller_kernels(flash: int, kernel: str) -> None:
+    program = _compiled(flash=flash)
+    assert [layer.kernel.name for layer in program.layers] == [kernel]
+    assert program.weight_bytes <= flash
+
+
+def test_no_budget_is_needed() -> None:
+    assert _compiled(optimize="speed").layers[0].kernel.name == WINOGRAD4
+    assert _compiled().layers[0].kernel.name == TILE
+
+
+def test_an_impossible_budget() -> None:
+    with pytest.raises(
+        InputError, match=r"must fit 100 bytes of flash; the smallest kernels need \d{4} bytes"
+    ):
+        _compiled(flash=100)
+
+
+def test_the_cheapest_exchange_comes_first() -> None:
+    """Of two equal filters, the one on the smaller image loses less by a slower kernel."""
+    large = compile_graph(
+        graphs.conv2d_graph(32, 32, 16, 16, padding=((1, 1), (1, 1))), TARGET, Options(optimize="speed")
+    )
+    both = [
+        Site(layer.node, program.graph, TARGET, program.options)
+        for program in (_compiled(optimize="speed"), large)
+        for layer in program.layers
+    ]
+    one = large.weight_bytes
+    choices = select_within(one + 4_000, both)
+    assert not isinstance(choices, str)
+    assert [choice.kernel.name for choice in choices] == [DIRECT, WINOGRAD4]

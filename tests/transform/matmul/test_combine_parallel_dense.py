@@ -1,0 +1,90 @@
+"""Fully connected layers of one input become one, where their units make whole blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.types import DType, ElementType, Quant, TensorType
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.passes.context import PassContext
+from microfold.transform.matmul.combine_parallel_dense import CombineParallelDense
+from tests.evaluation import assert_same_meaning
+from tests.transform.check import check_declined, check_rewrite
+
+always = CombineParallelDense(slice=0.0, slice_row=0.0)
+combine = CombineParallelDense()
+
+
+def test_weights_and_biases() -> None:
+    check_rewrite(
+        always,
+        """
+        graph @g(%x: int8[2,2] q(0.1, 3)) -> (%a, %z) {
+          %v = constant int8[1,2] q(0.5, 7) [1, 2]
+          %b = constant int32[1] [10]
+          %a: int8[2,1] q(0.2, -5) = fully_connected(%x, %v, %b)
+          %w = constant int8[2,2] q(0.5, 7) [3, 4, 5, 6]
+          %z: int8[2,2] q(0.2, -5) = fully_connected(%x, %w)
+        }
+        """,
+        """
+        graph @g(%x: int8[2,2] q(0.1, 3)) -> (%a, %z) {
+          %a_combined_weights = constant int8[3,2] q(0.5, 7) [1, 2, 3, 4, 5, 6]
+          %a_combined_bias = constant int32[3] [10, 0, 0]
+          %a_combined: int8[2,3] q(0.2, -5) = fully_connected(%x, %a_combined_weights, %a_combined_bias)
+          %a: int8[2,1] q(0.2, -5) = strided_slice(%a_combined) {begin=(0, 0), size=(2, 1), strides=(1, 1)}
+          %z: int8[2,2] q(0.2, -5) = strided_slice(%a_combined) {begin=(0, 1), size=(2, 2), strides=(1, 1)}
+        }
+        """,
+    )
+
+
+def layers(units: tuple[int, ...], scales: tuple[float, ...], rows: int = 1, inputs: int = 64) -> Graph:
+    rng = np.random.default_rng(0)
+    x = Value("x", TensorType(DType.INT8, (rows, inputs), Quant.per_tensor(0.1, 3)))
+    nodes, constants = [], {}
+    for count, scale in zip(units, scales, strict=True):
+        w = Value("w", TensorType(DType.INT8, (count, inputs), Quant.per_tensor(scale)))
+        constants[w] = rng.integers(-127, 128, (count, inputs)).astype(np.int8)
+        out = ElementType(DType.INT8, Quant.per_tensor(0.7, -5))
+        nodes.append(make_node(FullyConnected(out), [x, w], ["y"]))
+    return Graph("g", (x,), tuple(node.output for node in nodes), tuple(nodes), constants)
+
+
+@pytest.mark.parametrize(
+    ("units", "pays"), [((3, 5), True), ((1, 1), True), ((10, 10), False), ((16, 16, 16), False)]
+)
+def test_the_rule(units: tuple[int, ...], pays: bool) -> None:
+    graph = layers(units, (0.01,) * len(units))
+    decisions = []
+    after = combine(graph, PassContext(sink=decisions.append))
+    assert (after is not graph) == pays
+    assert [d.fired for d in decisions] == [pays]
+    assert_same_meaning(graph, after)
+    assert combine(after) is after
+
+
+def test_scales_do_not_matter() -> None:
+    """A scale of a whole layer and one for each channel give the same multipliers: all pairs are combined."""
+    for step in range(40):
+        graph = layers((3, 5), (0.01, 0.0101 + step / 1e4))
+        after = combine(graph)
+        assert after is not graph
+        assert_same_meaning(graph, after, calls=1)
+
+
+def test_different_zero_points() -> None:
+    check_declined(
+        always,
+        """
+        graph @g(%x: int8[2,2] q(0.1, 3)) -> (%a, %z) {
+          %v = constant int8[1,2] q(0.5, 7) [1, 2]
+          %w = constant int8[1,2] q(0.5, 0) [3, 4]
+          %a: int8[2,1] q(0.2, -5) = fully_connected(%x, %v)
+          %z: int8[2,1] q(0.2, -5) = fully_connected(%x, %w)
+        }
+        """,
+        "zero point",
+    )

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+
+from microfold.ir.graph import Node
+from microfold.ir.op import Op
+from microfold.transform.placement.fuse_ops import FuseOps
+from tests.transform.check import check_declined, check_rewrite
+
+fuse_ops = FuseOps()
+
+
+def test_clip_into_convolution() -> None:
+    check_rewrite(
+        fuse_ops,
+        """
+        graph @g(%x: int8[1,3,3,1] q(0.1, 3)) -> (%y) {
+          %w = constant int8[2,1,1,1] q(axis=0, scales=[0.5, 0.25], zero_points=0) [100, -50]
+          %a: int8[1,3,3,2] q(2.0, -5) = conv2d(%x, %w) {strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0))}
+          %b: int8[1,3,3,2] q(2.0, -5) = clip(%a) {minimum=0.0, maximum=inf}
+          %y: int8[1,3,3,2] q(2.0, -5) = clip(%b) {minimum=-inf, maximum=60.0}
+        }
+        """,  # noqa: E501
+        """
+        graph @g(%x: int8[1,3,3,1] q(0.1, 3)) -> (%y) {
+          %w = constant int8[2,1,1,1] q(axis=0, scales=[0.5, 0.25], zero_points=0) [100, -50]
+          %y: int8[1,3,3,2] q(2.0, -5) = conv2d(%x, %w) {strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0))} | clip() {minimum=0.0, maximum=inf} | clip() {minimum=-inf, maximum=60.0}
+        }
+        """,  # noqa: E501
+    )
+
+
+@pytest.mark.parametrize(
+    "producer",
+    [
+        "add(%x, %x)",
+        "max_pool2d(%x) {size=(1, 1), strides=(1, 1), padding=((0, 0), (0, 0))}",
+        "average_pool2d(%x) {size=(1, 1), strides=(1, 1), padding=((0, 0), (0, 0))}",
+    ],
+)
+def test_clip_into_others(producer: str) -> None:
+    check_rewrite(
+        fuse_ops,
+        f"""
+        graph @g(%x: float32[1,2,2,1]) -> (%y) {{
+          %a: float32[1,2,2,1] = {producer}
+          %y: float32[1,2,2,1] = clip(%a) {{minimum=0.0, maximum=1.0}}
+        }}
+        """,
+        f"""
+        graph @g(%x: float32[1,2,2,1]) -> (%y) {{
+          %y: float32[1,2,2,1] = {producer} | clip() {{minimum=0.0, maximum=1.0}}
+        }}
+        """,
+    )
+
+
+@pytest.mark.parametrize("outputs", ["%y, %z", "%y, %a"])
+def test_other_readers(outputs: str) -> None:
+    check_declined(
+        fuse_ops,
+        f"""
+        graph @g(%x: float32[2]) -> ({outputs}) {{
+          %a: float32[2] = add(%x, %x)
+          %y: float32[2] = clip(%a) {{minimum=0.0, maximum=1.0}}
+          %z: float32[2] = add(%a, %x)
+        }}
+        """,
+        "%a has other readers",
+    )
+
+
+def test_next_state_is_a_reader() -> None:
+    check_declined(
+        fuse_ops,
+        """
+        graph @g(%x: float32[2]) -> (%y) {
+          state %s: float32[2] initial [0.0, 0.0] next %a
+          %a: float32[2] = add(%x, %s)
+          %y: float32[2] = clip(%a) {minimum=0.0, maximum=1.0}
+        }
+        """,
+        "%a has other readers",
+    )
+
+
+def test_producers_without_epilogue() -> None:
+    check_declined(
+        fuse_ops,
+        """
+        graph @g(%x: float32[2]) -> (%y, %z) {
+          %a: float32[1,2] = reshape(%x) {shape=(1, 2)}
+          %y: float32[1,2] = clip(%a) {minimum=0.0, maximum=1.0}
+          %z: float32[2] = clip(%x) {minimum=0.0, maximum=1.0}
+        }
+        """,
+        "reshape takes no epilogue",
+    )
+
+
+TANH = """
+graph @g(%x: float32[2]) -> (%y) {
+  %a: float32[2] = add(%x, %x)
+  %y: float32[2] = tanh(%a)
+}
+"""
+
+
+def test_rule_refuses_or_admits() -> None:
+    check_declined(fuse_ops, TANH, "kernels cannot run tanh")
+
+    def anything(producer: Node, step: Op) -> None:  # noqa: ARG001
+        return None
+
+    fused = """
+        graph @g(%x: float32[2]) -> (%y) {
+          %y: float32[2] = add(%x, %x) | tanh()
+        }
+        """
+    check_rewrite(FuseOps(may_fuse=anything), TANH, fused)

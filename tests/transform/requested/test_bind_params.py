@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from microfold.errors import InputError
+from microfold.ir.graph import verify
+from microfold.ir.interpret import Interpreter
+from microfold.ir.text import parse, to_text
+from microfold.transform.requested.bind_params import BindParams
+from tests.transform.check import check_declined
+
+BEFORE = """\
+graph @g(%x: float32[2], %w: float32[2], %"a b": float32[2], %"a b"#1: float32[2]) -> (%z) {
+  %y: float32[2] = add(%x, %w)
+  %z: float32[2] = add(%y, %"a b")
+}
+"""
+AFTER = """\
+graph @g(%x: float32[2], %"a b": float32[2], %"a b"#1: float32[2]) -> (%z) {
+  %w = constant float32[2] [1.0, 2.0]
+  %y: float32[2] = add(%x, %w)
+  %z: float32[2] = add(%y, %"a b")
+}
+"""
+W = np.array([1, 2], np.float32)
+
+
+def test_an_input_becomes_a_constant() -> None:
+    graph = parse(BEFORE)
+    step = BindParams({"w": W})
+    bound = step(graph)
+    verify(bound)
+    assert to_text(bound) == AFTER
+    assert step(bound) is bound
+    x, a, b = (np.array([i, -i], np.float32) for i in range(3))
+    np.testing.assert_array_equal(Interpreter(graph).run(x, W, a, b), Interpreter(bound).run(x, a, b))
+    assert W.flags.writeable
+
+
+def test_nothing_to_bind() -> None:
+    check_declined(BindParams(), BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("v", W, "no input of the graph may be bound as 'v'; its inputs are 'x', 'w', 'a b', 'a b'"),
+        ("a b", W, "2 inputs of the graph may be bound as 'a b'"),
+        ("w", W[:1], r"what is bound to 'w' must be float32\[2\]; it is float32\[1\]"),
+        ("w", W.astype(np.int8), r"must be float32\[2\]; it is int8\[2\]"),
+    ],
+)
+def test_what_does_not_fit(name: str, array: np.ndarray, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        BindParams({name: array})(parse(BEFORE))
