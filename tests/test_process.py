@@ -17,8 +17,9 @@ MODEL = ROOT / "tests" / "models" / "made" / "cnn_int8.tflite"
 SIGNALLED = """
 import os, runpy, signal, sys, importlib.abc
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs behind "&"
 number, chosen, module, *arguments = sys.argv[1:]
+# Shells ignore SIGINT for what they run behind "&", nohup ignores SIGHUP.
+signal.signal(int(number), signal.default_int_handler if int(number) == signal.SIGINT else signal.SIG_DFL)
 
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):

@@ -53,8 +53,8 @@ def test_one_run_leaves_nothing_to_the_next() -> None:
 
 def test_every_pass_is_named_as_its_file() -> None:
     folder = Path(__file__).resolve().parents[2] / "microfold" / "transform"
-    files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    assert set(available()) == files
+    files = {path.stem for path in folder.glob("*/*.py")}
+    assert set(available()) == files - {"__init__"}
     assert default_pipeline().names() - {"default_pipeline"} <= files
 
 

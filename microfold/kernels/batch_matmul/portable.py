@@ -99,7 +99,7 @@ class _Matmul(Kernel):
             "second_column": product.second_strides[1],
         }
         spec = (*choice, ("clamped", clamped))
-        return Call(Function("batch_matmul/c.c.j2", self.name, spec), parameters | fields | limits)
+        return Call(Function("batch_matmul/portable.c.j2", self.name, spec), parameters | fields | limits)
 
 
 class _MatmulFloat(_Matmul):

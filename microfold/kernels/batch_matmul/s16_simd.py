@@ -57,7 +57,7 @@ class _Columns(MatmulInt16):
             ("gathered", gathered),
             *((key, value) for key, value in call.function.spec if key == "clamped"),
         )
-        function = Function("batch_matmul/s16.c.j2", self.name, spec)
+        function = Function("batch_matmul/s16_simd.c.j2", self.name, spec)
         scratch = depth * self.dtype.itemsize if gathered else 0
         return replace(call, function=function, parameters=kept, scratch=scratch)
 

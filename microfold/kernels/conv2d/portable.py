@@ -175,7 +175,7 @@ class Conv2DInt8(_PatchConv):
         assert x.quant is not None
         plan, _ = channel_records(site, filter_matrix(site))
         records = Constant("channels", accumulate.pad_channels(plan.records, 2), record="mf_channel")
-        call = self.call(site, "conv2d/c.c.j2", records, (("requantize", plan.form.value),))
+        call = self.call(site, "conv2d/portable.c.j2", records, (("requantize", plan.form.value),))
         if is_pointwise(window):
             return call
         return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})

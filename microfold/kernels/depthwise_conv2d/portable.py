@@ -187,7 +187,7 @@ class DepthwiseConv2DInt8(_PlaneDepthwise):
         assert x.quant is not None
         plan, _ = channel_records(site)
         records = Constant("channels", plan.records, record="mf_channel")
-        call = self.call(site, "depthwise_conv2d/c.c.j2", records, (("requantize", plan.form.value),))
+        call = self.call(site, "depthwise_conv2d/portable.c.j2", records, (("requantize", plan.form.value),))
         return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})
 
 

@@ -74,7 +74,7 @@ def plan_input(site: Site, index: int, left_shift: int, multiplier: Multiplier) 
 
 
 class _QuantizedSum(BinaryKernel):
-    template = "add/c.c.j2"
+    template = "elementwise/add.c.j2"
     instructions = 40
     thumb1_instructions = 112
     combine = "left + right"

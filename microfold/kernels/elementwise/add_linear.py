@@ -14,7 +14,7 @@ from microfold.ops.elementwise.sub import Sub
 class _LinearSum(BinaryKernel):
     """``output = clamp((first * factor + second * factor + offset) >> shift)``."""
 
-    template = "add/linear.c.j2"
+    template = "elementwise/add_linear.c.j2"
     dtype = DType.INT8
     instructions = 9.5
     thumb1_instructions = 17.0

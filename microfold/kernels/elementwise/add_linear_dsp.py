@@ -21,7 +21,7 @@ from microfold.ops.elementwise.sub import Sub
 class _LinearSumDsp(WordKernel):
     """``output = clamp((first * factor + second * factor + offset) >> shift)``."""
 
-    template = "add/dsp_linear.c.j2"
+    template = "elementwise/add_linear_dsp.c.j2"
     group = 8
     code = 300
     instructions = 6.1

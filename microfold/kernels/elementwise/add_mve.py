@@ -20,7 +20,7 @@ from microfold.ops.elementwise.sub import Sub
 class _SumMve(BinaryMve):
     """Two multiply-accumulates and a shift, where a linear form is found that is exact for all operands."""
 
-    template = "add/mve.c.j2"
+    template = "elementwise/add_mve.c.j2"
     vector_instructions = 10.0
 
     def supports(self, site: Site) -> str | None:
@@ -49,7 +49,7 @@ HALF = "half"
 class _ScaledSumMve(BinaryMve):
     """The reference's own steps."""
 
-    template = "add/mve_scaled.c.j2"
+    template = "elementwise/add_mve_scaled.c.j2"
     vector_instructions = 22.5
     combine: ClassVar[str] = ""
 

@@ -121,7 +121,7 @@ class _SumDsp(BinaryKernel):
         }
         if clamp:
             parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}
-        return Call(Function("add/dsp.c.j2", self.name, spec), parameters)
+        return Call(Function("elementwise/add_table_dsp.c.j2", self.name, spec), parameters)
 
     def _split(self, site: Site) -> Split | None:
         op = site.node.op

@@ -36,7 +36,7 @@ C_TYPES = {
 class QuantizedMul(BinaryKernel):
     """Products of centred elements, requantised by one multiplier."""
 
-    template = "mul/c.c.j2"
+    template = "elementwise/mul.c.j2"
 
     def plan(self, site: Site) -> tuple[str, Array]:
         """The form of the requantisation, and its record."""
@@ -174,7 +174,7 @@ class ClipPortable(UnaryKernel):
         else:
             low, high = site.node.op.bounds(x.element)
         parameters: dict[str, Parameter] = {"length": x.size, "output_minimum": low, "output_maximum": high}
-        return Call(Function("clip/c.c.j2", self.name, (("type", C_TYPES[x.dtype]),)), parameters)
+        return Call(Function("elementwise/clip.c.j2", self.name, (("type", C_TYPES[x.dtype]),)), parameters)
 
 
 @register
@@ -195,7 +195,9 @@ class QuantizePortable(UnaryKernel):
             "minimum": float(low - zero_point),
             "maximum": float(high - zero_point),
         }
-        return Call(Function("quantize/c.c.j2", self.name, (("type", C_TYPES[out.dtype]),)), parameters)
+        return Call(
+            Function("elementwise/quantize.c.j2", self.name, (("type", C_TYPES[out.dtype]),)), parameters
+        )
 
 
 @register
@@ -221,7 +223,7 @@ class DequantizePortable(UnaryKernel):
             "scale": float(x.quant.scale),
         }
         spec = (("type", C_TYPES[x.dtype]), ("clamped", clamped))
-        return Call(Function("dequantize/c.c.j2", self.name, spec), parameters | limits)
+        return Call(Function("elementwise/dequantize.c.j2", self.name, spec), parameters | limits)
 
 
 @register
@@ -244,4 +246,4 @@ class CastPortable(UnaryKernel):
             ("lowest", low),
             ("highest", high),
         )
-        return Call(Function("cast/c.c.j2", self.name, spec), {"length": x.size})
+        return Call(Function("elementwise/cast.c.j2", self.name, spec), {"length": x.size})

@@ -53,7 +53,7 @@ class MulInt8Dsp(QuantizedMul, WordKernel):
 
     name = "s8_mul__dsp"
     op = Mul
-    template = "mul/dsp.c.j2"
+    template = "elementwise/mul_dsp.c.j2"
     code = 280
     instructions = 10.75
     saved_instructions = 0.0

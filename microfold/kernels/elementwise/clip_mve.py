@@ -29,7 +29,7 @@ class _ClipMve(ClipPortable):
         lane = "f32" if self.dtype.is_float else f"s{8 * self.dtype.itemsize}"
         tail = site.node.outputs[0].type.size % self._lanes() != 0
         spec = (("type", C_TYPES[self.dtype]), ("lane", lane), ("tail", tail))
-        return Call(Function("clip/mve.c.j2", "clip__mve", spec), super().lower(site).parameters)
+        return Call(Function("elementwise/clip_mve.c.j2", "clip__mve", spec), super().lower(site).parameters)
 
 
 @register

@@ -22,7 +22,7 @@ _RELATIONS = {
 
 
 class _Compare(BinaryKernel):
-    template = "compare/c.c.j2"
+    template = "elementwise/compare.c.j2"
     instructions = 12
 
     def supports(self, site: Site) -> str | None:
@@ -91,4 +91,4 @@ class SelectPortable(Kernel):
             for operand, step in zip(("condition", "first", "second"), steps, strict=True):
                 parameters[f"{operand}{index}"] = step
         spec = (("type", C_TYPES[site.node.outputs[0].type.dtype]),)
-        return Call(Function("select/c.c.j2", self.name, spec), parameters)
+        return Call(Function("elementwise/select.c.j2", self.name, spec), parameters)

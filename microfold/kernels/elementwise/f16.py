@@ -99,7 +99,7 @@ class _HalfClip(Kernel):
             "output_minimum": op.minimum,
             "output_maximum": op.maximum,
         }
-        return Call(Function("clip/f16.c.j2", self.name, (("core", self.core),)), parameters)
+        return Call(Function("elementwise/clip_f16.c.j2", self.name, (("core", self.core),)), parameters)
 
 
 @register
@@ -142,7 +142,7 @@ class _HalfCast(Kernel):
     def lower(self, site: Site) -> Call:
         out = site.node.output.type
         spec = (("core", self.core), ("narrows", out.dtype is DType.FLOAT16))
-        return Call(Function("cast/f16.c.j2", self.name, spec), {"length": out.size})
+        return Call(Function("elementwise/cast_f16.c.j2", self.name, spec), {"length": out.size})
 
 
 @register

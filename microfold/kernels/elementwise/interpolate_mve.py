@@ -27,7 +27,7 @@ class _SigmoidMve(SigmoidInt16):
         return 40 + 31.0 * -(-site.node.outputs[0].type.size // _LANES)
 
     def lower(self, site: Site) -> Call:
-        return _vectors(site, super().lower(site), "logistic/s16_mve.c.j2")
+        return _vectors(site, super().lower(site), "elementwise/logistic_s16_mve.c.j2")
 
 
 @register
@@ -51,4 +51,4 @@ class UnaryInt16Mve(UnaryInt16):
         return 30 + 14.0 * -(-site.node.outputs[0].type.size // _LANES)
 
     def lower(self, site: Site) -> Call:
-        return _vectors(site, super().lower(site), "lookup/s16_mve.c.j2")
+        return _vectors(site, super().lower(site), "elementwise/table_s16_mve.c.j2")

@@ -18,7 +18,7 @@ class MulMve(BinaryMve):
 
     name = "s8_mul__mve"
     op = Mul
-    template = "mul/mve.c.j2"
+    template = "elementwise/mul_mve.c.j2"
     vector_instructions = 15.0
 
     def supports(self, site: Site) -> str | None:

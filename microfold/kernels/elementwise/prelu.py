@@ -13,7 +13,7 @@ from microfold.ops.elementwise.prelu import Prelu
 
 
 class _QuantizedPrelu(BinaryKernel):
-    template = "prelu/c.c.j2"
+    template = "elementwise/prelu.c.j2"
     instructions = 35
 
     def lower(self, site: Site) -> Call:

@@ -17,7 +17,7 @@ class _QuantizedPrelu(BinaryMve):
     """Both results of each lane, of which one is selected."""
 
     op = Prelu
-    template = "prelu/mve.c.j2"
+    template = "elementwise/prelu_mve.c.j2"
     vector_instructions = 24.0
 
     def supports(self, site: Site) -> str | None:

@@ -90,7 +90,9 @@ class _RescaleSimd(Rescale):
         }
         if clamped:
             parameters |= {"output_minimum": low, "output_maximum": high}
-        return Call(Function(f"requantize/{variant}.c.j2", f"s16_rescale__{variant}", spec), parameters)
+        return Call(
+            Function(f"elementwise/requantize_{variant}.c.j2", f"s16_rescale__{variant}", spec), parameters
+        )
 
 
 class _RescaleMve(_RescaleSimd):

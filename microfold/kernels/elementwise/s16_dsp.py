@@ -69,7 +69,7 @@ class _Int16Dsp(BinaryKernel):
 
 
 class _SumInt16Dsp(_Int16Dsp):
-    template = "add/s16_dsp.c.j2"
+    template = "elementwise/add_s16_dsp.c.j2"
     instructions = 11.5
     sign: ClassVar[str]
 
@@ -150,7 +150,7 @@ class MulInt16Dsp(_Int16Dsp):
 
     name = "s16_mul__dsp"
     op = Mul
-    template = "mul/s16_dsp.c.j2"
+    template = "elementwise/mul_s16_dsp.c.j2"
     instructions = 11.0
 
     def output(self, site: Site) -> Multiplier:

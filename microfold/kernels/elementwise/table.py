@@ -65,7 +65,7 @@ class TableKernel(Kernel):
             ("lowest", x.dtype.range[0]),
             ("unroll", site.options.optimize != "size"),
         )
-        return Call(Function("lookup/c.c.j2", "lookup__c", spec), parameters)
+        return Call(Function("elementwise/table.c.j2", "lookup__c", spec), parameters)
 
 
 class TableMve(TableKernel):
@@ -90,7 +90,7 @@ class TableMve(TableKernel):
             "length": x.size,
         }
         spec = (("signed", x.dtype is DType.INT8), ("tail", x.size % LANES != 0))
-        return Call(Function("lookup/mve.c.j2", "lookup__mve", spec), parameters)
+        return Call(Function("elementwise/table_mve.c.j2", "lookup__mve", spec), parameters)
 
 
 def _define(operator: type[Op]) -> None:

@@ -141,7 +141,7 @@ class UnaryInt16(UnaryKernel):
             "table": Constant("table", site.node.op.int16_table(x.element)),
             "length": x.size,
         }
-        function = Function("lookup/s16.c.j2", "s16_lookup__c", (("clamped", clamped),))
+        function = Function("elementwise/table_s16.c.j2", "s16_lookup__c", (("clamped", clamped),))
         return Call(function, parameters | limits)
 
 
@@ -172,7 +172,7 @@ class SigmoidInt16(UnaryKernel):
             "shift": scaling.shift,
         }
         spec = (("tanh", self.op is Tanh), ("clamped", clamped))
-        return Call(Function("logistic/s16.c.j2", self.name, spec), parameters | limits)
+        return Call(Function("elementwise/logistic_s16.c.j2", self.name, spec), parameters | limits)
 
 
 @register
@@ -246,7 +246,7 @@ class Rescale(UnaryKernel):
             "minimum": max(low - zero_point, -(1 << 31)),
             "maximum": min(high - zero_point, (1 << 31) - 1),
         }
-        return Call(Function("requantize/c.c.j2", "rescale__c", spec), parameters)
+        return Call(Function("elementwise/requantize.c.j2", "rescale__c", spec), parameters)
 
 
 @register
@@ -321,4 +321,4 @@ class RsqrtInt16(UnaryKernel):
             "output_maximum": high,
         }
         spec = (("output_type", C_TYPES[out.dtype]), ("extra_bits", EXTRA_BITS))
-        return Call(Function("rsqrt/s16.c.j2", self.name, spec), parameters)
+        return Call(Function("elementwise/rsqrt_s16.c.j2", self.name, spec), parameters)

@@ -133,7 +133,7 @@ class FullyConnectedInt8(_UnitGroups):
         padded = accumulate.pad_channels(plan.records, self.group(site))
         choice = (("requantize", plan.form.value), ("weights_zero_point", zero_point != 0))
         records = Constant("channels", padded, record="mf_channel")
-        call = self.call(site, "fully_connected/c.c.j2", records, choice)
+        call = self.call(site, "fully_connected/portable.c.j2", records, choice)
         if not zero_point:
             return call
         return replace(call, parameters=dict(call.parameters) | {"weights_zero_point": zero_point})

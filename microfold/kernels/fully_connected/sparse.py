@@ -55,7 +55,7 @@ def unpack_blocks(weights: Array, steps: Array, counts: Array, inputs: int) -> A
 class _Sparse(Kernel):
     """Units one by one, each over its blocks."""
 
-    template: ClassVar[str] = "sparse_fully_connected/c.c.j2"
+    template: ClassVar[str] = "fully_connected/sparse.c.j2"
     per_block: ClassVar[float]
 
     def cost(self, site: Site) -> float:
@@ -116,7 +116,7 @@ class SparseFullyConnectedDsp(_SparseInt8):
     name = "s8_sparse_fully_connected__dsp_1x4"
     op = SparseFullyConnected
     features = frozenset({"dsp"})
-    template = "sparse_fully_connected/dsp.c.j2"
+    template = "fully_connected/sparse_dsp.c.j2"
     per_block = 12.0
 
     def supports(self, site: Site) -> str | None:

@@ -71,4 +71,4 @@ class FullyConnectedThumb1(Kernel):
         }
         if zero_point:
             parameters |= {"weights_zero_point": zero_point}
-        return Call(Function("fully_connected/thumb.c.j2", self.name, spec), parameters | limits)
+        return Call(Function("fully_connected/thumb1.c.j2", self.name, spec), parameters | limits)

@@ -105,4 +105,4 @@ class FullyConnectedThumb2(Kernel):
             "outputs": out.shape[1],
             "input_factor": -128 - weights_zero_point(site),
         }
-        return Call(Function("fully_connected/lanes.c.j2", self.name, spec), parameters | limits)
+        return Call(Function("fully_connected/thumb2.c.j2", self.name, spec), parameters | limits)

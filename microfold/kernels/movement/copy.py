@@ -124,7 +124,7 @@ class _Movement(Kernel):
             parameters |= {"source_step": inner[1], "target_step": inner[2]}
         if fill is not None:
             parameters |= {"total": out.size, "fill": fill}
-        return Call(Function("movement/c.c.j2", "move__c", spec), parameters)
+        return Call(Function("movement/copy.c.j2", "move__c", spec), parameters)
 
 
 def _bits(value: float, dtype: DType) -> int:
@@ -228,7 +228,7 @@ class ConcatenatePortable(Kernel):
         for index, value in enumerate(site.node.operands):
             parameters[f"run{index}"] = value.type.nbytes // outer
         spec = (("inputs", len(site.node.inputs)), ("copy", copy_helper(site)))
-        return Call(Function("concatenate/c.c.j2", "concatenate__c", spec), parameters)
+        return Call(Function("movement/concatenate.c.j2", "concatenate__c", spec), parameters)
 
 
 @register
@@ -259,7 +259,7 @@ class ResizeNearestNeighborPortable(Kernel):
             "output_width": out.shape[2],
             "pixel": pixel,
         }
-        function = Function("resize_nearest_neighbor/c.c.j2", self.name)
+        function = Function("movement/resize_nearest_neighbor.c.j2", self.name)
         return Call(function, parameters)
 
 
@@ -291,4 +291,4 @@ class GatherPortable(Kernel):
             "size": int(np.prod(x.shape[axis + 1 :])) * x.dtype.itemsize,
         }
         spec = (("index", f"{indices.dtype.value}_t"),)
-        return Call(Function("gather/c.c.j2", self.name, spec), parameters)
+        return Call(Function("movement/gather.c.j2", self.name, spec), parameters)

@@ -50,7 +50,7 @@ class _ResizeBilinear(Kernel):
             "channels": out.shape[3],
         }
         spec = (("type", C_TYPES[self.dtype]), ("accumulator", self.accumulator))
-        return Call(Function("resize_bilinear/c.c.j2", self.name, spec), parameters)
+        return Call(Function("movement/resize_bilinear.c.j2", self.name, spec), parameters)
 
 
 @register

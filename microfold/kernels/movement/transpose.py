@@ -107,7 +107,7 @@ class TransposeWords(_TransposeBlocks):
 
     name = "transpose__words_4x4"
     features = frozenset({"thumb2"})
-    template = "transpose/words.c.j2"
+    template = "movement/transpose_words.c.j2"
 
     def unfit(self, planes: Planes) -> str | None:
         if min(planes.rows, planes.columns) < 4:
@@ -130,7 +130,7 @@ class TransposeMve(_TransposeBlocks):
 
     name = "transpose__mve_8"
     features = frozenset({"mve"})
-    template = "transpose/mve.c.j2"
+    template = "movement/transpose_mve.c.j2"
 
     def unfit(self, planes: Planes) -> str | None:
         step = planes.target_step if _scatters(planes) else planes.source_step

@@ -32,7 +32,7 @@ class L2NormalizationInt8(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("l2_normalization/c.c.j2", self.name), parameters)
+        return Call(Function("normalize/l2_normalization.c.j2", self.name), parameters)
 
 
 @register
@@ -51,4 +51,4 @@ class L2NormalizationFloat(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("l2_normalization/f32.c.j2", self.name), parameters)
+        return Call(Function("normalize/l2_normalization_f32.c.j2", self.name), parameters)

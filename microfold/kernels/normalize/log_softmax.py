@@ -46,7 +46,7 @@ class LogSoftmaxInt8(RowKernel):
             "output_maximum": high,
         }
         spec = (("sum_bits", SUM_INTEGER_BITS), ("input_bits", INPUT_INTEGER_BITS))
-        return Call(Function("log_softmax/c.c.j2", self.name, spec), parameters)
+        return Call(Function("normalize/log_softmax.c.j2", self.name, spec), parameters)
 
 
 @register
@@ -61,4 +61,4 @@ class LogSoftmaxFloat(RowKernel):
     def lower(self, site: Site) -> Call:
         low, high = epilogue.float_bounds(site.node)
         parameters = self.shape(site) | {"output_minimum": low, "output_maximum": high}
-        return Call(Function("log_softmax/f32.c.j2", self.name), parameters)
+        return Call(Function("normalize/log_softmax_f32.c.j2", self.name), parameters)

@@ -43,7 +43,7 @@ class _SoftmaxInt8(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("softmax/c.c.j2", self.name, spec), parameters)
+        return Call(Function("normalize/softmax.c.j2", self.name, spec), parameters)
 
 
 @register
@@ -94,7 +94,7 @@ class SoftmaxInt16(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("softmax/s16.c.j2", self.name), parameters)
+        return Call(Function("normalize/softmax_s16.c.j2", self.name), parameters)
 
 
 class _SoftmaxFloat(RowKernel):
@@ -111,7 +111,7 @@ class _SoftmaxFloat(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("softmax/f32.c.j2", self.name, (("exp", self.exp),)), parameters)
+        return Call(Function("normalize/softmax_f32.c.j2", self.name, (("exp", self.exp),)), parameters)
 
 
 @register

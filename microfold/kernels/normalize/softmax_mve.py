@@ -23,7 +23,7 @@ class _SoftmaxMve(SoftmaxInt8):
 
     def lower(self, site: Site) -> Call:
         call = super().lower(site)
-        return replace(call, function=replace(call.function, template="softmax/mve.c.j2"))
+        return replace(call, function=replace(call.function, template="normalize/softmax_mve.c.j2"))
 
 
 @register

@@ -88,7 +88,7 @@ class _Pool2D(Kernel):
         else:
             low, high = epilogue.integer_bounds(site.node)
             spec = (("kind", self.kind), ("type", f"{self.dtype.value}_t"))
-            template = "pool2d/c.c.j2"
+            template = "pool2d/portable.c.j2"
         parameters |= {"output_minimum": low, "output_maximum": high}
         return Call(Function(template, self.name, spec), parameters)
 

@@ -50,7 +50,7 @@ class _Svdf(Kernel):
             "steps": time.shape[1],
         }
         spec = (*choice, ("clamped", clamped))
-        return Call(Function("svdf/c.c.j2", self.name, spec), parameters | fields | limits)
+        return Call(Function("recurrent/svdf.c.j2", self.name, spec), parameters | fields | limits)
 
 
 @register

@@ -37,7 +37,7 @@ class _ArgExtremum(Kernel):
             ("output_type", C_TYPES[out.dtype]),
             ("relation", self.relation),
         )
-        return Call(Function("arg_max/c.c.j2", self.name, spec), parameters)
+        return Call(Function("reduce/arg_max.c.j2", self.name, spec), parameters)
 
 
 @register

@@ -45,4 +45,4 @@ class CumsumPortable(Kernel):
             ("exclusive", op.exclusive),
             ("reverse", op.reverse),
         )
-        return Call(Function("cumsum/c.c.j2", self.name, spec), parameters)
+        return Call(Function("reduce/cumsum.c.j2", self.name, spec), parameters)

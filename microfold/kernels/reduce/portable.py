@@ -78,7 +78,7 @@ class Reduction(Kernel):
             ("finish", finish),
             ("clamped", clamped),
         )
-        return Call(Function("reduce/c.c.j2", self.name, spec), parameters | fields | limits)
+        return Call(Function("reduce/portable.c.j2", self.name, spec), parameters | fields | limits)
 
     def accumulator(self, dtype: DType) -> str:
         return C_TYPES[dtype]

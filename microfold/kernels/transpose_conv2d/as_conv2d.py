@@ -167,7 +167,9 @@ class _TransposeConv2DRows(Kernel):
             ("row_type", C_TYPES[out.dtype]),
             ("row_copy", copy_helper(site)),
         )
-        return Call(Function("transpose_conv2d/rows.c.j2", self.name, spec), parameters, band + call.scratch)
+        return Call(
+            Function("transpose_conv2d/as_conv2d.c.j2", self.name, spec), parameters, band + call.scratch
+        )
 
     def _phases(self, site: Site) -> tuple[Phases, Phases]:
         op, x, weights = site.node.op, site.node.operands[0].type, site.node.operands[1].type

@@ -65,7 +65,7 @@ class _TransposeConv2D(Kernel):
         if x.quant is not None:
             parameters["input_zero_point"] = x.quant.zero_point
         spec = (*planned[1], ("clamped", clamped))
-        return Call(Function("transpose_conv2d/c.c.j2", self.name, spec), parameters | limits)
+        return Call(Function("transpose_conv2d/portable.c.j2", self.name, spec), parameters | limits)
 
 
 @register
