@@ -19,7 +19,7 @@ from microfold.ir.domain import admit
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.limits import MAX_BYTES
 from microfold.ir.views import Views
-from microfold.kernels.kernel import Call, Kernel, Site
+from microfold.kernels.kernel import Kernel, KernelCall, LayerContext
 from microfold.kernels.selection.cheapest import Candidate, candidates, select
 from microfold.kernels.selection.flash_budget import select_within
 from microfold.options import Options
@@ -81,7 +81,7 @@ def compile_graph(
 
 def explain_kernels(
     graph: Graph, target: Target, options: Options, *, context: PassContext | None = None
-) -> list[tuple[Site, list[Candidate]]]:
+) -> list[tuple[LayerContext, list[Candidate]]]:
     """Every layer with every kernel considered for it, the one that `compile_graph` chooses first.
 
     Where a layer has none, the reasons of all kernels are listed.
@@ -135,10 +135,10 @@ class _Way:
         self.graph = optimize(self.source, self.context.reporting_to(self.decisions.append))
         self.ranges = analyze(self.graph)
         nodes = computing_nodes(self.graph)
-        self.sites = [Site(node, self.graph, target, options, self.ranges) for node in nodes]
+        self.sites = [LayerContext(node, self.graph, target, options, self.ranges) for node in nodes]
 
     @cached_property
-    def kernels(self) -> list[tuple[Site, Kernel]]:
+    def kernels(self) -> list[tuple[LayerContext, Kernel]]:
         """The kernel of each layer.
 
         Raises:
@@ -148,9 +148,11 @@ class _Way:
         return _select_kernels(self.graph, self.sites, self.options)
 
 
-def _select_kernels(graph: Graph, sites: Sequence[Site], options: Options) -> list[tuple[Site, Kernel]]:
+def _select_kernels(
+    graph: Graph, sites: Sequence[LayerContext], options: Options
+) -> list[tuple[LayerContext, Kernel]]:
     problems: list[Problem] = []
-    chosen: list[tuple[Site, Kernel]] = []
+    chosen: list[tuple[LayerContext, Kernel]] = []
     for index, site in enumerate(sites):
         kernel = external_kernel(site) or select(site)
         if isinstance(kernel, str):
@@ -165,13 +167,15 @@ def _select_kernels(graph: Graph, sites: Sequence[Site], options: Options) -> li
     return _smallest(graph, chosen, options) if options.optimize == "size" else chosen
 
 
-def _smallest(graph: Graph, chosen: list[tuple[Site, Kernel]], options: Options) -> list[tuple[Site, Kernel]]:
+def _smallest(
+    graph: Graph, chosen: list[tuple[LayerContext, Kernel]], options: Options
+) -> list[tuple[LayerContext, Kernel]]:
     """Kernels that share code; external code generators keep their regions."""
     free = [external_kernel(site) is None for site, _ in chosen]
     return smallest_kernels(graph, chosen, free, include_io=options.io == "arena")
 
 
-def _within(flash: int, chosen: list[tuple[Site, Kernel]]) -> list[tuple[Site, Kernel]]:
+def _within(flash: int, chosen: list[tuple[LayerContext, Kernel]]) -> list[tuple[LayerContext, Kernel]]:
     """The fastest kernels whose constants fit; external code generators keep their regions."""
     free = [index for index, (site, _) in enumerate(chosen) if external_kernel(site) is None]
     choices = select_within(flash, [chosen[index][0] for index in free])
@@ -220,7 +224,13 @@ def _plan(way: _Way, name: str) -> Program:
 
 
 def _layer(
-    index: int, namer: Namer, site: Site, kernel: Kernel, call: Call, locate: _Locator, scratch: int | None
+    index: int,
+    namer: Namer,
+    site: LayerContext,
+    kernel: Kernel,
+    call: KernelCall,
+    locate: _Locator,
+    scratch: int | None,
 ) -> Layer:
     node: Node = site.node
     work = kernel.work(site)

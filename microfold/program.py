@@ -14,7 +14,7 @@ from microfold.analysis.relaxation import Relaxation
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
-from microfold.kernels.kernel import Call, Kernel, Library
+from microfold.kernels.kernel import Kernel, KernelCall, Library
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
@@ -58,7 +58,7 @@ class Layer:
     name: str
     node: Node
     kernel: Kernel
-    call: Call
+    call: KernelCall
     work: tuple[Node, ...]
     macs: int
     estimated_instructions: int | None

@@ -15,7 +15,7 @@ from unittest import mock
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.errors import MicrofoldError
 from microfold.frontend.tflite import import_model
 from microfold.ir.interpret import Interpreter

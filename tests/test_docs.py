@@ -13,7 +13,7 @@ import pytest
 from microfold.frontend.operators import IMPORTERS
 from microfold.ir.op import REGISTRY
 from microfold.pipeline import default_pipeline
-from microfold.transform import available, summary
+from microfold.transform import available, location, summary
 from tests.golden import Golden
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,7 +98,7 @@ def test_table_of_passes_is_complete(request: pytest.FixtureRequest) -> None:
     used = default_pipeline().names()
     rows = ["| pass | level | default | what it does |", "|---|---|---|---|"]
     for name, item in sorted(available().items()):
-        link = f"[`{name}`](../microfold/transform/{name}.py)"
+        link = f"[`{name}`](../{location(name).replace('.', '/')}.py)"
         level = f"{item.opt_level}, mandatory" if item.mandatory else str(item.opt_level)
         rows.append(f"| {link} | {level} | {'yes' if name in used else ''} | {summary(name)} |")
     docs = Golden(ROOT / "docs", bool(request.config.getoption("--update-golden")))

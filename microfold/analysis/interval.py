@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.ir.types import Array, ElementType, TensorType
 
 INT32 = (-(1 << 31), (1 << 31) - 1)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from microfold.arithmetic.quantized import (
+from microfold.arithmetic.numerics import (
     Multiplier,
     multiply_by_quantized_multiplier,
     rounding_divide_by_pot,

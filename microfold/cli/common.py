@@ -16,7 +16,7 @@ from microfold.errors import InputError
 
 if TYPE_CHECKING:
     from microfold.ir.graph import Graph
-    from microfold.kernels.kernel import Site
+    from microfold.kernels.kernel import LayerContext
     from microfold.kernels.selection.cheapest import Candidate
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
@@ -106,7 +106,7 @@ def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptio
 
 def explain_model(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
-) -> list[tuple[Site, list[Candidate]]]:
+) -> list[tuple[LayerContext, list[Candidate]]]:
     """Every layer of the model of a file, with every kernel considered for it on a target."""
     from microfold.compiler import explain_kernels
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.codegen.environment import environment
-from microfold.kernels.kernel import Constant, Function
+from microfold.kernels.kernel import CFunction, Constant
 from microfold.program import Program
 
 # Types narrower than int32_t and what they hold, the narrowest first; unsigned ones load in less code.
@@ -34,14 +34,14 @@ class RenderedFunction:
     unread: frozenset[str]
 
 
-def render_functions(program: Program) -> dict[Function, RenderedFunction]:
+def render_functions(program: Program) -> dict[CFunction, RenderedFunction]:
     """Every distinct function of the program, in order of its first use.
 
     Its name is the kernel's, numbered where functions of one kernel differ.
     """
-    numbers: dict[str, list[Function]] = {}
-    fields: dict[Function, set[str]] = {}
-    values: dict[Function, dict[str, list[int]]] = {}
+    numbers: dict[str, list[CFunction]] = {}
+    fields: dict[CFunction, set[str]] = {}
+    values: dict[CFunction, dict[str, list[int]]] = {}
     for layer in program.layers:
         function = layer.call.function
         if function not in fields:
@@ -51,7 +51,7 @@ def render_functions(program: Program) -> dict[Function, RenderedFunction]:
         for name, value in layer.call.parameters.items():
             if isinstance(value, int):
                 values.setdefault(function, {}).setdefault(name, []).append(value)
-    rendered: dict[Function, RenderedFunction] = {}
+    rendered: dict[CFunction, RenderedFunction] = {}
     for function, candidates in fields.items():
         same = numbers[function.name]
         name = function.name if len(same) == 1 else f"{function.name}_{same.index(function) + 1}"

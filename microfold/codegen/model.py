@@ -61,7 +61,7 @@ class ConstantArray:
 
 
 @dataclass(frozen=True)
-class Place:
+class NamedOffset:
     """A named offset in the arena or in the state."""
 
     name: str
@@ -185,10 +185,10 @@ class Model:
         self._namer = Namer([*taken, *re.findall(r"\w+__\w+", code)])
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
         self._views = Views(program.graph)
-        self._places: dict[_Bytes, Place] = {}
-        self._scratch: dict[int, Place] = {}
-        self.arena: list[Place] = []
-        self.state: list[Place] = []
+        self._places: dict[_Bytes, NamedOffset] = {}
+        self._scratch: dict[int, NamedOffset] = {}
+        self.arena: list[NamedOffset] = []
+        self.state: list[NamedOffset] = []
         self._regions = {"arena": self.arena, "state": self.state}
         self._place_everything()
         self.calls = [self._call(layer) for layer in program.layers]
@@ -222,7 +222,7 @@ class Model:
     def arrays(self) -> list[ConstantArray]:
         return list(self._arrays.values())
 
-    def place(self, port: Port) -> Place:
+    def place(self, port: Port) -> NamedOffset:
         """Where an input or output lies in the arena."""
         return self._places[self._bytes(port.buffer)]
 
@@ -245,7 +245,7 @@ class Model:
             if layer.scratch is not None:
                 comment = f"{layer.call.scratch} bytes, only during layer {layer.index}"
                 name = self._namer.claim(f"{layer.name}_scratch", "_offset")
-                self._scratch[layer.index] = Place(name, layer.scratch, comment)
+                self._scratch[layer.index] = NamedOffset(name, layer.scratch, comment)
                 self.arena.append(self._scratch[layer.index])
 
     def _add_place(self, buffer: Buffer, name: str) -> None:
@@ -253,7 +253,7 @@ class Model:
         if buffer.region not in self._regions or key in self._places:
             return
         comment = f"{buffer.type}, {buffer.type.nbytes} bytes"
-        self._places[key] = Place(self._namer.claim(name, "_offset"), buffer.offset, comment)
+        self._places[key] = NamedOffset(self._namer.claim(name, "_offset"), buffer.offset, comment)
         self._regions[buffer.region].append(self._places[key])
 
     def _array(self, array: Array, record: str, name: str, comment: str, alignment: int = 1) -> str:

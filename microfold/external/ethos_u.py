@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from microfold.external.external import External, Region
 from microfold.ir.pattern import is_op
 from microfold.ir.pattern_table import PatternEntry
-from microfold.kernels.kernel import Call, Constant, Function, Library, Parameter
+from microfold.kernels.kernel import CFunction, Constant, KernelCall, Library, Parameter
 from microfold.ops.external.ethos_u import EthosU
 
 ALIGNMENT = 16
@@ -46,7 +46,7 @@ class EthosUDriver(External):
     def patterns(self) -> Sequence[PatternEntry]:
         return [PatternEntry("command_stream", is_op(EthosU))]
 
-    def lower(self, region: Region) -> Call:
+    def lower(self, region: Region) -> KernelCall:
         site = region.site()
         node, op = site.node, site.node.op
         assert isinstance(op, EthosU)
@@ -70,6 +70,6 @@ class EthosUDriver(External):
             ("weighted", weights is not None),
             ("cache_line", CACHE_LINE),
         )
-        function = Function("external/ethos_u/invoke.c.j2", "u8_ethos_u__driver", spec, DRIVER, _CALLS)
+        function = CFunction("external/ethos_u/invoke.c.j2", "u8_ethos_u__driver", spec, DRIVER, _CALLS)
         lines = -(-max(op.arena, op.fast) // CACHE_LINE) * CACHE_LINE
-        return Call(function, parameters, lines + CACHE_LINE - _PLANNED)
+        return KernelCall(function, parameters, lines + CACHE_LINE - _PLANNED)

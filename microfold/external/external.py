@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Node
 from microfold.ir.pattern_table import PatternEntry
-from microfold.kernels.kernel import Call, Site
+from microfold.kernels.kernel import KernelCall, LayerContext
 from microfold.options import Options
 from microfold.target import Target
 
@@ -32,9 +32,9 @@ class Region:
     target: Target
     options: Options
 
-    def site(self, node: Node | None = None) -> Site:
+    def site(self, node: Node | None = None) -> LayerContext:
         """A node of the body, by default the last one, as kernels see it."""
-        return Site(node or self.body.nodes[-1], self.body, self.target, self.options)
+        return LayerContext(node or self.body.nodes[-1], self.body, self.target, self.options)
 
 
 class External(ABC):
@@ -59,5 +59,5 @@ class External(ABC):
         """
 
     @abstractmethod
-    def lower(self, region: Region) -> Call:
+    def lower(self, region: Region) -> KernelCall:
         """The C call that computes a region, with its constants packed."""

@@ -6,7 +6,7 @@ from microfold.external.external import External, Region
 from microfold.external.registry import resolve
 from microfold.ir.graph import Node
 from microfold.kernels import kernel
-from microfold.kernels.kernel import Kernel, Site
+from microfold.kernels.kernel import Kernel, LayerContext
 from microfold.ops.control.call import Call
 
 
@@ -21,23 +21,23 @@ class ExternalKernel(Kernel):
         self._call = external.lower(region)
         self.name = self._call.function.name
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return 0.0
 
-    def lower(self, site: Site) -> kernel.Call:
+    def lower(self, site: LayerContext) -> kernel.KernelCall:
         return self._call
 
-    def work(self, site: Site) -> tuple[Node, ...]:
+    def work(self, site: LayerContext) -> tuple[Node, ...]:
         return self.region.body.nodes
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         return tuple(range(len(site.node.inputs)))
 
 
-def external_kernel(site: Site) -> ExternalKernel | None:
+def external_kernel(site: LayerContext) -> ExternalKernel | None:
     """The kernel of a region that an external code generator takes; None for all other nodes."""
     op = site.node.op
     if not isinstance(op, Call) or not op.compiler:

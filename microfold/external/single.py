@@ -8,7 +8,7 @@ from microfold.ir.graph import Graph, Node, Step, make_node
 from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
-from microfold.kernels.kernel import Kernel, Site
+from microfold.kernels.kernel import Kernel, LayerContext
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.image import refuses_layout
 from microfold.options import Options
@@ -36,11 +36,13 @@ def _check(kernel: Kernel) -> Callable[[Match], str | None]:
     return lambda match: refuses_layout(match.nodes[0].op) or kernel.supports(site_of(match))
 
 
-def site_of(match: Match) -> Site:
+def site_of(match: Match) -> LayerContext:
     """A matched operator with the clips behind it as its epilogue, as kernels see it."""
     first, *clips = match.nodes
     steps = [Step(clip.op) for clip in clips]
     node: Node = make_node(first.op, first.inputs, [value.name for value in first.outputs], steps)
     constants = {value: array for value in node.operands if (array := match.flow.array(value)) is not None}
     inputs = tuple(dict.fromkeys(value for value in node.operands if value not in constants))
-    return Site(node, Graph("match", inputs, node.outputs, (node,), constants), _ANY_TARGET, Options())
+    return LayerContext(
+        node, Graph("match", inputs, node.outputs, (node,), constants), _ANY_TARGET, Options()
+    )

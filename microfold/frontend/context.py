@@ -10,7 +10,7 @@ import tflite
 
 from microfold.frontend.bodies import Body
 from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ordinarily, is_ordinary
-from microfold.frontend.reader import Options, RawOperator, RawTensor, type_name
+from microfold.frontend.reader import OperatorOptions, RawOperator, RawTensor, type_name
 from microfold.frontend.schema import NO_OPTIONS, option_faults, options_code, options_name
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.graph import Graph, Node, Value, make_node
@@ -145,7 +145,7 @@ class OperatorContext:
         self.scope = scope
         self._read: set[int] = set()
 
-    def options(self, kind: str) -> Options | None:
+    def options(self, kind: str) -> OperatorOptions | None:
         """The builtin options as the file has them; None if it has none.
 
         Raises:
@@ -163,7 +163,7 @@ class OperatorContext:
             raise Unsupported("; ".join(faults), "export the model again")
         return options
 
-    def required_options(self, kind: str) -> Options:
+    def required_options(self, kind: str) -> OperatorOptions:
         """The builtin options of that class.
 
         Raises:

@@ -95,7 +95,7 @@ class RawOperator:
         with malformed_as_error(self.source):
             return int(self.table.BuiltinOptionsType())
 
-    def options(self, kind: str) -> Options | None:
+    def options(self, kind: str) -> OperatorOptions | None:
         """The builtin options as the `tflite` class of that name; None if the file has none."""
         with malformed_as_error(self.source):
             union = self.table.BuiltinOptions()
@@ -103,7 +103,7 @@ class RawOperator:
                 return None
             options = getattr(tflite, kind)()
             options.Init(union.Bytes, union.Pos)
-            return Options(options, self.source)
+            return OperatorOptions(options, self.source)
 
     def custom_options(self) -> bytes:
         """The options of a custom operator; empty if it has none, at most `MAX_CUSTOM` bytes."""
@@ -112,7 +112,7 @@ class RawOperator:
             return bytes(int(self.table.CustomOptions(i)) for i in range(length))
 
 
-class Options:
+class OperatorOptions:
     """Fields of an options table; reading beyond the file gives `ModelFormatError`.
 
     Fields are methods, as in the `tflite` package: ``options.StrideH()``.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from microfold.arithmetic.quantized import round_half_away_array
+from microfold.arithmetic.numerics import round_half_away_array
 from microfold.errors import InputError
 from microfold.ir.types import Array, TensorType
 

@@ -23,8 +23,8 @@ C = TypeVar("C")
 class Pending(ABC):
     """A result that a rule promises without having produced it: a message to the consumers.
 
-    A consumer's rule that knows the message takes it from `Site.inputs` and may pass it on (a scale not
-    applied yet, a layout not converted yet). For every other reader the value is realised, once.
+    A consumer's rule that knows the message takes it from `RewriteSite.inputs` and may pass it on (a scale
+    not applied yet, a layout not converted yet). For every other reader the value is realised, once.
     TVM calls this a TempExpr. Subclasses compare by identity.
     """
 
@@ -78,7 +78,7 @@ class GraphBuilder:
 
 
 @dataclass(frozen=True, eq=False)
-class Site(Generic[C]):
+class RewriteSite(Generic[C]):
     """The place that a rule looks at.
 
     Attributes:
@@ -134,9 +134,9 @@ class Site(Generic[C]):
 
 # What a rule may answer: what takes the place of a node's results; None leaves the node as it is.
 Replacement = Operand | Sequence[Operand] | None
-Rule = Callable[[Site[C]], Replacement]
+Rule = Callable[[RewriteSite[C]], Replacement]
 Rules = Mapping[type[Op], Rule[C]] | Rule[C]
-MultiRefHook = Callable[[Operand, Site[C]], Operand]
+MultiRefHook = Callable[[Operand, RewriteSite[C]], Operand]
 
 
 @overload
@@ -180,7 +180,7 @@ def forward_rewrite(
     replaced: dict[Value, Operand] = {}
     for node in graph.nodes:
         own = cast(C, context(node) if context is not None else None)
-        site = Site(node, own, builder, replaced, uses)
+        site = RewriteSite(node, own, builder, replaced, uses)
         rule = rules if callable(rules) else _lookup(rules, type(node.op))
         answer = rule(site) if rule is not None else None
         results = _keep(site) if answer is None else _as_tuple(answer)
@@ -208,7 +208,7 @@ def _lookup(rules: Mapping[type[Op], Rule[C]], op_type: type[Op]) -> Rule[C] | N
     return next((rules[base] for base in op_type.__mro__ if base in rules), None)
 
 
-def _keep(site: Site[C]) -> tuple[Value, ...]:
+def _keep(site: RewriteSite[C]) -> tuple[Value, ...]:
     """The node on its rewritten operands; its results keep their identity if they keep their types."""
     node, builder = site.node, site.builder
     if not any(value in site.replaced for value in node.operands):

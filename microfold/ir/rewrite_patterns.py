@@ -9,14 +9,14 @@ from typing import Any
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.match import Match
 from microfold.ir.pattern import DataflowPattern, match
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import Array
 
 
 class SiteFlow:
     """The dataflow around a node that is being rewritten: the node itself on operands of the new graph."""
 
-    def __init__(self, site: Site[Any]):
+    def __init__(self, site: RewriteSite[Any]):
         node = site.node
         inputs = tuple(site.value(index) for index in range(len(node.inputs)))
         self._root = Node(node.op, inputs, node.outputs, site.epilogue)
@@ -33,7 +33,7 @@ class SiteFlow:
         return self._uses[value]
 
 
-PatternRule = tuple[DataflowPattern, Callable[[Site[None], Match], Value | Sequence[Value] | None]]
+PatternRule = tuple[DataflowPattern, Callable[[RewriteSite[None], Match], Value | Sequence[Value] | None]]
 
 
 def rewrite_patterns(
@@ -55,7 +55,7 @@ def rewrite_patterns(
         The new graph; `graph` itself if no rule answered.
     """
 
-    def rewrite(site: Site[None]) -> Value | Sequence[Value] | None:
+    def rewrite(site: RewriteSite[None]) -> Value | Sequence[Value] | None:
         if len(site.node.outputs) != 1:
             return None
         flow = SiteFlow(site)

@@ -16,7 +16,7 @@ ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
-class Place:
+class StoragePlace:
     """Where a value's bytes are.
 
     Attributes:
@@ -66,7 +66,7 @@ class Views:
             start = node.op.view_start(source.type) * source.type.dtype.itemsize
             self._parents[node.output] = (source, start)
 
-    def __getitem__(self, value: Value) -> Place:
+    def __getitem__(self, value: Value) -> StoragePlace:
         """A value that is no view is its own root."""
         row: list[Value] = []
         while value in self._parents:
@@ -77,7 +77,7 @@ class Views:
             offset += self._parents[part][1]
             # Next time it takes one step. The root may yet get a parent.
             self._parents[part] = (value, offset)
-        return Place(value, offset)
+        return StoragePlace(value, offset)
 
     def refusal(self, value: Value) -> str | None:
         """Why a value cannot be computed into another one's storage; None if it can."""

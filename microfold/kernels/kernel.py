@@ -1,8 +1,8 @@
 """Kernel descriptors: what a kernel can do, what it costs, and how a node becomes a call of it.
 
 A kernel is a C function template. Everything that a template needs is computed here in Python: compile-time
-choices go into the `Function`'s specification (functions with equal specifications are emitted once), the
-numbers and packed constants of one layer into the `Call`'s parameters: a `const` struct in flash.
+choices go into the `CFunction`'s specification (functions with equal specifications are emitted once), the
+numbers and packed constants of one layer into the `KernelCall`'s parameters: a `const` struct in flash.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Function:
+class CFunction:
     """One C function of the generated code.
 
     Attributes:
@@ -84,7 +84,7 @@ class Function:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class KernelCall:
     """One call of a function.
 
     The C call is ``function(&layer, inputs…, outputs…, scratch)``: data inputs (see `Kernel.data_inputs`)
@@ -95,7 +95,7 @@ class Call:
         scratch: bytes of arena needed only during the call.
     """
 
-    function: Function
+    function: CFunction
     parameters: Mapping[str, Parameter] = field(default_factory=dict[str, Parameter])
     scratch: int = 0
 
@@ -105,7 +105,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Site:
+class LayerContext:
     """A node with what a kernel may know about it at compile time.
 
     Attributes:
@@ -157,26 +157,26 @@ class Kernel:
     packed: ClassVar[bool] = False
     code: ClassVar[int] = 600
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""
         raise NotImplementedError
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         """Estimated instructions of one call; compared only between kernels of one node and target."""
         raise NotImplementedError
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         """About what the tables of `timing` give.
 
         Where speed is all that counts, it tells kernels that hardly wait for loads from others.
         """
         return 1.53
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         """The call, with all constants packed."""
         raise NotImplementedError
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         """Indices of the node's inputs that the call takes as pointers, in C order.
 
         Default: the first one, which may be a constant that was too large to fold, and all others that are
@@ -185,11 +185,11 @@ class Kernel:
         inputs = enumerate(site.node.inputs)
         return tuple(i for i, v in inputs if v is not None and (i == 0 or site.array(i) is None))
 
-    def work(self, site: Site) -> tuple[Node, ...]:
+    def work(self, site: LayerContext) -> tuple[Node, ...]:
         """The nodes that one call computes: the site's own, but for regions of external code generators."""
         return (site.node,)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         """How the first output may lie over data input `index`.
 
         Returns:
@@ -198,7 +198,7 @@ class Kernel:
         """
         return None
 
-    def in_place(self, site: Site, index: int) -> bool:
+    def in_place(self, site: LayerContext, index: int) -> bool:
         """Whether the first output may start exactly where data input `index` does, and nowhere else over it.
 
         For kernels that finish one channel after the other: each output element lies on an input element of

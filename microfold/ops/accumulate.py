@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.ir.op import require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Value
 from microfold.ir.views import Views
-from microfold.kernels.kernel import Call, Kernel, Site
+from microfold.kernels.kernel import Kernel, KernelCall, LayerContext
 from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.overlap import Overlap
@@ -39,7 +39,11 @@ class Memory:
 
 
 def plan_memory(
-    graph: Graph, kernels: Sequence[tuple[Site, Kernel]], calls: Sequence[Call], *, include_io: bool
+    graph: Graph,
+    kernels: Sequence[tuple[LayerContext, Kernel]],
+    calls: Sequence[KernelCall],
+    *,
+    include_io: bool,
 ) -> Memory:
     """The arena.
 
@@ -60,7 +64,7 @@ def plan_memory(
 
 
 def _overlaps(
-    kernels: Sequence[tuple[Site, Kernel]], owners: Mapping[Value, Storage], views: Views
+    kernels: Sequence[tuple[LayerContext, Kernel]], owners: Mapping[Value, Storage], views: Views
 ) -> list[Overlap]:
     """Inputs that die in a call, and that its kernel lets the output lie over."""
     found: list[Overlap] = []

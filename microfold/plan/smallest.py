@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import Kernel, Site
+from microfold.kernels.kernel import Kernel, LayerContext
 from microfold.kernels.selection.least_flash import Option, layer_options, select_smallest
 from microfold.plan.memory import Memory, plan_memory
 
@@ -28,8 +28,8 @@ class _Choice:
 
 
 def smallest_kernels(
-    graph: Graph, fastest: Sequence[tuple[Site, Kernel]], free: Sequence[bool], *, include_io: bool
-) -> list[tuple[Site, Kernel]]:
+    graph: Graph, fastest: Sequence[tuple[LayerContext, Kernel]], free: Sequence[bool], *, include_io: bool
+) -> list[tuple[LayerContext, Kernel]]:
     """See `select_smallest`.
 
     As long as the arena is larger than with the fastest kernels, a layer is denied its choice.
@@ -42,7 +42,7 @@ def smallest_kernels(
     calls = [kernel.lower(site) for site, kernel in fastest]
     limit = plan_memory(graph, fastest, calls, include_io=include_io).arena.size
 
-    def kernels(chosen: dict[int, Option]) -> list[tuple[Site, Kernel]]:
+    def kernels(chosen: dict[int, Option]) -> list[tuple[LayerContext, Kernel]]:
         return [(site, chosen[i].kernel if i in chosen else k) for i, (site, k) in enumerate(fastest)]
 
     def choose(options: _Options) -> _Choice:

@@ -12,7 +12,7 @@ from microfold.analysis.interval import channel_count
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.ranges import Ranges, analyze
 from microfold.ir.types import DType, TensorType
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.program import Buffer, Layer, Program
@@ -162,7 +162,7 @@ def _overflow_proof(program: Program, ranges: Ranges) -> Report:
         "wrapping_layers": [
             layer.name
             for layer in program.layers
-            if dict(layer.call.function.spec).get("requantize") == Form.WRAPPED.value
+            if dict(layer.call.function.spec).get("requantize") == RequantizeForm.WRAPPED.value
         ],
     }
 

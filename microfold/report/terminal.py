@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from microfold.kernels.kernel import Site
+from microfold.kernels.kernel import LayerContext
 from microfold.kernels.selection.cheapest import Candidate
 from microfold.program import Program
 from microfold.report.data import Report, deviation_report
@@ -263,7 +263,7 @@ def print_inspection(inspection: Report) -> None:
         _console.print(f"not supported: {problem}", markup=False)
 
 
-def print_kernels(layers: Sequence[tuple[Site, Sequence[Candidate]]]) -> None:
+def print_kernels(layers: Sequence[tuple[LayerContext, Sequence[Candidate]]]) -> None:
     """Every candidate of every layer, the chosen one first."""
     table = _table("kernels", "#", "layer", "kernel", ">estimated instructions", "why not")
     for index, (site, candidates) in enumerate(layers):

@@ -47,7 +47,7 @@ _WRAP = 1 << 32
 
 
 @dataclass(frozen=True)
-class Call:
+class SimulatedRun:
     """What one run of the model did.
 
     Attributes:
@@ -174,7 +174,7 @@ class Firmware:
         *,
         capture_layers: bool = False,
         timeout: float = DEFAULT_TIMEOUT,
-    ) -> tuple[Call, ...]:
+    ) -> tuple[SimulatedRun, ...]:
         """Runs the model once per call, one after the other on one context: state is kept between them.
 
         Args:
@@ -226,7 +226,7 @@ class Firmware:
         (folder / "inputs.bin").write_bytes(request + inputs)
         run_image(self.board, self.elf, folder, timeout, list(placed_sections(self._link_map)), plugin)
 
-    def _read_call(self, results: _Reader, tensors: _Reader | None) -> Call:
+    def _read_call(self, results: _Reader, tensors: _Reader | None) -> SimulatedRun:
         ticks, empty_ticks, seconds, stack = results.integers(4)
         layers: tuple[int, ...] = ()
         if self.hooked:
@@ -241,7 +241,7 @@ class Firmware:
         # Both calls pass the same arguments; what the empty function executes itself is its return.
         total = self.board.instructions(_unwrapped(ticks, seconds, self.board.counter_hz))
         total -= self.board.instructions(empty_ticks) - 1
-        return Call(outputs, total, stack, layers, captured)
+        return SimulatedRun(outputs, total, stack, layers, captured)
 
 
 def _unwrapped(ticks: int, seconds: int, hertz: int) -> int:

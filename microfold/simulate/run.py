@@ -10,7 +10,7 @@ import numpy as np
 from microfold.errors import ToolError
 from microfold.simulate import toolchain
 from microfold.simulate.boards import Board
-from microfold.simulate.firmware import DEFAULT_TIMEOUT, Call, Firmware
+from microfold.simulate.firmware import DEFAULT_TIMEOUT, Firmware, SimulatedRun
 from microfold.simulate.memory import ImageMemory
 from microfold.simulate.sources import Array, ModelSources
 from microfold.target.timing import Timing
@@ -129,7 +129,7 @@ class Simulator:
         """
         plain = self.firmware(hooked=False)
         done = plain.run(calls, timeout=timeout)
-        hooked: tuple[Call, ...] = ()
+        hooked: tuple[SimulatedRun, ...] = ()
         if layers or capture_layers:
             hooked = self.firmware(hooked=True).run(calls, capture_layers=capture_layers, timeout=timeout)
             self._check_same_outputs(done, hooked)
@@ -157,7 +157,7 @@ class Simulator:
             tuple(trace.cycles[:layers] for trace in hooked),
         )
 
-    def _check_same_outputs(self, plain: Sequence[Call], hooked: Sequence[Call]) -> None:
+    def _check_same_outputs(self, plain: Sequence[SimulatedRun], hooked: Sequence[SimulatedRun]) -> None:
         """The hooks must not change the results; if they do, the code reads what it did not write."""
         for number, (one, other) in enumerate(zip(plain, hooked, strict=True)):
             for index, (a, b) in enumerate(zip(one.outputs, other.outputs, strict=True)):

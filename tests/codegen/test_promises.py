@@ -233,12 +233,7 @@ def test_contexts_are_independent(name: str) -> None:
     "name",
     [
         "accumulator",
-        pytest.param("dscnn_bn_int8", marks=pytest.mark.slow),
-        *(
-            pytest.param(name, marks=pytest.mark.exhaustive)
-            for name in ("chain", *BUNDLED)
-            if name != "dscnn_bn_int8"
-        ),
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("chain", *BUNDLED)),
     ],
 )
 def test_the_compilers_optimisation_does_not_matter(name: str) -> None:

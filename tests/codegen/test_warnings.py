@@ -14,6 +14,7 @@ from tests.codegen import sweep
 from tests.codegen.builds import STRICT, compile_sample, sample_graphs, write_sources
 from tests.counts import MODELS
 from tests.needs import need_tools
+from tests.sampling import sampled
 
 SOME = ["cortex-m4", "cortex-m55", "cortex-m3", "cortex-m0plus"]
 PATHS = sorted((sweep.MODELS / "made").rglob("*.tflite"))
@@ -59,7 +60,7 @@ def test_cores(core: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", SOME)
+@pytest.mark.parametrize("core", sampled(SOME, 3))
 def test_some_models(core: str) -> None:
     """What is new in a part of the bundled models; `python -m tests.codegen.sweep` compiles all."""
     need_tools("gcc", "clang", "arm-none-eabi-gcc")

@@ -49,7 +49,7 @@ def python(wheel: Path) -> Path:
     return release.install(wheel, wheel.parents[1] / "environment")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_bytes_are_the_same_everywhere(wheel: Path, tmp_path: Path) -> None:
     source = copy(wheel.parents[1] / "source", tmp_path / "else where", 0o077, 1_800_000_000)
     before = os.umask(0o077)
@@ -61,7 +61,7 @@ def test_the_bytes_are_the_same_everywhere(wheel: Path, tmp_path: Path) -> None:
         assert path.read_bytes() == (wheel.parent / path.name).read_bytes(), path.name
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_wheel_builds_a_model(python: Path, tmp_path: Path) -> None:
     """Templates and targets come along."""
     command = [python.with_name("microfold"), "build", MODEL, "--target", "cortex-m4", "-o", "out"]
@@ -77,7 +77,7 @@ def test_wheel_builds_a_model(python: Path, tmp_path: Path) -> None:
     assert result.stdout.strip() == "(1, 10)", result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_bill_of_materials(python: Path, tmp_path: Path) -> None:
     """Its direct dependencies are those of the project, in the locked versions."""
     need_modules("cyclonedx_py")

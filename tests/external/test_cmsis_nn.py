@@ -22,7 +22,8 @@ from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.program import Program
 from microfold.report.data import build_report
-from microfold.target import Target, close_features
+from microfold.target import Target
+from microfold.target.description import close_features
 from microfold.verification.measure import measure
 from microfold.verification.verify import input_sets, verify
 from tests.codegen.builds import STRICT

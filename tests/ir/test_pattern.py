@@ -19,7 +19,7 @@ from microfold.ir.pattern import (
     sequence,
     wildcard,
 )
-from microfold.ir.rewrite import Site
+from microfold.ir.rewrite import RewriteSite
 from microfold.ir.rewrite_patterns import rewrite_patterns
 from microfold.ir.text import parse, to_text
 from microfold.ir.types import DType, Quant, TensorType
@@ -185,7 +185,7 @@ def test_mistakes_in_patterns() -> None:
         is_op(Clip, low=1)
 
 
-def merge_clips(site: Site[None], found: Match) -> tuple[Value, ...]:
+def merge_clips(site: RewriteSite[None], found: Match) -> tuple[Value, ...]:
     inner, outer = found.node("inner").op, site.node.op
     assert isinstance(inner, Clip)
     assert isinstance(outer, Clip)
@@ -232,9 +232,9 @@ def test_rewriting() -> None:
 
 
 def test_the_first_rule_that_answers_counts() -> None:
-    def nothing(site: Site[None], found: Match) -> None: ...
+    def nothing(site: RewriteSite[None], found: Match) -> None: ...
 
-    def bypass(site: Site[None], found: Match) -> Value:  # noqa: ARG001
+    def bypass(site: RewriteSite[None], found: Match) -> Value:  # noqa: ARG001
         return found["x"]
 
     pattern = is_op(Clip)(wildcard("x"))

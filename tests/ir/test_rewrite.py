@@ -6,7 +6,14 @@ from textwrap import dedent
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.ir.graph import Graph, Node, Value, verify
-from microfold.ir.rewrite import GraphBuilder, Operand, Pending, Site, forward_rewrite, remove_dead_nodes
+from microfold.ir.rewrite import (
+    GraphBuilder,
+    Operand,
+    Pending,
+    RewriteSite,
+    forward_rewrite,
+    remove_dead_nodes,
+)
 from microfold.ir.text import parse, to_text
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.clip import Clip
@@ -44,7 +51,7 @@ def test_function_visits_live_nodes_operands_first() -> None:
 def test_rules_by_operator_and_by_base_class() -> None:
     seen: list[str] = []
 
-    def note(site: Site[None]) -> None:
+    def note(site: RewriteSite[None]) -> None:
         seen.append(site.node.op.name)
 
     graph = graph_of(DIAMOND)
@@ -56,7 +63,7 @@ def test_rules_by_operator_and_by_base_class() -> None:
 
 
 def test_rules_see_rewritten_operands() -> None:
-    def bypass(site: Site[None]) -> Operand | None:
+    def bypass(site: RewriteSite[None]) -> Operand | None:
         return site.inputs[0]
 
     result = forward_rewrite(graph_of(DIAMOND), {Clip: bypass})
@@ -66,7 +73,7 @@ def test_rules_see_rewritten_operands() -> None:
 
 
 def test_context_object_per_call() -> None:
-    def double(site: Site[float]) -> Sequence[Value]:
+    def double(site: RewriteSite[float]) -> Sequence[Value]:
         return site.emit(Clip(0.0, site.context), site.inputs[0])
 
     def bound(node: Node) -> float:
@@ -78,7 +85,7 @@ def test_context_object_per_call() -> None:
 
 
 def test_types_change_downstream() -> None:
-    def turn(site: Site[None]) -> Sequence[Value]:
+    def turn(site: RewriteSite[None]) -> Sequence[Value]:
         return site.emit(Reshape((2, 1)), *site.inputs[:1])
 
     text = """
@@ -105,14 +112,14 @@ class Transposed(Pending):
 def sink_transposes(graph: Graph, *, realize_shared: bool = False) -> Graph:
     """Move transposes down through clips until something needs the value."""
 
-    def transpose(site: Site[None]) -> Operand | None:
+    def transpose(site: RewriteSite[None]) -> Operand | None:
         operand = site.inputs[0]
         if isinstance(operand, Transposed):
             return operand.source
         assert isinstance(operand, Value)
         return Transposed(operand)
 
-    def clip(site: Site[None]) -> Operand | None:
+    def clip(site: RewriteSite[None]) -> Operand | None:
         operand = site.inputs[0]
         return (
             Transposed(site.emit(site.node.op, operand.source)[0])
@@ -120,7 +127,7 @@ def sink_transposes(graph: Graph, *, realize_shared: bool = False) -> Graph:
             else None
         )
 
-    def hook(operand: Operand, site: Site[None]) -> Operand:
+    def hook(operand: Operand, site: RewriteSite[None]) -> Operand:
         return site.builder.value(operand)
 
     rules = {Transpose: transpose, Clip: clip}
@@ -176,7 +183,7 @@ def test_only_reader_is_seen_through_removed_nodes() -> None:
         """
     found: dict[str, bool] = {}
 
-    def clip(site: Site[None]) -> None:
+    def clip(site: RewriteSite[None]) -> None:
         found[site.node.output.name] = site.is_only_reader(0)
 
     forward_rewrite(graph_of(text), {Clip: clip, Reshape: lambda site: site.inputs[0]})

@@ -12,7 +12,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, make_node
-from microfold.kernels.kernel import KERNELS, Site
+from microfold.kernels.kernel import KERNELS, LayerContext
 from microfold.options import Options
 from microfold.plan import memory
 from microfold.plan.arena import ArenaPlan, plan_arena
@@ -117,6 +117,6 @@ def prefer(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
             monkeypatch.setattr(kernel, "cost", _nothing)
 
 
-def _nothing(site: Site) -> float:
+def _nothing(site: LayerContext) -> float:
     del site
     return 0.0

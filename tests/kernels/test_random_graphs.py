@@ -12,7 +12,7 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, Value, make_node
 from microfold.ir.graph import verify as verify_graph
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Site
+from microfold.kernels.kernel import LayerContext
 from microfold.kernels.selection.cheapest import candidates
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.pad import Pad
@@ -83,7 +83,7 @@ def test_every_kernel_has_a_cost(core: str) -> None:
     """Kernels that compute a node say at what cost, and lower it."""
     program = compile_graph(networks(1000, DType.INT8), target.load(core))
     for node in computing_nodes(program.graph):
-        site = Site(node, program.graph, program.target, program.options)
+        site = LayerContext(node, program.graph, program.target, program.options)
         for candidate in candidates(site):
             if candidate.cost is not None:
                 assert candidate.cost >= 0

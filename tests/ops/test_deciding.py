@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.frontend.tflite import import_model
 from microfold.host.session import compile
 from microfold.ir.interpret import Interpreter

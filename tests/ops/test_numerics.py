@@ -10,8 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from microfold.arithmetic import fixed_point
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import fixed_point, numerics
 from microfold.errors import TypeRuleError
 from microfold.ir.types import DType, ElementType, Quant
 

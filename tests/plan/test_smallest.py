@@ -10,7 +10,7 @@ import pytest
 from microfold import compiler, target
 from microfold.compiler import compile_file
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import Kernel, Site
+from microfold.kernels.kernel import Kernel, LayerContext
 from microfold.options import Options
 from microfold.plan.smallest import smallest_kernels
 from tests.counts import MODELS
@@ -21,7 +21,7 @@ SIZE = Options(optimize="size")
 def _fastest(path: Path, core: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """The arena with the fastest kernels."""
 
-    def keep(_: Graph, fastest: Sequence[tuple[Site, Kernel]], *__: object, **___: object) -> object:
+    def keep(_: Graph, fastest: Sequence[tuple[LayerContext, Kernel]], *__: object, **___: object) -> object:
         return list(fastest)
 
     with monkeypatch.context() as patch:
@@ -37,11 +37,15 @@ def test_the_arena_does_not_grow(core: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_layers_that_may_not_change_keep_their_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[tuple[Sequence[tuple[Site, Kernel]], list[tuple[Site, Kernel]]]] = []
+    found: list[tuple[Sequence[tuple[LayerContext, Kernel]], list[tuple[LayerContext, Kernel]]]] = []
 
     def half(
-        graph: Graph, fastest: Sequence[tuple[Site, Kernel]], free: Sequence[bool], *, include_io: bool
-    ) -> list[tuple[Site, Kernel]]:
+        graph: Graph,
+        fastest: Sequence[tuple[LayerContext, Kernel]],
+        free: Sequence[bool],
+        *,
+        include_io: bool,
+    ) -> list[tuple[LayerContext, Kernel]]:
         chosen = smallest_kernels(
             graph, fastest, [i % 2 == 0 for i in range(len(free))], include_io=include_io
         )

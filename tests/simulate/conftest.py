@@ -141,11 +141,11 @@ def simulation_tools() -> None:
 
 
 # One core of each kind of instruction set is enough for a quick round.
-QUICK = ("cortex-m4", "cortex-m55")
+QUICK = ("cortex-m0plus", "cortex-m4", "cortex-m55")
 
 
 @pytest.fixture(
-    params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CORES]
+    params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.exhaustive) for name in CORES]
 )
 def core(request: pytest.FixtureRequest, simulation_tools: None) -> tuple[Board, tuple[str, ...]]:  # noqa: ARG001
     """Board and compiler flags of each core."""

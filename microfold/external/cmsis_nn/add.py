@@ -5,8 +5,8 @@ from __future__ import annotations
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.add import quantized_parameters
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 
 
@@ -16,7 +16,7 @@ class ElementwiseAddS8(Kernel):
     name = "s8_add__cmsis_nn"
     op = Add
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         first, second = site.node.operands[:2]
         if first.type.dtype is not DType.INT8 or site.node.outputs[0].type.dtype is not DType.INT8:
             return f"it adds int8; the operands are {first.type.dtype.value}"
@@ -24,17 +24,17 @@ class ElementwiseAddS8(Kernel):
             return f"it does not broadcast; the operands are {first.type} and {second.type}"
         if site.array(0) is not None or site.array(1) is not None:
             return "an operand is constant"
-        reason = epilogue.unsupported_epilogue(site.node)
+        reason = output_range.unsupported_epilogue(site.node)
         if reason is None and quantized_parameters(site).output.shift > 0:
             return "the output's scale must be larger than 2^-19 of the larger operand's"
         return reason
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         first, second = site.node.operands[:2]
         out = site.node.outputs[0].type
         assert first.type.quant is not None and second.type.quant is not None and out.quant is not None
         scales = quantized_parameters(site)
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(site.node)
         parameters: dict[str, Parameter] = {
             "count": out.size,
             "left_shift": scales.left_shift,
@@ -51,7 +51,7 @@ class ElementwiseAddS8(Kernel):
             "output_maximum": high,
         }
         spec = (("doubled", first is second),)
-        function = Function(
+        function = CFunction(
             "external/cmsis_nn/add.c.j2", self.name, spec, CMSIS_NN, ("arm_elementwise_add_s8",)
         )
-        return Call(function, parameters)
+        return KernelCall(function, parameters)

@@ -10,9 +10,9 @@ from microfold.external.cmsis_nn import library, scratch
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.external.cmsis_nn.scratch import Geometry
 from microfold.ir.types import Array, TensorType
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import CFunction, Constant, Kernel, KernelCall, LayerContext, Parameter
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -25,13 +25,13 @@ class _Convolution(Kernel):
     function: str
     template: str
 
-    def types(self, site: Site) -> tuple[TensorType, TensorType, TensorType]:
+    def types(self, site: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
         """Of input, filters and output."""
         x, weights = site.node.inputs[0], site.node.inputs[1]
         assert x is not None and weights is not None
         return x.type, weights.type, site.node.outputs[0].type
 
-    def geometry(self, site: Site) -> Geometry:
+    def geometry(self, site: LayerContext) -> Geometry:
         x, weights, out = self.types(site)
         assert isinstance(site.node.op, Conv2D | DepthwiseConv2D)
         window: Window = site.node.op.window(weights)
@@ -39,44 +39,44 @@ class _Convolution(Kernel):
             (x.shape[1], x.shape[2]), x.shape[3], (out.shape[1], out.shape[2]), out.shape[3], window
         )
 
-    def matrix(self, site: Site) -> Array:
+    def matrix(self, site: LayerContext) -> Array:
         """The filters as [channels, K]."""
         raise NotImplementedError
 
-    def multipliers(self, site: Site) -> tuple[Array, Array]:
+    def multipliers(self, site: LayerContext) -> tuple[Array, Array]:
         x, weights, out = self.types(site)
         assert x.quant is not None and weights.quant is not None and out.quant is not None
         return output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
 
-    def supports(self, site: Site) -> str | None:
-        reason = accumulate.unsupported_int8_constants(site) or self.unsupported_shape(site)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = product_sum.unsupported_int8_constants(site) or self.unsupported_shape(site)
         if reason is not None:
             return reason
         matrix = self.matrix(site)
-        reason = accumulate.unsupported_bounds(site, matrix)
+        reason = product_sum.unsupported_bounds(site, matrix)
         if reason is not None:
             return reason
         mantissas, shifts = self.multipliers(site)
-        _, bounds = accumulate.bias_and_bounds(site, matrix)
+        _, bounds = product_sum.bias_and_bounds(site, matrix)
         return library.unsupported_shifts(shifts, mantissas, bounds)
 
-    def unsupported_shape(self, site: Site) -> str | None:
+    def unsupported_shape(self, site: LayerContext) -> str | None:
         """Why the function does not compute such a window."""
         return library.unsupported_extents(*self.types(site))
 
     def call(
         self,
-        site: Site,
+        site: LayerContext,
         weights: Array,
         constants: Mapping[str, Parameter],
         size: int,
         more: Mapping[str, int],
-    ) -> Call:
+    ) -> KernelCall:
         """The call with its own fields, `more`, among those that both functions have."""
         x, _, out = self.types(site)
         assert x.quant is not None and out.quant is not None
         shape = self.geometry(site)
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(site.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             **constants,
@@ -101,10 +101,10 @@ class _Convolution(Kernel):
             "scratch_size": size,
         }
         spec = (("scratch", size > 0),)
-        function = Function(
+        function = CFunction(
             self.template, self.name, spec, CMSIS_NN, (self.function, f"{self.function}_get_buffer_size")
         )
-        return Call(function, parameters, size)
+        return KernelCall(function, parameters, size)
 
 
 class ConvolveS8(_Convolution):
@@ -113,12 +113,12 @@ class ConvolveS8(_Convolution):
     function = "arm_convolve_wrapper_s8"
     template = "external/cmsis_nn/conv2d.c.j2"
 
-    def matrix(self, site: Site) -> Array:
+    def matrix(self, site: LayerContext) -> Array:
         weights = site.array(1)
         assert weights is not None
         return weights.reshape(weights.shape[0], -1)
 
-    def unsupported_shape(self, site: Site) -> str | None:
+    def unsupported_shape(self, site: LayerContext) -> str | None:
         x, weights, _ = self.types(site)
         if weights.shape[3] != x.shape[3]:
             return f"it is called for one group of channels; there are {x.shape[3] // weights.shape[3]}"
@@ -140,7 +140,7 @@ class ConvolveS8(_Convolution):
                 return f"a row must be used to its end; {unused} elements are not"
         return super().unsupported_shape(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         weights = site.array(1)
         assert weights is not None
         shape = self.geometry(site)
@@ -160,12 +160,12 @@ class DepthwiseConvS8(_Convolution):
     function = "arm_depthwise_conv_wrapper_s8"
     template = "external/cmsis_nn/depthwise_conv2d.c.j2"
 
-    def matrix(self, site: Site) -> Array:
+    def matrix(self, site: LayerContext) -> Array:
         weights = site.array(1)
         assert weights is not None
         return weights.reshape(-1, weights.shape[3]).T
 
-    def unsupported_shape(self, site: Site) -> str | None:
+    def unsupported_shape(self, site: LayerContext) -> str | None:
         shape = self.geometry(site)
         batch = self.types(site)[0].shape[0]
         if batch != 1:
@@ -174,7 +174,7 @@ class DepthwiseConvS8(_Convolution):
             return f"it has no dilation; it is {shape.window.dilations}"
         return super().unsupported_shape(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         weights = site.array(1)
         assert weights is not None
         # Vectors read up to three elements behind filters and channel constants.

@@ -12,7 +12,7 @@ from microfold.external.cmsis_nn.pool2d import AveragePoolS8, MaxPoolS8
 from microfold.external.cmsis_nn.softmax import SoftmaxS8
 from microfold.external.external import External, Region
 from microfold.ir.pattern_table import PatternEntry
-from microfold.kernels.kernel import Call, Kernel
+from microfold.kernels.kernel import Kernel, KernelCall
 
 _KERNELS: dict[str, Kernel] = {
     kernel.op.name: kernel
@@ -37,5 +37,5 @@ class CmsisNN(External):
     def patterns(self) -> Sequence[PatternEntry]:
         return [single.entry(name, kernel, clips=name != "softmax") for name, kernel in _KERNELS.items()]
 
-    def lower(self, region: Region) -> Call:
+    def lower(self, region: Region) -> KernelCall:
         return _KERNELS[region.composite].lower(region.site())

@@ -13,9 +13,9 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import CFunction, Constant, Kernel, KernelCall, LayerContext, Parameter
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -25,17 +25,17 @@ class FullyConnectedS8(Kernel):
     name = "s8_fully_connected__cmsis_nn"
     op = FullyConnected
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = unsupported_integer_fully_connected(site)
         if reason is None and weights_zero_point(site):
             return f"weights must have zero point 0; it is {weights_zero_point(site)}"
         if reason is not None:
             return reason
         mantissas, shifts = unit_multipliers(site)
-        _, bounds = accumulate.bias_and_bounds(site, centred_weights(site))
+        _, bounds = product_sum.bias_and_bounds(site, centred_weights(site))
         return library.unsupported_shifts(shifts, mantissas, bounds)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, weights, out = fully_connected_types(site)
         matrix = site.array(1)
         assert matrix is not None
@@ -48,7 +48,7 @@ class FullyConnectedS8(Kernel):
                 "multipliers": Constant("multipliers", mantissas[:1]),
                 "shifts": Constant("shifts", shifts[:1]),
             }
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(site.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", matrix),
             **constants,
@@ -63,11 +63,11 @@ class FullyConnectedS8(Kernel):
         sums = site.target.has("mve")
         if sums:
             # What `arm_vector_sum_s8` gives: with vectors, sums start from it.
-            totals, _ = accumulate.bias_and_bounds(site, centred_weights(site))
+            totals, _ = product_sum.bias_and_bounds(site, centred_weights(site))
             parameters["sums"] = Constant("sums", totals.astype(np.int32))
         name = "arm_fully_connected_wrapper_s8"
         calls = (name, "arm_fully_connected_s8_get_buffer_size")
         spec = (("per_channel", per_channel), ("sums", sums))
-        return Call(
-            Function("external/cmsis_nn/fully_connected.c.j2", self.name, spec, CMSIS_NN, calls), parameters
+        return KernelCall(
+            CFunction("external/cmsis_nn/fully_connected.c.j2", self.name, spec, CMSIS_NN, calls), parameters
         )

@@ -5,24 +5,24 @@ from __future__ import annotations
 from microfold.external.cmsis_nn import library, scratch
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Call, Function, Kernel, Site
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 
 class _Pool(Kernel):
     calls: tuple[str, ...]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x, out, _ = pool_types(site)
         return unsupported_pool(site, DType.INT8) or library.unsupported_extents(x, out)
 
-    def scratch(self, site: Site) -> int:
+    def scratch(self, site: LayerContext) -> int:
         return 0
 
-    def lower(self, site: Site) -> Call:
-        low, high = epilogue.integer_bounds(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        low, high = output_range.integer_bounds(site.node)
         size = self.scratch(site)
         parameters = pool_parameters(site) | {
             "output_minimum": low,
@@ -30,8 +30,8 @@ class _Pool(Kernel):
             "scratch_size": size,
         }
         spec = (("function", self.calls[0]), ("sized", len(self.calls) > 1), ("scratch", size > 0))
-        function = Function("external/cmsis_nn/pool2d.c.j2", self.name, spec, CMSIS_NN, self.calls)
-        return Call(function, parameters, size)
+        function = CFunction("external/cmsis_nn/pool2d.c.j2", self.name, spec, CMSIS_NN, self.calls)
+        return KernelCall(function, parameters, size)
 
 
 class AveragePoolS8(_Pool):
@@ -41,7 +41,7 @@ class AveragePoolS8(_Pool):
     op = AveragePool2D
     calls = ("arm_avgpool_s8", "arm_avgpool_s8_get_buffer_size")
 
-    def scratch(self, site: Site) -> int:
+    def scratch(self, site: LayerContext) -> int:
         return scratch.average_pooling(pool_types(site)[0].shape[3], site.target)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from microfold.external.cmsis_nn.library import CMSIS_NN
-from microfold.kernels.kernel import Call, Function, Kernel, Site
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext
 from microfold.kernels.normalize.softmax import SoftmaxInt8
 from microfold.ops.normalize.softmax import Softmax, SoftmaxParameters, softmax_parameters
 
@@ -14,18 +14,18 @@ class SoftmaxS8(Kernel):
     name = "s8_softmax__cmsis_nn"
     op = Softmax
 
-    def _parameters(self, site: Site) -> SoftmaxParameters:
+    def _parameters(self, site: LayerContext) -> SoftmaxParameters:
         quant = site.node.operands[0].type.quant
         assert isinstance(site.node.op, Softmax) and quant is not None
         return softmax_parameters(site.node.op.beta, quant)
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = SoftmaxInt8().supports(site)
         if reason is None and not 0 <= self._parameters(site).left_shift <= 31:
             return f"the input's multiplier must have a shift of 0 to 31; {self._parameters(site).left_shift}"
         return reason
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x = site.node.operands[0].type
         mantissa, shift, minimum = self._parameters(site)
         parameters = {
@@ -35,5 +35,5 @@ class SoftmaxS8(Kernel):
             "shift": shift,
             "difference_minimum": minimum,
         }
-        function = Function("external/cmsis_nn/softmax.c.j2", self.name, (), CMSIS_NN, ("arm_softmax_s8",))
-        return Call(function, parameters)
+        function = CFunction("external/cmsis_nn/softmax.c.j2", self.name, (), CMSIS_NN, ("arm_softmax_s8",))
+        return KernelCall(function, parameters)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.frontend.reader import Options
+from microfold.frontend.reader import OperatorOptions
 from microfold.ir.graph import Value
 from microfold.ir.limits import MAX_RANK
 from microfold.ir.types import DType, Shape
@@ -36,7 +36,7 @@ def reshape(context: OperatorContext) -> None:
     finish_reshaped(context, x, resolve_shape(target, x.type.size))
 
 
-def vector(options: Options, field: str) -> tuple[int, ...]:
+def vector(options: OperatorOptions, field: str) -> tuple[int, ...]:
     """A vector of the options: something for each axis."""
     length = int(getattr(options, f"{field}Length")())
     if not 0 <= length <= MAX_RANK:

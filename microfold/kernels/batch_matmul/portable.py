@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.broadcast import broadcast_strides, loop_records, merge_axes
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
 from microfold.kernels.packing.product_sum import wide_record
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -53,13 +62,13 @@ class _Matmul(Kernel):
 
     dtype: ClassVar[DType]
 
-    def product(self, site: Site) -> _Product:
+    def product(self, site: LayerContext) -> _Product:
         first, second = (v.type for v in site.node.operands[:2])
         op = site.node.op
         turns = (op.transpose_first, op.transpose_second) if isinstance(op, BatchMatmul) else (False, True)
         return _product(first, second, site.node.outputs[0].type, turns)
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         first, second = (v.type for v in site.node.operands[:2])
         if first.dtype is not self.dtype or second.dtype is not self.dtype:
             return (
@@ -74,20 +83,20 @@ class _Matmul(Kernel):
             return f"sums of {product.depth} products might overflow"
         if second.quant is not None and second.quant.axis is not None:
             return "it needs one scale per tensor"
-        return epilogue.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(site.node)
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         product, output = (12.9, 60.0) if site.target.has("thumb1") else (9.5, 35.0)
         return site.node.outputs[0].type.size * (product * self.product(site).depth + output)
 
     def call(
-        self, site: Site, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
-    ) -> Call:
+        self, site: LayerContext, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
+    ) -> KernelCall:
         product = self.product(site)
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "loops": Constant("loops", loop_records(product.loops, LOOPS), record="mf_loop"),
             "rows": product.rows,
@@ -99,19 +108,21 @@ class _Matmul(Kernel):
             "second_column": product.second_strides[1],
         }
         spec = (*choice, ("clamped", clamped))
-        return Call(Function("batch_matmul/portable.c.j2", self.name, spec), parameters | fields | limits)
+        return KernelCall(
+            CFunction("batch_matmul/portable.c.j2", self.name, spec), parameters | fields | limits
+        )
 
 
 class _MatmulFloat(_Matmul):
     dtype = DType.FLOAT32
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         spec = (("type", "float"), ("accumulator", "float"), ("requantize", ""))
         return self.call(site, spec, {})
 
 
 class _MatmulQuantized(_Matmul):
-    def multiplier(self, site: Site) -> Multiplier:
+    def multiplier(self, site: LayerContext) -> Multiplier:
         first, second = (v.type.quant for v in site.node.operands[:2])
         assert first is not None and second is not None
         op = site.node.op
@@ -121,7 +132,7 @@ class _MatmulQuantized(_Matmul):
         mantissas, shifts = output_multipliers(first, second, op.out.quant, 1)
         return Multiplier(int(mantissas[0]), int(shifts[0]))
 
-    def zero_points(self, site: Site) -> dict[str, Parameter]:
+    def zero_points(self, site: LayerContext) -> dict[str, Parameter]:
         first, second = (v.type.quant for v in site.node.operands[:2])
         assert first is not None and second is not None
         return {"first_zero_point": first.zero_point, "second_zero_point": second.zero_point}
@@ -130,11 +141,11 @@ class _MatmulQuantized(_Matmul):
 class MatmulInt8(_MatmulQuantized):
     dtype = DType.INT8
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         out = site.node.outputs[0].type.quant
         assert out is not None
         extent = self.product(site).depth * 255 * 255
-        low, _ = epilogue.integer_bounds(site.node)
+        low, _ = output_range.integer_bounds(site.node)
         plan = plan_one(0, (-extent, extent), self.multiplier(site), out.zero_point, low)
         spec = (("type", "int8_t"), ("accumulator", "int32_t"), ("requantize", plan.form.value))
         scale = Constant("scale", plan.records, record="mf_channel")
@@ -144,13 +155,13 @@ class MatmulInt8(_MatmulQuantized):
 class MatmulInt16(_MatmulQuantized):
     dtype = DType.INT16
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         record = wide_record(0, self.multiplier(site))
         spec = (("type", "int16_t"), ("accumulator", "int64_t"), ("requantize", "wide"))
         scale = Constant("scale", record, record="mf_channel")
         return self.call(site, spec, self.zero_points(site) | {"scale": scale})
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = super().supports(site)
         if reason is None and not -47 <= self.multiplier(site).shift <= 14:
             return "the multiplier is too large"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from microfold.kernels.batch_matmul.portable import MatmulInt16
-from microfold.kernels.kernel import Call, Function, Parameter, Site, register
+from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, register
 from microfold.ops.batch_matmul import BatchMatmul
 
 _UNROLL = 8
@@ -27,7 +27,7 @@ class _Columns(MatmulInt16):
     core: ClassVar[str]
     estimate: ClassVar[tuple[float, float, float]]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := super().supports(site):
             return reason
         if self.product(site).first_strides[1] != 1:
@@ -36,10 +36,10 @@ class _Columns(MatmulInt16):
             return "it needs zero points of 0"
         return None
 
-    def _gathered(self, site: Site) -> bool:
+    def _gathered(self, site: LayerContext) -> bool:
         return self.product(site).second_strides[0] != 1
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         product = self.product(site)
         matrices = site.node.outputs[0].type.size // (product.rows * product.columns)
         eight, one, around = self.estimate
@@ -47,7 +47,7 @@ class _Columns(MatmulInt16):
         column = 5.0 * product.depth * self._gathered(site) + 25
         return matrices * product.columns * (product.rows * dot + column) + 60
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         call = super().lower(site)
         kept: dict[str, Parameter] = {k: v for k, v in call.parameters.items() if k not in _UNREAD}
         depth, gathered = self.product(site).depth, self._gathered(site)
@@ -57,7 +57,7 @@ class _Columns(MatmulInt16):
             ("gathered", gathered),
             *((key, value) for key, value in call.function.spec if key == "clamped"),
         )
-        function = Function("batch_matmul/s16_simd.c.j2", self.name, spec)
+        function = CFunction("batch_matmul/s16_simd.c.j2", self.name, spec)
         scratch = depth * self.dtype.itemsize if gathered else 0
         return replace(call, function=function, parameters=kept, scratch=scratch)
 

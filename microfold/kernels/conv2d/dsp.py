@@ -13,12 +13,20 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.packing import smlad as packing
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.packing import product_sum, smlad
+from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -44,21 +52,21 @@ class Channels:
 
     Attributes:
         site: the layer.
-        plan: their requantisation, in the order of `packing.pair_channels`.
+        plan: their requantisation, in the order of `smlad.pair_channels`.
     """
 
-    site: Site
+    site: LayerContext
     plan: SmladRequantization
 
     @cached_property
     def packing(self) -> str:
-        if packing.affords_int16(self.site):
+        if smlad.affords_int16(self.site):
             return "int16"
-        return packing.choose_packing(self.site.options, self.plan.matrix, self.plan.bounds)
+        return smlad.choose_packing(self.site.options, self.plan.matrix, self.plan.bounds)
 
     @cached_property
     def limits(self) -> tuple[int, int]:
-        return epilogue.output_limits(self.site)
+        return output_range.output_limits(self.site)
 
     def instructions(self, quads: int, loops: float) -> float:
         """Estimate for four pixels in all channels.
@@ -68,19 +76,19 @@ class Channels:
             loops: iterations of the loop over them; 0: it is written out.
         """
         product, rest = (12, 53) if self.packing == "dual" else (11, 40)
-        if self.plan.form is Form.GENERAL:
+        if self.plan.form is RequantizeForm.GENERAL:
             rest += 275
         elif self.limits != (-128, 127):
             rest += 100
         elif not self.plan.shift:
             rest += 75
-        elif self.plan.form is Form.SHORT:
+        elif self.plan.form is RequantizeForm.SHORT:
             rest += 16
         return self.blocks * (product * quads + 2 * loops + rest - (0 if loops else 5)) + 50
 
     def single(self, quads: int) -> float:
         """Estimate for one pixel in all channels."""
-        return self.blocks * (5.6 * quads + (80 if self.plan.form is Form.GENERAL else 30)) + 30
+        return self.blocks * (5.6 * quads + (80 if self.plan.form is RequantizeForm.GENERAL else 30)) + 30
 
     @property
     def blocks(self) -> int:
@@ -108,7 +116,7 @@ class Channels:
     def stream(self, lanes: Array, packed: str) -> dict[str, Parameter]:
         """Those of them that tell of the weights, with a packing of the caller's choice."""
         channels = conv_types(self.site)[2].shape[3]
-        stream = packing.smlad_stream(packed, lanes, self.plan)
+        stream = smlad.smlad_stream(packed, lanes, self.plan)
         odd = channels % 2 and channels > 1
         return {
             "weights": Constant("weights", stream),
@@ -118,20 +126,20 @@ class Channels:
         }
 
 
-def plan_channels(site: Site) -> Channels:
+def plan_channels(site: LayerContext) -> Channels:
     """How a convolution's channels are requantised, and which are computed together."""
     out = conv_types(site)[2]
     assert out.quant is not None
     matrix = filter_matrix(site)
     plan = plan_smlad_requantization(
         matrix,
-        *accumulate.bias_and_bounds(site, matrix),
-        accumulate.channel_multipliers(site),
+        *product_sum.bias_and_bounds(site, matrix),
+        product_sum.channel_multipliers(site),
         out.quant.zero_point,
-        epilogue.integer_bounds(site.node),
+        output_range.integer_bounds(site.node),
         common=True,
     )
-    order = packing.pair_channels(out.shape[3]).reshape(-1)
+    order = smlad.pair_channels(out.shape[3]).reshape(-1)
     low, high = plan.bounds
     return Channels(
         site,
@@ -157,10 +165,10 @@ class Conv2DDsp(Kernel):
     features = frozenset({"dsp"})
     code = 1200
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_integer_conv(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, window = conv_types(site)
         pixels = out.size // out.shape[3]
         segments, segment = count_segments(site)
@@ -181,11 +189,11 @@ class Conv2DDsp(Kernel):
         left = group if is_pointwise(window) and pixels % 4 > 1 else pixels % 4 * single
         return pixels // 4 * group + left
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         return window_overlap(x, out, window, _group(site), across_rows=True)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(site)
         assert x.quant is not None
         channels = plan_channels(site)
@@ -201,7 +209,7 @@ class Conv2DDsp(Kernel):
             ("segment", segment if written else 0),
             ("neighbours", written and group == PIXELS and _neighbours(site)),
         )
-        parameters = channels.parameters(packing.pair_lanes(channels.plan.matrix, segment))
+        parameters = channels.parameters(smlad.pair_lanes(channels.plan.matrix, segment))
         parameters |= {"pairs": pairs, "skip": _skip(pairs), "segment": segment}
         scratch = 4 * pairs if group == 1 else GROUP_BYTES + 16 * pairs + END_BYTES
         if pointwise:
@@ -209,19 +217,19 @@ class Conv2DDsp(Kernel):
         else:
             parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point, "border": scratch}
             scratch += segment + -segment % 4
-        return Call(Function("conv2d/dsp.c.j2", self.name, spec), parameters, scratch)
+        return KernelCall(CFunction("conv2d/dsp.c.j2", self.name, spec), parameters, scratch)
 
 
-def count_segments(site: Site) -> tuple[int, int]:
+def count_segments(site: LayerContext) -> tuple[int, int]:
     """How many contiguous runs of inputs a patch has, and their length."""
     x, _, _, window = conv_types(site)
     return window.size[0], window.size[1] * x.shape[3]
 
 
-def count_pairs(site: Site) -> int:
+def count_pairs(site: LayerContext) -> int:
     """Pairs of inputs of a patch."""
     segments, segment = count_segments(site)
-    return segments * packing.pair_order(segment).shape[0]
+    return segments * smlad.pair_order(segment).shape[0]
 
 
 def _skip(pairs: int) -> int:
@@ -229,7 +237,7 @@ def _skip(pairs: int) -> int:
     return -(pairs - 1) % UNROLL if pairs > 1 else UNROLL
 
 
-def _neighbours(site: Site) -> bool:
+def _neighbours(site: LayerContext) -> bool:
     """At least four neighbouring windows of a row are runs of bytes inside of the image."""
     x, _, out, window = conv_types(site)
     stride, left = window.strides[1], window.padding[1][0]
@@ -238,7 +246,7 @@ def _neighbours(site: Site) -> bool:
     return window.dilations[1] == 1 and last - first + 1 >= PIXELS
 
 
-def _group(site: Site) -> int:
+def _group(site: LayerContext) -> int:
     """Pixels computed together: one where four do not exist, or where their patches would be too large."""
     x, _, out, _ = conv_types(site)
     scratch = 4 * PIXELS * count_pairs(site)
@@ -246,7 +254,7 @@ def _group(site: Site) -> int:
     return PIXELS if many and scratch <= max(SCRATCH_LIMIT, x.nbytes + out.nbytes) else 1
 
 
-def _written(site: Site) -> bool:
+def _written(site: LayerContext) -> bool:
     """The loop over the pairs is written out: they are few, and there are many outputs."""
     few = count_pairs(site) <= WRITTEN_PAIRS and _group(site) == PIXELS
     return few and conv_types(site)[2].size >= WRITTEN_OUTPUTS

@@ -17,12 +17,19 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.packing import smlad as packing
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.packing import product_sum, smlad
+from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -32,14 +39,14 @@ PIXELS = 4
 END_BYTES = 8
 
 
-def unsupported_size(site: Site) -> str | None:
+def unsupported_size(site: LayerContext) -> str | None:
     """The reason if code is not what counts."""
     return None if site.options.optimize == "size" else "it is for optimize = size"
 
 
 def compact_call(
-    site: Site, plan: SmladRequantization, segment: int, shape: dict[str, Parameter], *, apart: bool
-) -> Call:
+    site: LayerContext, plan: SmladRequantization, segment: int, shape: dict[str, Parameter], *, apart: bool
+) -> KernelCall:
     """The call of the function.
 
     Args:
@@ -51,13 +58,13 @@ def compact_call(
     x = site.node.operands[0].type
     assert x.quant is not None
     plan = _even(plan)
-    lanes = _even_pairs(packing.pair_lanes(plan.matrix, segment))
-    packed = "dual" if packing.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
-    low, high = epilogue.output_limits(site)
+    lanes = _even_pairs(smlad.pair_lanes(plan.matrix, segment))
+    packed = "dual" if smlad.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
+    low, high = output_range.output_limits(site)
     # SHORT does for SHORT_RELU too: what it corrects is clamped there.
-    spec = (("packing", packed), ("general", plan.form is Form.GENERAL))
+    spec = (("packing", packed), ("general", plan.form is RequantizeForm.GENERAL))
     parameters: dict[str, Parameter] = {
-        "weights": Constant("weights", packing.smlad_stream(packed, lanes, plan)),
+        "weights": Constant("weights", smlad.smlad_stream(packed, lanes, plan)),
         "pairs": lanes.shape[1],
         "segment": segment,
         **shape,
@@ -68,7 +75,7 @@ def compact_call(
     }
     # Quads, the words behind them, and a row of the window that is not one run of bytes.
     scratch = 4 * PIXELS * lanes.shape[1] + END_BYTES + (segment if apart else 0)
-    return Call(Function("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec), parameters, scratch)
+    return KernelCall(CFunction("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec), parameters, scratch)
 
 
 def compact_instructions(pixels: int, channels: int, pairs: int, general: bool) -> float:
@@ -109,10 +116,10 @@ class Conv2DCompactDsp(Kernel):
     features = frozenset({"dsp"})
     code = 950
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_size(site) or unsupported_integer_conv(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, window = conv_types(site)
         pixels, segment = out.size // out.shape[3], _segment(site)
         edges = 1 - out.shape[0] * window.positions_inside(*x.shape[1:3]) / pixels
@@ -123,40 +130,40 @@ class Conv2DCompactDsp(Kernel):
         widen = pixels * (47 + rows * (45 + 2.5 * segment + (12 if segment % 4 else 0) + border))
         return widen + compact_instructions(pixels, out.shape[3], _pairs(site), _general(site))
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         window = conv_types(site)[3]
         apart = window.dilations[1] > 1 or window.padding != ((0, 0), (0, 0))
         return compact_call(site, _plan(site), _segment(site), shape_parameters(site), apart=apart)
 
 
-def _plan(site: Site) -> SmladRequantization:
+def _plan(site: LayerContext) -> SmladRequantization:
     out = conv_types(site)[2]
     assert out.quant is not None
     matrix = filter_matrix(site)
     return plan_smlad_requantization(
         matrix,
-        *accumulate.bias_and_bounds(site, matrix),
-        accumulate.channel_multipliers(site),
+        *product_sum.bias_and_bounds(site, matrix),
+        product_sum.channel_multipliers(site),
         out.quant.zero_point,
-        epilogue.integer_bounds(site.node),
+        output_range.integer_bounds(site.node),
         common=False,
     )
 
 
-def _general(site: Site) -> bool:
-    return _plan(site).form is Form.GENERAL
+def _general(site: LayerContext) -> bool:
+    return _plan(site).form is RequantizeForm.GENERAL
 
 
-def _segment(site: Site) -> int:
+def _segment(site: LayerContext) -> int:
     """Inputs under a row of the window."""
     x, _, _, window = conv_types(site)
     return window.size[1] * x.shape[3]
 
 
-def _pairs(site: Site) -> int:
+def _pairs(site: LayerContext) -> int:
     """Pairs of inputs of a patch."""
-    return conv_types(site)[3].size[0] * packing.pair_order(_segment(site)).shape[0]
+    return conv_types(site)[3].size[0] * smlad.pair_order(_segment(site)).shape[0]

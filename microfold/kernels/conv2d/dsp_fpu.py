@@ -22,10 +22,18 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
 from microfold.kernels.overlap import band_overlap, window_overlap
-from microfold.kernels.packing import smlad as packing
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.packing import smlad
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Its code is long: not worth it for fewer outputs.
@@ -48,7 +56,7 @@ DUAL_PAIRS = 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class FpuConvolution:
     """How a layer is computed.
 
     Attributes:
@@ -56,7 +64,7 @@ class Plan:
         channels: its output channels.
     """
 
-    site: Site
+    site: LayerContext
     channels: Channels
 
     @property
@@ -67,12 +75,12 @@ class Plan:
     def packing(self) -> str:
         plan = self.channels.plan
         wanted = self.pairs >= DUAL_PAIRS or self.channels.packing == "dual"
-        return "dual" if wanted and packing.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
+        return "dual" if wanted and smlad.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
 
     @cached_property
     def placement(self) -> Placement:
         dual = self.packing == "dual"
-        record = 2 + dual + (self.channels.plan.form is Form.SHORT)
+        record = 2 + dual + (self.channels.plan.form is RequantizeForm.SHORT)
         pointwise = is_pointwise(conv_types(self.site)[3])
         return place_weights(self.pairs, 1 if dual else 2, 2 * record, spaced=not pointwise)
 
@@ -137,15 +145,15 @@ class Plan:
     def instructions(self) -> float:
         """Estimate for four pixels in all channels."""
         form = self.channels.plan.form
-        rest = 38 + (12 if self.packing == "dual" else 0) + (16 if form is Form.SHORT else 0)
+        rest = 38 + (12 if self.packing == "dual" else 0) + (16 if form is RequantizeForm.SHORT else 0)
         return self.channels.blocks * (self.placement.instructions + rest)
 
 
-def make_plan(site: Site) -> Plan:
-    return Plan(site, plan_channels(site))
+def make_plan(site: LayerContext) -> FpuConvolution:
+    return FpuConvolution(site, plan_channels(site))
 
 
-def _share(site: Site) -> float:
+def _share(site: LayerContext) -> float:
     """What part of the graph's products is that of layers with the same window and input channels."""
     products = _products(site.graph)
     return products[_kind(site.node)] / max(products.total(), 1)
@@ -180,7 +188,7 @@ class Conv2DFpuDsp(Kernel):
     op = Conv2D
     features = frozenset({"dsp", "fpu"})
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = unsupported_integer_conv(site)
         if reason is not None:
             return reason
@@ -200,7 +208,7 @@ class Conv2DFpuDsp(Kernel):
             return "its scratch would be larger than input and output"
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, window = conv_types(site)
         plan = make_plan(site)
         channels, groups = plan.channels, plan.groups
@@ -232,20 +240,20 @@ class Conv2DFpuDsp(Kernel):
             total += left * singles * (single + segments * row)
         return out.shape[0] * total
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         placement = make_plan(site).placement
         if placement.batches:
             return 1.44
         return 1.31 if placement.stream < placement.quads else 1.26
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         groups = make_plan(site).groups
         if is_pointwise(window):
             return window_overlap(x, out, window, PIXELS * groups, across_rows=True)
         return band_overlap(x, out, window, PIXELS, groups)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(site)
         assert x.quant is not None
         plan = make_plan(site)
@@ -268,7 +276,7 @@ class Conv2DFpuDsp(Kernel):
             ("rest", plan.rest),
         )
         parameters: dict[str, Parameter] = channels.stream(
-            packing.pair_lanes(channels.plan.matrix, segment), plan.packing
+            smlad.pair_lanes(channels.plan.matrix, segment), plan.packing
         )
         parameters |= {
             "pairs": plan.pairs,
@@ -284,4 +292,4 @@ class Conv2DFpuDsp(Kernel):
             scratch += plan.padded_bytes or PIXELS * (segment + -segment % 4)
         if plan.padded_bytes:
             parameters |= {"padded_row": plan.padded_row}
-        return Call(Function("conv2d/dsp_fpu.c.j2", self.name, spec), parameters, scratch)
+        return KernelCall(CFunction("conv2d/dsp_fpu.c.j2", self.name, spec), parameters, scratch)

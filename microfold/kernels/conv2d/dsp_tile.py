@@ -14,7 +14,15 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
 from microfold.kernels.overlap import largest_step, window_overlap
 from microfold.kernels.packing.smlad import pair_order
 from microfold.ops.convolution.conv2d import Conv2D
@@ -60,7 +68,7 @@ class Tile:
         return next(u for u in (4, 2, 1) if self.rows % u == 0 and len(self.taps) * u <= MAX_QUADS)
 
 
-def make_tile(site: Site, outputs: int) -> Tile:
+def make_tile(site: LayerContext, outputs: int) -> Tile:
     """The tile of that many outputs."""
     x, _, _, window = conv_types(site)
     stride = window.strides[1]
@@ -76,7 +84,7 @@ def make_tile(site: Site, outputs: int) -> Tile:
     return Tile(outputs, tuple(phases), taps, pitch, window.size[0] * x.shape[3] // 2)
 
 
-def plan_tile(site: Site) -> Tile | None:
+def plan_tile(site: LayerContext) -> Tile | None:
     """The cheapest tile that takes hardly more memory than patches, or than other layers leave over."""
     x, _, out, window = conv_types(site)
     limit = SLACK + 2 * PIXELS * window.size[0] * window.size[1] * x.shape[3]
@@ -91,7 +99,7 @@ def plan_tile(site: Site) -> Tile | None:
     return min(fitting, key=lambda t: _cost(site, t, channels))
 
 
-def _cost(site: Site, tile: Tile, channels: Channels) -> float:
+def _cost(site: LayerContext, tile: Tile, channels: Channels) -> float:
     x, _, out, window = conv_types(site)
     full, last = divmod(out.shape[2], tile.outputs)
     quads = tile.rows * len(tile.taps)
@@ -114,7 +122,7 @@ class Conv2DTileDsp(Kernel):
     features = frozenset({"dsp"})
     code = 1350
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = unsupported_integer_conv(site)
         if reason is not None:
             return reason
@@ -127,18 +135,18 @@ class Conv2DTileDsp(Kernel):
             return f"it needs a multiple of 4 input channels, 2 output channels and {PIXELS} outputs in a row"
         return None if plan_tile(site) is not None else "no tile is small enough"
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         tile = plan_tile(site)
         assert tile is not None
         return _cost(site, tile, plan_channels(site))
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         tile = plan_tile(site)
         assert tile is not None
         return window_overlap(x, out, window, tile.outputs)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, _, window = conv_types(site)
         tile = plan_tile(site)
         assert tile is not None
@@ -162,10 +170,10 @@ class Conv2DTileDsp(Kernel):
         }
         unused = ("kernel_width", "stride_width", "dilation_width")
         kept = {name: value for name, value in parameters.items() if name not in unused}
-        return Call(Function("conv2d/dsp_tile.c.j2", self.name, spec), kept, tile.scratch)
+        return KernelCall(CFunction("conv2d/dsp_tile.c.j2", self.name, spec), kept, tile.scratch)
 
 
-def _lanes(matrix: Array, site: Site) -> Array:
+def _lanes(matrix: Array, site: LayerContext) -> Array:
     """Weights [channels, K] as [channels, pairs, 2] in the order of quads: rows, pairs of channels, taps."""
     x, _, _, window = conv_types(site)
     taps = matrix.reshape(matrix.shape[0], *window.size, x.shape[3])

@@ -36,11 +36,18 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.packing import smlad as packing
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum, smlad
+from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -82,7 +89,7 @@ class _Winograd(Kernel):
     features = frozenset({"dsp"})
     tile: ClassVar[int]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x, _, out, window = conv_types(site)
         if window.size != (3, 3) or window.strides != (1, 1) or window.dilations != (1, 1):
             return "it needs a 3x3 filter with stride 1 and dilation 1"
@@ -111,7 +118,7 @@ class _Winograd(Kernel):
             else None
         )
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, _ = conv_types(site)
         side, channels = self.tile + 2, x.shape[3]
         tiles = self._tiles(site)
@@ -121,17 +128,17 @@ class _Winograd(Kernel):
         transform = channels / 4 * (290 if self.tile == 2 else 762)
         multiply = side**2 * (6.5 * channels + 4) + 40
         plan = _requantization(site, self.tile)
-        output = 4 if plan.shift and plan.form is Form.SHORT_RELU else 6.5
+        output = 4 if plan.shift and plan.form is RequantizeForm.SHORT_RELU else 6.5
         store = output * self.tile**2 + (76 if self.tile == 2 else 238)
         # What goes beyond the image is stored elsewhere first.
         parts = tiles - out.shape[0] * (out.shape[1] // self.tile) * (out.shape[2] // self.tile)
         copied = parts * out.shape[3] * (6 * self.tile**2 + 90)
         return tiles * (find + transform + 2 * pairs * store) + groups * pairs * multiply + copied
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         return 1.25
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         # First input byte that each group of tiles reads, and the byte behind its last output.
         y, top = np.arange(0, out.shape[1], self.tile), window.padding[0][0]
@@ -149,7 +156,7 @@ class _Winograd(Kernel):
         # The last group reads everything before it writes.
         return int((written - still_needed).max()) if written.size else -x.nbytes
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, _ = conv_types(site)
         assert x.quant is not None
         side, channels = self.tile + 2, x.shape[3]
@@ -157,14 +164,14 @@ class _Winograd(Kernel):
         filters = self._filters(site, plan)
         # Column by column, as the inputs are transformed.
         transformed = transform_filters(filters, self.tile).swapaxes(1, 2)
-        lanes = packing.pair_lanes(transformed.reshape(out.shape[3], -1), channels)
-        low, high = epilogue.integer_bounds(site.node)
+        lanes = smlad.pair_lanes(transformed.reshape(out.shape[3], -1), channels)
+        low, high = output_range.integer_bounds(site.node)
         words = side**2 * (2 * channels + 2)
         sums = side**2 * 2 * TILES
         # Without parts of tiles, all of a tile's outputs lie at known distances.
         whole = out.shape[1] % self.tile == 0 and out.shape[2] % self.tile == 0
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", packing.pack_int16(lanes)),
+            "weights": Constant("weights", smlad.pack_int16(lanes)),
             "channels": Constant(
                 "channels", self._records(plan, filters), record=f"mf_winograd{self.tile}_channel"
             ),
@@ -185,7 +192,9 @@ class _Winograd(Kernel):
             ("pixel", out.shape[3] if whole else 0),
             ("full_range", (low, high) == (-128, 127)),
         )
-        return Call(Function("conv2d/dsp_winograd.c.j2", self.name, spec), parameters, self._scratch(site))
+        return KernelCall(
+            CFunction("conv2d/dsp_winograd.c.j2", self.name, spec), parameters, self._scratch(site)
+        )
 
     def _records(self, plan: SmladRequantization, filters: Array) -> Array:
         """Rows of ``mf_winograd2_channel`` or ``mf_winograd4_channel``: int32 [OC, 5 or 9]."""
@@ -205,16 +214,16 @@ class _Winograd(Kernel):
         records[:, 0] = biases[:, 0]
         return np.concatenate([records, factors.astype(np.int32)[:, None], biases[:, 1:]], axis=1)
 
-    def _filters(self, site: Site, plan: SmladRequantization | None = None) -> Array:
+    def _filters(self, site: LayerContext, plan: SmladRequantization | None = None) -> Array:
         """OHWI; of a plan: zero for channels whose output is constant."""
         _, weights, _, _ = conv_types(site)
         return (filter_matrix(site) if plan is None else plan.matrix).reshape(weights.shape)
 
-    def _tiles(self, site: Site) -> int:
+    def _tiles(self, site: LayerContext) -> int:
         batch, rows, columns, _ = conv_types(site)[2].shape
         return batch * -(-rows // self.tile) * -(-columns // self.tile)
 
-    def _scratch(self, site: Site) -> int:
+    def _scratch(self, site: LayerContext) -> int:
         """Bytes: transformed inputs and sums of four tiles, with two words at each position, and a pixel."""
         channels = conv_types(site)[0].shape[3]
         return 4 * (self.tile + 2) ** 2 * (2 * channels + 2 + 2 * TILES) + channels
@@ -244,17 +253,17 @@ def _sums_of_offsets(filters: Array) -> Array:
     return np.einsum("oij,yxij->oyx", lower, windows)
 
 
-def _requantization(site: Site, tile: int) -> SmladRequantization:
+def _requantization(site: LayerContext, tile: int) -> SmladRequantization:
     """With a common last shift if the sums, as they come out, need not be shifted to the right for it."""
     out = conv_types(site)[2]
     assert out.quant is not None
     matrix = filter_matrix(site)
     return plan_smlad_requantization(
         matrix,
-        *accumulate.bias_and_bounds(site, matrix),
-        accumulate.channel_multipliers(site),
+        *product_sum.bias_and_bounds(site, matrix),
+        product_sum.channel_multipliers(site),
         out.quant.zero_point,
-        epilogue.integer_bounds(site.node),
+        output_range.integer_bounds(site.node),
         common=True,
         shifts=COMMON_SHIFTS[tile],
         lefts=(SCALE_BITS[tile], 31),

@@ -16,12 +16,20 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_grouping,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_cost
 from microfold.kernels.packing.float32_block import float_clamping
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
 
 PIXELS = 4
@@ -34,17 +42,17 @@ class Conv2DHalf(Kernel):
     name = "f16_conv2d__c"
     op = Conv2D
 
-    def supports(self, site: Site) -> str | None:
-        return accumulate.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
+    def supports(self, site: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return 14.0 * site.node.macs() + 60.0 * site.node.output.type.size
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, weights, out, _ = conv_types(site)
         array = site.array(1)
         assert array is not None
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", array),
             "channels": Constant("biases", half_biases(site, out.shape[3]).astype(np.float32)),
@@ -53,7 +61,7 @@ class Conv2DHalf(Kernel):
             "group_outputs": out.shape[3] * weights.shape[3] // x.shape[3],
         }
         spec = (("clamped", clamped),)
-        return Call(Function("conv2d/f16.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("conv2d/f16.c.j2", self.name, spec), parameters | limits)
 
 
 @register
@@ -64,12 +72,12 @@ class Conv2DHalfMve(Kernel):
     op = Conv2D
     features = frozenset({"mve_fp"})
 
-    def supports(self, site: Site) -> str | None:
-        return unsupported_grouping(site) or accumulate.unsupported_constants(
+    def supports(self, site: LayerContext) -> str | None:
+        return unsupported_grouping(site) or product_sum.unsupported_constants(
             site, DType.FLOAT16, DType.FLOAT16
         )
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, weights, out, window = conv_types(site)
         depth = weights.size // weights.shape[0]
         blocks = -(-out.shape[3] // LANES)
@@ -82,12 +90,12 @@ class Conv2DHalfMve(Kernel):
             total += pixels * (45 + depth // segment * (18 + 3 * -(-segment // LANES)))
         return total + 50
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         # Every eight channels need the whole patches: in pointwise layers these are read in place.
         return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(site)
         clamp, limits = float_clamping(site)
         pointwise = is_pointwise(window)
@@ -105,4 +113,6 @@ class Conv2DHalfMve(Kernel):
         }
         walk, scratch = patch_parameters(site, PIXELS * matrix.shape[1] * x.dtype.itemsize)
         parameters |= walk
-        return Call(Function("conv2d/f16_mve.c.j2", self.name, spec), parameters | dict(limits), scratch)
+        return KernelCall(
+            CFunction("conv2d/f16_mve.c.j2", self.name, spec), parameters | dict(limits), scratch
+        )

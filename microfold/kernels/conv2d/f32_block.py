@@ -12,9 +12,17 @@ from microfold.kernels.conv2d.portable import (
     patch_parameters,
     unsupported_grouping,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_weights import HalfWeights
 from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_cost, float_clamping
 from microfold.ops.convolution.conv2d import Conv2D
@@ -29,8 +37,8 @@ class _BlockConv(Kernel):
     core: ClassVar[str]
     half: ClassVar[bool] = False
 
-    def supports(self, site: Site) -> str | None:
-        return unsupported_grouping(site) or accumulate.unsupported_constants(
+    def supports(self, site: LayerContext) -> str | None:
+        return unsupported_grouping(site) or product_sum.unsupported_constants(
             site, DType.FLOAT32, DType.FLOAT32
         )
 
@@ -38,7 +46,7 @@ class _BlockConv(Kernel):
         """Estimated instructions for the sums of four channels of four pixels, and of one."""
         raise NotImplementedError
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, weights, out, window = conv_types(site)
         clamp, _ = float_clamping(site)
         depth = weights.size // weights.shape[0]
@@ -57,12 +65,12 @@ class _BlockConv(Kernel):
         """Estimated instructions that copy a piece of a patch."""
         raise NotImplementedError
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         # Every four channels need the whole patches: in pointwise layers these are read in place.
         return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(site)
         clamp, limits = float_clamping(site)
         pointwise = is_pointwise(window)
@@ -75,16 +83,18 @@ class _BlockConv(Kernel):
             ("dilated", window.dilations[1] > 1),
             ("tail", out.shape[3] % CHANNELS != 0),
         )
-        biases = accumulate.float_biases(site, out.shape[3])
+        biases = product_sum.float_biases(site, out.shape[3])
         parameters: dict[str, Parameter] = {
             "weights": block_weights(matrix, self.half),
-            "channels": Constant("biases", accumulate.pad_channels(biases, CHANNELS)),
+            "channels": Constant("biases", product_sum.pad_channels(biases, CHANNELS)),
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
         walk, scratch = patch_parameters(site, PIXELS * matrix.shape[1] * x.dtype.itemsize)
         parameters |= walk
-        return Call(Function("conv2d/f32_block.c.j2", self.name, spec), parameters | dict(limits), scratch)
+        return KernelCall(
+            CFunction("conv2d/f32_block.c.j2", self.name, spec), parameters | dict(limits), scratch
+        )
 
 
 @register
@@ -122,7 +132,7 @@ class Conv2DFloatMve(_BlockConv):
 class _HalfBlockConv(HalfWeights, _BlockConv):
     """Weights are converted for every four pixels."""
 
-    def conversion_cost(self, site: Site) -> float:
+    def conversion_cost(self, site: LayerContext) -> float:
         _, weights, out, _ = conv_types(site)
         pixels = out.size // out.shape[3]
         blocks = -(-out.shape[3] // CHANNELS)

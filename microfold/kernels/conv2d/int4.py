@@ -9,14 +9,13 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import int4
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import int4, product_sum
 from microfold.ops.convolution.conv2d import Conv2D
 
 
-def unsupported_int4(site: Site) -> str | None:
+def unsupported_int4(site: LayerContext) -> str | None:
     """The conditions that all kernels with packed weights share."""
     return unsupported_integer_conv(site) or int4.unsupported(site, filter_matrix(site))
 
@@ -30,15 +29,15 @@ class Conv2DInt4(Kernel):
     reads_first = False
     """Pointwise patches are read before any output of theirs is written, too."""
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_int4(site)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         reads_first = self.reads_first or not is_pointwise(window)
         return window_overlap(x, out, window, self.PIXELS, reads_first=reads_first, across_rows=True)
 
-    def gathering(self, site: Site) -> float:
+    def gathering(self, site: LayerContext) -> float:
         """Estimated instructions that copy the patches."""
         x, weights, out, window = conv_types(site)
         if is_pointwise(window):
@@ -48,7 +47,7 @@ class Conv2DInt4(Kernel):
         rows = window.size[0] * (window.size[1] if window.dilations[1] > 1 else 1)
         return out.size // out.shape[3] * (row * rows + byte * weights.size // weights.shape[0])
 
-    def walk(self, site: Site) -> tuple[dict[str, Parameter], int]:
+    def walk(self, site: LayerContext) -> tuple[dict[str, Parameter], int]:
         """Fields of the layer that lead from patch to patch, and bytes of the patches."""
         x, _, out, window = conv_types(site)
         assert x.quant is not None
@@ -67,15 +66,15 @@ class Conv2DPortableInt4(Conv2DInt4):
     name = "s8_conv2d__c_int4"
     code = 900
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, weights, out, _ = conv_types(site)
         depth = weights.size // weights.shape[0]
         row = int4.word_costs(site.target).row(depth, out.shape[3])
         return out.size // out.shape[3] * row + self.gathering(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         window = conv_types(site)[3]
-        multipliers = accumulate.channel_multipliers(site)
+        multipliers = product_sum.channel_multipliers(site)
         choice, constants = int4.word_constants(site, filter_matrix(site), multipliers)
         fields, scratch = self.walk(site)
         spec = (
@@ -83,4 +82,4 @@ class Conv2DPortableInt4(Conv2DInt4):
             ("pointwise", is_pointwise(window)),
             ("dilated", window.dilations[1] > 1),
         )
-        return Call(Function("conv2d/int4.c.j2", self.name, spec), {**constants, **fields}, scratch)
+        return KernelCall(CFunction("conv2d/int4.c.j2", self.name, spec), {**constants, **fields}, scratch)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from microfold.ir.types import Array
 from microfold.kernels.conv2d.pairs import Conv2DThumb1, Conv2DThumb2
 from microfold.kernels.conv2d.portable import filter_matrix
-from microfold.kernels.kernel import Site, register
-from microfold.kernels.packing import int4
-from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.kernel import LayerContext, register
+from microfold.kernels.packing import int4, two_pixels_per_word
 
 
 @register
@@ -22,10 +21,10 @@ class Conv2DThumb2Int4(Conv2DThumb2):
     longest = 16
     product = 4.3
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return super().supports(site) or int4.unsupported(site, filter_matrix(site))
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         return 1.4
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
@@ -43,10 +42,10 @@ class Conv2DThumb1Int4(Conv2DThumb1):
     longest = 12
     product = 7
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return super().supports(site) or int4.unsupported(site, filter_matrix(site))
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         return 1.4
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
@@ -57,16 +56,16 @@ def pack_words(matrix: Array, segment: int, length: int, unroll: int) -> Array:
     """Weights [channels, K] as uint32 [channels, words]: those of each iteration fill whole words.
 
     Args:
-        segment, length: see `word_pairs.pack_runs`.
+        segment, length: see `two_pixels_per_word.pack_runs`.
         unroll: runs of an iteration.
     """
-    packed = word_pairs.pack_runs(matrix, segment, length, unsigned=False)
-    padded = word_pairs.pad_segments(packed, length * unroll, 8)
+    packed = two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=False)
+    padded = two_pixels_per_word.pad_segments(packed, length * unroll, 8)
     return int4.join_nibbles(padded.reshape(len(matrix), -1, 8))
 
 
 def pack_bytes(matrix: Array, segment: int, length: int, unroll: int) -> Array:
     """The same as uint8 [channels, bytes], 8 larger; the first weight of two is the lower nibble."""
-    packed = word_pairs.pack_runs(matrix, segment, length, unsigned=False)
-    padded = word_pairs.pad_segments(packed, length * unroll, 2).reshape(len(matrix), -1, 2) + 8
+    packed = two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=False)
+    padded = two_pixels_per_word.pad_segments(packed, length * unroll, 2).reshape(len(matrix), -1, 2) + 8
     return (padded[..., 0] | padded[..., 1] << 4).astype("uint8")

@@ -11,10 +11,17 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import int4_mve, mve
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import int4_mve, mve, product_sum
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Patches of up to this many vectors are kept in registers while the weights stream by.
@@ -23,7 +30,7 @@ _RESIDENT_VECTORS = 2
 _WRITTEN_OUT = 4
 
 
-def _run_vectors(site: Site) -> int:
+def _run_vectors(site: LayerContext) -> int:
     """How many vectors a row of the window is; 0 if it is no row of whole vectors, or a long one."""
     x, _, _, window = conv_types(site)
     run = window.size[1] * x.shape[3]
@@ -31,8 +38,8 @@ def _run_vectors(site: Site) -> int:
     return run // mve.LANES if whole and run <= _WRITTEN_OUT * mve.LANES else 0
 
 
-def _requantization(site: Site, matrix: Array) -> tuple[mve.Form, Array]:
-    multipliers = accumulate.channel_multipliers(site)
+def _requantization(site: LayerContext, matrix: Array) -> tuple[mve.MveForm, Array]:
+    multipliers = product_sum.channel_multipliers(site)
     return mve.requantization(site, matrix, multipliers)
 
 
@@ -50,10 +57,10 @@ class Conv2DMve(Kernel):
     code = 500
     PIXELS = 2
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_integer_conv(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         out = conv_types(site)[2]
         matrix = filter_matrix(site)
         form, _ = _requantization(site, matrix)
@@ -69,7 +76,7 @@ class Conv2DMve(Kernel):
             pair = blocks * block + 20 + 85 * tail
         return (pixels + 1) // 2 * pair + self._gathering(site)
 
-    def _gathering(self, site: Site) -> float:
+    def _gathering(self, site: LayerContext) -> float:
         """Estimated instructions that copy patches."""
         x, _, out, window = conv_types(site)
         if is_pointwise(window):
@@ -81,7 +88,7 @@ class Conv2DMve(Kernel):
         edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
         return pixels * (6 + runs * (6 + 4.7 * -(-run // mve.LANES))) + 35 * edges
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         # Every output channel needs the whole patch: pixels that are read in place must stay to the end.
         pointwise = is_pointwise(window)
@@ -91,7 +98,7 @@ class Conv2DMve(Kernel):
         """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
         return mve.pack_blocks(matrix, records), ""
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(site)
         assert x.quant is not None
         matrix = filter_matrix(site)
@@ -124,7 +131,7 @@ class Conv2DMve(Kernel):
             ("int4", int4),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
-        return Call(Function("conv2d/mve.c.j2", self.name, spec), parameters, scratch)
+        return KernelCall(CFunction("conv2d/mve.c.j2", self.name, spec), parameters, scratch)
 
 
 @register
@@ -134,10 +141,10 @@ class Conv2DMveInt4(Conv2DMve):
     name = "s8_conv2d__mve_int4"
     packed = True
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_int4(site) or int4_mve.unsupported_sums(site, filter_matrix(site))
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         out = conv_types(site)[2]
         matrix = filter_matrix(site)
         apart = int4_mve.choose_bytes(matrix) is int4_mve.Bytes.APART

@@ -12,10 +12,17 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize.multiply_accumulate_long import expects_short_form, sum_records
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -55,11 +62,11 @@ class _PairConv(Kernel):
     """Weights are kept as uint8, and each run begins with two words of its own."""
     nibbles = False
     """Weights are kept as four bits."""
-    lengths = range(1, word_pairs.LONGEST_RUN + 1)
+    lengths = range(1, two_pixels_per_word.LONGEST_RUN + 1)
     """Of runs."""
 
-    def supports(self, site: Site) -> str | None:
-        reason = word_pairs.refuses_core(site) or unsupported_integer_conv(site)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(site) or unsupported_integer_conv(site)
         x, _, out, _ = conv_types(site)
         if reason is None and self._scratch(site) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
             return f"its patches of {PIXELS} pixels would take {self._scratch(site)} bytes"
@@ -67,7 +74,7 @@ class _PairConv(Kernel):
             return f"its patches may have at most {MAXIMUM_WORDS} words; they have {self._words(site)}"
         return reason
 
-    def _layout(self, site: Site) -> tuple[int, int, int]:
+    def _layout(self, site: LayerContext) -> tuple[int, int, int]:
         """Inputs of a segment; length of a run; runs of a patch."""
         _, weights, _, window = conv_types(site)
         matrix = filter_matrix(site)
@@ -76,14 +83,14 @@ class _PairConv(Kernel):
             # Rows of the window are widened one by one, in whole runs.
             segment = window.size[1] * weights.shape[3]
         costs = self.product, self.run, self.rest, self.rests
-        length = word_pairs.plan_run(matrix, segment, *costs, lengths=self.lengths)
+        length = two_pixels_per_word.plan_run(matrix, segment, *costs, lengths=self.lengths)
         return segment, length, matrix.shape[1] // segment * -(-segment // length)
 
     def _unroll(self, length: int, runs: int) -> int:
         """Runs of one iteration of the inner loop."""
         return next(n for n in (4, 3, 2, 1) if runs % n == 0 and (n == 1 or n * length <= self.longest))
 
-    def _gather(self, site: Site) -> str:
+    def _gather(self, site: LayerContext) -> str:
         """How windows reach beyond the image: not at all (empty), by ``taps``, or by whole ``rows``."""
         x, _, _, window = conv_types(site)
         if window.padding == ((0, 0), (0, 0)) and window.dilations[1] == 1:
@@ -91,20 +98,20 @@ class _PairConv(Kernel):
         ragged = self.unsigned and x.shape[3] % self._layout(site)[1] != 0
         return "rows" if ragged or window.size[1] * x.shape[3] <= SHORT_ROW else "taps"
 
-    def _words(self, site: Site) -> int:
+    def _words(self, site: LayerContext) -> int:
         _, length, runs = self._layout(site)
         return 2 * runs * (length + self.unsigned)
 
-    def _scratch(self, site: Site) -> int:
+    def _scratch(self, site: LayerContext) -> int:
         x, _, _, window = conv_types(site)
         rows = {"": 0, "taps": 1, "rows": PIXELS}[self._gather(site)]
         return 4 * self._words(site) + rows * window.size[1] * x.shape[3]
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, window = conv_types(site)
         segment, length, runs = self._layout(site)
         matrix = filter_matrix(site)
-        rests = np.count_nonzero(word_pairs.split_long_runs(matrix, segment, length)[1])
+        rests = np.count_nonzero(two_pixels_per_word.split_long_runs(matrix, segment, length)[1])
         pixels = out.size // out.shape[3]
         groups = -(-pixels // PIXELS)
         sums = runs * (length * self.product + self.run)
@@ -116,23 +123,23 @@ class _PairConv(Kernel):
         edge = 50 * window.size[0] + self.edge * matrix.shape[1]
         return groups * (channels + PIXELS * self.input * matrix.shape[1] + rows) + edges * edge
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
         """Weights as the inner loop reads them, in runs of a length, so many of them in an iteration."""
-        return word_pairs.pack_runs(matrix, segment, length, unsigned=self.unsigned)
+        return two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=self.unsigned)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(site)
         assert x.quant is not None
         segment, length, runs = self._layout(site)
         matrix = filter_matrix(site)
-        multipliers = accumulate.channel_multipliers(site)
+        multipliers = product_sum.channel_multipliers(site)
         records = sum_records(site, matrix, multipliers, narrow=self.unsigned)
         pointwise = is_pointwise(window)
-        fitting, rests = word_pairs.split_long_runs(matrix, segment, length)
+        fitting, rests = two_pixels_per_word.split_long_runs(matrix, segment, length)
         packed = self.pack(fitting, segment, length, self._unroll(length, runs))
         spec = (
             ("unsigned", self.unsigned),
@@ -155,14 +162,14 @@ class _PairConv(Kernel):
             "output_channels": out.shape[3],
         }
         if rests.any():
-            places = word_pairs.word_indices(segment, length, runs, 2 if self.unsigned else 0)
-            parameters |= {"rests": Constant("rests", word_pairs.pack_rests(rests, places))}
+            places = two_pixels_per_word.word_indices(segment, length, runs, 2 if self.unsigned else 0)
+            parameters |= {"rests": Constant("rests", two_pixels_per_word.pack_rests(rests, places))}
         if pointwise:
             parameters |= {"depth": segment, "pixels": out.size // out.shape[3]}
         else:
             parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point}
-        function = Function("conv2d/pairs.c.j2", self.name, spec)
-        return Call(function, {**parameters, **records.limits}, self._scratch(site))
+        function = CFunction("conv2d/pairs.c.j2", self.name, spec)
+        return KernelCall(function, {**parameters, **records.limits}, self._scratch(site))
 
 
 @register

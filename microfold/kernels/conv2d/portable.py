@@ -9,17 +9,24 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import float16_weights as float16
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize import multiply_high as requantize
+from microfold.kernels.packing import float16_weights, product_sum
+from microfold.kernels.requantize import multiply_high, output_range
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.window import Window
 
 
-def conv_types(site: Site) -> tuple[TensorType, TensorType, TensorType, Window]:
+def conv_types(site: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Types of input, filter and output, and the window."""
     x, weights = site.node.inputs[0], site.node.inputs[1]
     assert x is not None and weights is not None and isinstance(site.node.op, Conv2D)
@@ -31,26 +38,26 @@ def is_pointwise(window: Window) -> bool:
     return window.size == window.strides == (1, 1) and window.padding == ((0, 0), (0, 0))
 
 
-def filter_matrix(site: Site) -> Array:
+def filter_matrix(site: LayerContext) -> Array:
     """The constant filters as [output channels, K], K running over kernel rows, columns, input channels."""
     filters = site.array(1)
     assert filters is not None
     return filters.reshape(filters.shape[0], -1)
 
 
-def unsupported_grouping(site: Site) -> str | None:
+def unsupported_grouping(site: LayerContext) -> str | None:
     """The reason if each filter reads only some of the input channels."""
     x, weights, _, _ = conv_types(site)
     return "it does not compute grouped convolutions" if weights.shape[3] != x.shape[3] else None
 
 
-def unsupported_integer_conv(site: Site) -> str | None:
+def unsupported_integer_conv(site: LayerContext) -> str | None:
     """The conditions that all int8 convolution kernels share."""
-    reason = unsupported_grouping(site) or accumulate.unsupported_int8_constants(site)
-    return reason or accumulate.unsupported_bounds(site, filter_matrix(site))
+    reason = unsupported_grouping(site) or product_sum.unsupported_int8_constants(site)
+    return reason or product_sum.unsupported_bounds(site, filter_matrix(site))
 
 
-def shape_parameters(site: Site) -> dict[str, Parameter]:
+def shape_parameters(site: LayerContext) -> dict[str, Parameter]:
     """Fields that every convolution layer struct has; dilated windows keep their steps."""
     x, _, out, window = conv_types(site)
     return {
@@ -72,7 +79,7 @@ def shape_parameters(site: Site) -> dict[str, Parameter]:
     }
 
 
-def patch_parameters(site: Site, patches: int) -> tuple[dict[str, Parameter], int]:
+def patch_parameters(site: LayerContext, patches: int) -> tuple[dict[str, Parameter], int]:
     """Fields by which a kernel walks over the pixels, and its scratch.
 
     Args:
@@ -84,14 +91,16 @@ def patch_parameters(site: Site, patches: int) -> tuple[dict[str, Parameter], in
     return shape_parameters(site), patches
 
 
-def channel_records(site: Site, matrix: Array) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:
+def channel_records(
+    site: LayerContext, matrix: Array
+) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 convolution, and the output bounds as layer fields.
 
     Args:
         matrix: the filter as [channels, K].
     """
-    multipliers = accumulate.channel_multipliers(site)
-    return accumulate.output_records(site, matrix, multipliers)
+    multipliers = product_sum.channel_multipliers(site)
+    return product_sum.output_records(site, matrix, multipliers)
 
 
 class _PatchConv(Kernel):
@@ -100,14 +109,14 @@ class _PatchConv(Kernel):
     PIXELS = 2
     CHANNELS = 2
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, weights, out, _ = conv_types(site)
         depth = weights.size // weights.shape[0]
         # Few registers, and no multiplication that adds.
         product, output = (5.4, 44) if site.target.has("thumb1") else (2.4, 22)
         return out.size * (product * depth + output)
 
-    def gathering(self, site: Site) -> float:
+    def gathering(self, site: LayerContext) -> float:
         """Estimated instructions that copy the patches byte by byte, as small C libraries do."""
         x, weights, out, window = conv_types(site)
         if is_pointwise(window):
@@ -115,7 +124,7 @@ class _PatchConv(Kernel):
         patch = weights.size // weights.shape[0] * x.dtype.itemsize
         return out.size // out.shape[3] * (4.5 * patch + 30 * window.size[0])
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         # Every output channel needs the whole patch: in pointwise layers it is read in place.
         return window_overlap(
@@ -123,11 +132,11 @@ class _PatchConv(Kernel):
         )
 
     def call(
-        self, site: Site, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
-    ) -> Call:
+        self, site: LayerContext, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+    ) -> KernelCall:
         """The call with everything but the records of the channels."""
         x, _, out, window = conv_types(site)
-        clamped, limits = epilogue.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(site)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(site)
         # Gathered patches end in zeros that let the inner loop take four products at a time.
@@ -140,17 +149,17 @@ class _PatchConv(Kernel):
             ("pointwise", pointwise),
             ("padded", missing > 0),
             ("dilated", window.dilations[1] > 1),
-            ("unroll", accumulate.unroll_factor(depth)),
+            ("unroll", product_sum.unroll_factor(depth)),
         )
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", accumulate.interleave_channels(matrix, self.CHANNELS)),
+            "weights": Constant("weights", product_sum.interleave_channels(matrix, self.CHANNELS)),
             "channels": channels,
             "patch": depth,
             "output_channels": out.shape[3],
         }
         walk, scratch = patch_parameters(site, self.PIXELS * depth * x.dtype.itemsize)
         parameters |= walk
-        return Call(Function(template, self.name, spec), parameters | limits, scratch)
+        return KernelCall(CFunction(template, self.name, spec), parameters | limits, scratch)
 
 
 @register
@@ -161,20 +170,20 @@ class Conv2DInt8(_PatchConv):
     op = Conv2D
     code = 550
 
-    def supports(self, site: Site) -> str | None:
-        return unsupported_grouping(site) or accumulate.unsupported_int8_constants(site)
+    def supports(self, site: LayerContext) -> str | None:
+        return unsupported_grouping(site) or product_sum.unsupported_int8_constants(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         out = conv_types(site)[2]
         pixels = out.size // out.shape[3]
         # A last pixel alone is computed twice.
         return super().cost(site) * -(-pixels // self.PIXELS) * self.PIXELS / pixels + self.gathering(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, _, window = conv_types(site)
         assert x.quant is not None
         plan, _ = channel_records(site, filter_matrix(site))
-        records = Constant("channels", accumulate.pad_channels(plan.records, 2), record="mf_channel")
+        records = Constant("channels", product_sum.pad_channels(plan.records, 2), record="mf_channel")
         call = self.call(site, "conv2d/portable.c.j2", records, (("requantize", plan.form.value),))
         if is_pointwise(window):
             return call
@@ -189,31 +198,33 @@ class Conv2DFloat(_PatchConv):
     op = Conv2D
     half: ClassVar[bool] = False
 
-    def supports(self, site: Site) -> str | None:
-        return unsupported_grouping(site) or accumulate.unsupported_constants(
+    def supports(self, site: LayerContext) -> str | None:
+        return unsupported_grouping(site) or product_sum.unsupported_constants(
             site, DType.FLOAT32, DType.FLOAT32
         )
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         products = site.node.macs()
         # Loads are not hidden behind other instructions.
-        return super().cost(site) + (0.8 + float16.software_cost(site)) * products + self.gathering(site)
+        return (
+            super().cost(site) + (0.8 + float16_weights.software_cost(site)) * products + self.gathering(site)
+        )
 
-    def lower(self, site: Site) -> Call:
-        biases = accumulate.float_biases(site, conv_types(site)[2].shape[3])
-        records = Constant("biases", accumulate.pad_channels(biases, 2))
+    def lower(self, site: LayerContext) -> KernelCall:
+        biases = product_sum.float_biases(site, conv_types(site)[2].shape[3])
+        records = Constant("biases", product_sum.pad_channels(biases, 2))
         call = self.call(site, "conv2d/f32.c.j2", records, (("half", self.half),))
-        return float16.with_half_weights(call) if self.half else call
+        return float16_weights.with_half_weights(call) if self.half else call
 
 
 @register
-class Conv2DFloatHalf(float16.HalfWeights, Conv2DFloat):
+class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
     """Weights are converted for every two pixels."""
 
     name = "f32_conv2d__c_2x2_half"
 
-    def conversion_cost(self, site: Site) -> float:
-        return site.node.macs() / _PatchConv.PIXELS * float16.convert_cost(site)
+    def conversion_cost(self, site: LayerContext) -> float:
+        return site.node.macs() / _PatchConv.PIXELS * float16_weights.convert_cost(site)
 
 
 @register
@@ -223,22 +234,24 @@ class Conv2DInt16(_PatchConv):
     name = "s16_conv2d__c_2x2"
     op = Conv2D
 
-    def supports(self, site: Site) -> str | None:
-        reason = unsupported_grouping(site) or accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = unsupported_grouping(site) or product_sum.unsupported_constants(
+            site, DType.INT16, DType.INT8
+        )
         if reason is None and self._records(site) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         # Products of 64 bits.
         return super().cost(site) + 8 * conv_types(site)[2].size + self.gathering(site)
 
-    def _records(self, site: Site) -> tuple[Array, str] | None:
-        multipliers = accumulate.channel_multipliers(site)
-        return accumulate.wide_records(site, filter_matrix(site), multipliers)
+    def _records(self, site: LayerContext) -> tuple[Array, str] | None:
+        multipliers = product_sum.channel_multipliers(site)
+        return product_sum.wide_records(site, filter_matrix(site), multipliers)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         planned = self._records(site)
         assert planned is not None
-        records = Constant("channels", accumulate.pad_records(planned[0], 2), record="mf_channel")
+        records = Constant("channels", product_sum.pad_records(planned[0], 2), record="mf_channel")
         return self.call(site, "conv2d/s16.c.j2", records, (("accumulator", planned[1]),))

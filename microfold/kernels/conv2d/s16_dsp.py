@@ -12,9 +12,17 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_grouping,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.int16_single_rounding import (
     CHUNK,
     Int16Requantization,
@@ -34,10 +42,10 @@ class Conv2DInt16Dsp(Kernel):
     op = Conv2D
     features = frozenset({"dsp"})
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_int16_conv(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, _, out, window = conv_types(site)
         plan = int16_plan(site)
         assert plan is not None
@@ -55,11 +63,11 @@ class Conv2DInt16Dsp(Kernel):
             gather += 60 + 6 * segments
         return groups * (-(-outputs // 2) * block + 40) + pixels * gather + 100
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(site)
         plan = int16_plan(site)
         assert plan is not None
@@ -82,7 +90,7 @@ class Conv2DInt16Dsp(Kernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_channel_pairs(matrix, packing)),
-            "channels": Constant("channels", accumulate.pad_records(plan.records, 2), record="mf_channel"),
+            "channels": Constant("channels", product_sum.pad_records(plan.records, 2), record="mf_channel"),
             "pairs": pairs,
             "output_channels": out.shape[3],
         }
@@ -91,10 +99,12 @@ class Conv2DInt16Dsp(Kernel):
         else:
             parameters |= shape_parameters(site)
         scratch = 4 * PIXELS * pairs
-        return Call(Function("conv2d/s16_dsp.c.j2", self.name, spec), parameters | dict(limits), scratch)
+        return KernelCall(
+            CFunction("conv2d/s16_dsp.c.j2", self.name, spec), parameters | dict(limits), scratch
+        )
 
 
-def weight_packing(site: Site) -> str:
+def weight_packing(site: LayerContext) -> str:
     """``int16`` where speed counts more than flash, else ``int8``."""
     return "int16" if site.options.optimize == "speed" else "int8"
 
@@ -116,7 +126,7 @@ def pack_channel_pairs(matrix: Array, packing: str) -> Array:
     Returns:
         int32 [channel pairs, pairs of inputs, words].
     """
-    padded = accumulate.pad_channels(matrix, 2)
+    padded = product_sum.pad_channels(matrix, 2)
     lanes = padded.reshape(padded.shape[0] // 2, 2, -1, 2)
     if packing == "int8":
         return np.ascontiguousarray(lanes.transpose(0, 2, 3, 1)).reshape(*lanes.shape[::2], 4).view("<i4")
@@ -124,14 +134,14 @@ def pack_channel_pairs(matrix: Array, packing: str) -> Array:
     return np.ascontiguousarray(wide).reshape(*lanes.shape[::2], 4).view("<i4")
 
 
-def _segments(site: Site) -> tuple[int, int]:
+def _segments(site: LayerContext) -> tuple[int, int]:
     """Inputs that lie side by side in the image, and the words that they take."""
     x, _, _, window = conv_types(site)
     segment = x.shape[3] if window.dilations[1] > 1 else x.shape[3] * window.size[1]
     return segment, -(-segment // 2)
 
 
-def _pairs(site: Site) -> int:
+def _pairs(site: LayerContext) -> int:
     """Pairs of inputs of one output, a multiple of two."""
     _, weights, _, _ = conv_types(site)
     segment, words = _segments(site)
@@ -143,15 +153,15 @@ def _unroll(pairs: int) -> int:
     return 4 if pairs % 4 == 0 else 2
 
 
-def unsupported_int16_conv(site: Site) -> str | None:
+def unsupported_int16_conv(site: LayerContext) -> str | None:
     """What all int16 convolution kernels need."""
-    reason = unsupported_grouping(site) or accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+    reason = unsupported_grouping(site) or product_sum.unsupported_constants(site, DType.INT16, DType.INT8)
     if reason is None and int16_plan(site) is None:
         return "a bias or a multiplier is too large"
     return reason
 
 
-def int16_plan(site: Site) -> Int16Requantization | None:
+def int16_plan(site: LayerContext) -> Int16Requantization | None:
     """Requantisation of an int16 convolution."""
-    multipliers = accumulate.channel_multipliers(site)
+    multipliers = product_sum.channel_multipliers(site)
     return plan_int16_requantization(site, filter_matrix(site), multipliers)

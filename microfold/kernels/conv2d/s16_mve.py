@@ -14,11 +14,18 @@ from microfold.kernels.conv2d.portable import (
     patch_parameters,
 )
 from microfold.kernels.conv2d.s16_dsp import int16_plan, unsupported_int16_conv
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import mve
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.packing import mve, product_sum
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.int16_single_rounding import CHUNK, Int16Requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -33,10 +40,10 @@ class Conv2DInt16Mve(Kernel):
     op = Conv2D
     features = frozenset({"mve"})
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_int16_conv(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, weights, out, window = conv_types(site)
         plan = int16_plan(site)
         assert plan is not None
@@ -49,15 +56,15 @@ class Conv2DInt16Mve(Kernel):
             pixel += 50 + segments * (18 + 3 * -(-segment // LANES))
         return pixels * pixel + 40
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(site)
         return window_overlap(x, out, window, 1, reads_first=not is_pointwise(window))
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(site)
         plan = int16_plan(site)
         assert plan is not None
-        clamped, limits = epilogue.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(site)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(site)
         spec = (
@@ -74,7 +81,7 @@ class Conv2DInt16Mve(Kernel):
         }
         walk, scratch = patch_parameters(site, matrix.shape[1] * x.dtype.itemsize)
         parameters |= walk
-        return Call(Function("conv2d/s16_mve.c.j2", self.name, spec), parameters | limits, scratch)
+        return KernelCall(CFunction("conv2d/s16_mve.c.j2", self.name, spec), parameters | limits, scratch)
 
 
 def row_constants(plan: Int16Requantization, matrix: Array) -> Mapping[str, Parameter]:
@@ -83,7 +90,7 @@ def row_constants(plan: Int16Requantization, matrix: Array) -> Mapping[str, Para
     Args:
         matrix: the weights as [channels, K].
     """
-    padded = accumulate.pad_channels(matrix, mve.BLOCK)
+    padded = product_sum.pad_channels(matrix, mve.BLOCK)
     padded = np.pad(padded, ((0, 0), (0, -padded.shape[1] % LANES)))
     blocks = padded.reshape(padded.shape[0] // mve.BLOCK, mve.BLOCK, -1, LANES)
     weights = np.ascontiguousarray(blocks.swapaxes(1, 2))
@@ -91,7 +98,7 @@ def row_constants(plan: Int16Requantization, matrix: Array) -> Mapping[str, Para
         bias, multiplier, _, shift = plan.records.T
         channels = Constant("channels", mve.block_records(np.stack([bias, multiplier, -shift], axis=1)))
     else:
-        padded_records = accumulate.pad_records(plan.records, mve.BLOCK)
+        padded_records = product_sum.pad_records(plan.records, mve.BLOCK)
         channels = Constant("channels", padded_records, record="mf_channel")
     return {"weights": Constant("weights", weights), "channels": channels}
 

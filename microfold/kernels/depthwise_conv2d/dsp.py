@@ -17,10 +17,19 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
 from microfold.kernels.overlap import largest_step, window_overlap
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.scaled_sum import (
     PLANE_LIMIT,
     PlaneRequantization,
@@ -34,7 +43,7 @@ MAX_WORDS = 128
 
 
 @dataclass(frozen=True)
-class Axis:
+class WindowAxis:
     """Geometry along one axis: of the image, the outputs and the window."""
 
     inputs: int
@@ -65,18 +74,18 @@ class Tiling:
 
     x: TensorType
     out: TensorType
-    rows: Axis
-    columns: Axis
+    rows: WindowAxis
+    columns: WindowAxis
     vertical: bool
     band: int
     corrected: bool
 
     @property
-    def inner(self) -> Axis:
+    def inner(self) -> WindowAxis:
         return self.rows if self.vertical else self.columns
 
     @property
-    def outer(self) -> Axis:
+    def outer(self) -> WindowAxis:
         return self.columns if self.vertical else self.rows
 
     @property
@@ -176,11 +185,11 @@ class Tiling:
         return self.outer.taps * (loads + self.row_words * 0.8 + products) + each * count + 5
 
 
-def axes(site: Site) -> tuple[Axis, Axis]:
+def axes(site: LayerContext) -> tuple[WindowAxis, WindowAxis]:
     """Geometry along rows and columns."""
     x, _, out, window = depthwise_types(site)
     rows, columns = (
-        Axis(
+        WindowAxis(
             x.shape[1 + i],
             out.shape[1 + i],
             window.size[i],
@@ -193,24 +202,26 @@ def axes(site: Site) -> tuple[Axis, Axis]:
     return rows, columns
 
 
-def plan_tiling(site: Site) -> Tiling | None:
+def plan_tiling(site: LayerContext) -> Tiling | None:
     """The best cut for windows of limited size; None if no axis can be the inner one."""
     return best_tiling(site, (t for t in tilings(site) if _fits(t)), lambda t: t.instructions)
 
 
-def tilings(site: Site) -> Iterator[Tiling]:
+def tilings(site: LayerContext) -> Iterator[Tiling]:
     """All cuts into bands of about the same height."""
     x, _, out, _ = depthwise_types(site)
     rows, columns = axes(site)
     assert out.quant is not None
-    corrected = epilogue.integer_bounds(site.node)[0] < out.quant.zero_point
+    corrected = output_range.integer_bounds(site.node)[0] < out.quant.zero_point
     bands = sorted({-(-rows.outputs // n) for n in range(1, rows.outputs + 1)})
     for vertical in (False, True):
         for band in bands:
             yield Tiling(x, out, rows, columns, vertical, band, corrected)
 
 
-def best_tiling(site: Site, found: Iterable[Tiling], estimate: Callable[[Tiling], float]) -> Tiling | None:
+def best_tiling(
+    site: LayerContext, found: Iterable[Tiling], estimate: Callable[[Tiling], float]
+) -> Tiling | None:
     """The best of some cuts: time, and memory where this layer may decide how large the arena gets."""
     x, _, out, _ = depthwise_types(site)
     size = x.nbytes + out.nbytes
@@ -240,44 +251,44 @@ class DepthwiseConv2DDsp(Kernel):
     features = frozenset({"dsp"})
     code = 1450
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(site)
         if reason is not None:
             return reason
         if plan_tiling(site) is None:
             return f"the window may have {MAX_TAPS} taps along one axis and {MAX_WORDS} in all"
-        _, (low, high) = accumulate.bias_and_bounds(site, depthwise_matrix(site))
+        _, (low, high) = product_sum.bias_and_bounds(site, depthwise_matrix(site))
         largest = max(int(high.max()), -int(low.min()))
         if plane_requantization(site) is None:
             return f"accumulators must stay below {PLANE_LIMIT}; they reach {largest}"
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         tiling = plan_tiling(site)
         assert tiling is not None
         return tiling.instructions
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         return 1.4
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         tiling = plan_tiling(site)
         assert tiling is not None
         return None if tiling.in_place else tiling.overlap
 
-    def in_place(self, site: Site, index: int) -> bool:
+    def in_place(self, site: LayerContext, index: int) -> bool:
         tiling = plan_tiling(site)
         assert tiling is not None
         return tiling.in_place
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         tiling = plan_tiling(site)
         plan = plane_requantization(site)
         assert tiling is not None
         assert plan is not None
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
         assert x.quant is not None
-        low, high = epilogue.output_limits(site)
+        low, high = output_range.output_limits(site)
         clamp = plan.general or (low, high) != out.dtype.range
         spec: tuple[tuple[str, SpecValue], ...] = (
             ("outer_taps", outer.taps),
@@ -321,10 +332,10 @@ class DepthwiseConv2DDsp(Kernel):
         }
         if clamp:
             parameters |= {"output_minimum": low, "output_maximum": high}
-        return Call(Function("depthwise_conv2d/dsp.c.j2", self.name, spec), parameters, tiling.scratch)
+        return KernelCall(CFunction("depthwise_conv2d/dsp.c.j2", self.name, spec), parameters, tiling.scratch)
 
 
-def _packed(site: Site, tiling: Tiling) -> Array:
+def _packed(site: LayerContext, tiling: Tiling) -> Array:
     """Filters as int8 [output channels, outer taps, inner taps]."""
     filters = site.array(1)
     assert filters is not None
@@ -332,12 +343,12 @@ def _packed(site: Site, tiling: Tiling) -> Array:
     return np.ascontiguousarray(filters[0].transpose(order))
 
 
-def plane_requantization(site: Site) -> PlaneRequantization | None:
+def plane_requantization(site: LayerContext) -> PlaneRequantization | None:
     out = depthwise_types(site)[2]
     assert out.quant is not None
-    multipliers = accumulate.channel_multipliers(site)
-    bias, bounds = accumulate.bias_and_bounds(site, depthwise_matrix(site))
-    limits = epilogue.integer_bounds(site.node)
+    multipliers = product_sum.channel_multipliers(site)
+    bias, bounds = product_sum.bias_and_bounds(site, depthwise_matrix(site))
+    limits = output_range.integer_bounds(site.node)
     return plan_plane_requantization(bias, bounds, *multipliers, out.quant.zero_point, limits)
 
 
@@ -350,7 +361,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
     features = frozenset({"dsp"})
     code = 350
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(site)
         if reason is not None:
             return reason
@@ -361,7 +372,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
             return "it needs one output per input channel, and at least 4 channels"
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, _, out, window = depthwise_types(site)
         pixels = out.size // out.shape[3]
         # Compiled for size, sums do not stay in registers.
@@ -369,11 +380,11 @@ class DepthwiseConv2DTapsDsp(Kernel):
         taps = tap * window.size[0] * window.size[1] + 8 * min(window.size)
         return pixels * (15 + -(-out.shape[3] // 4) * (taps + output))
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(site)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(site)
         filters = site.array(1)
         assert filters is not None
@@ -399,4 +410,6 @@ class DepthwiseConv2DTapsDsp(Kernel):
             "tap_column_step": steps[0 if turned else 1],
         }
         spec = (("requantize", plan.form.value),)
-        return Call(Function("depthwise_conv2d/dsp_taps.c.j2", self.name, spec), parameters | dict(bounds))
+        return KernelCall(
+            CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, spec), parameters | dict(bounds)
+        )

@@ -11,15 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.kernels.conv2d.dsp_compact import unsupported_size
-from microfold.kernels.depthwise_conv2d.dsp import Axis, axes
+from microfold.kernels.depthwise_conv2d.dsp import WindowAxis, axes
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_records,
     depthwise_types,
     plane_in_place,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 # Outputs computed together.
@@ -30,8 +39,8 @@ BLOCK = 4
 class _Plane:
     """A padded channel, as far as blocks of outputs along the inner axis read it."""
 
-    outer: Axis
-    inner: Axis
+    outer: WindowAxis
+    inner: WindowAxis
     vertical: bool
 
     @property
@@ -66,7 +75,7 @@ class _Plane:
         return copied * 6 + self.blocks * (products + 69) + self.outer.outputs * 15 + 100
 
 
-def _plan_plane(site: Site) -> _Plane:
+def _plan_plane(site: LayerContext) -> _Plane:
     """The better axis for the blocks."""
     rows, columns = axes(site)
     return min((_Plane(rows, columns, False), _Plane(columns, rows, True)), key=lambda p: p.instructions)
@@ -81,7 +90,7 @@ class DepthwiseConv2DCompactDsp(Kernel):
     features = frozenset({"dsp"})
     code = 850
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = unsupported_size(site) or unsupported_integer_depthwise(site)
         if reason is not None:
             return reason
@@ -90,22 +99,22 @@ class DepthwiseConv2DCompactDsp(Kernel):
             return "the output must fit in the place of the input, channel by channel"
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x = depthwise_types(site)[0]
         taps = _plan_plane(site).outer.taps * _plan_plane(site).inner.taps
         return x.shape[3] * (40 + 14 * taps + x.shape[0] * _plan_plane(site).instructions)
 
-    def in_place(self, site: Site, index: int) -> bool:
+    def in_place(self, site: LayerContext, index: int) -> bool:
         return True
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, _ = depthwise_types(site)
         plane = _plan_plane(site)
         inner, outer = plane.inner, plane.outer
         filters = site.array(1)
         assert x.quant is not None and filters is not None
         plan, bounds = channel_records(site)
-        general = plan.form is Form.GENERAL
+        general = plan.form is RequantizeForm.GENERAL
         steps_in = (x.shape[2] * x.shape[3], x.shape[3])
         steps_out = (out.shape[2] * out.shape[3], out.shape[3])
         if plane.vertical:
@@ -141,11 +150,11 @@ class DepthwiseConv2DCompactDsp(Kernel):
             "inner_stride": inner.stride,
             "input_zero_point": x.quant.zero_point,
             "clamped": int((bounds["output_minimum"], bounds["output_maximum"]) != (-128, 127)),
-            "correction": 2 if plan.form is Form.SHORT else 0,
+            "correction": 2 if plan.form is RequantizeForm.SHORT else 0,
         }
         spec: tuple[tuple[str, SpecValue], ...] = (("general", general),)
-        return Call(
-            Function("depthwise_conv2d/dsp_compact.c.j2", self.name, spec),
+        return KernelCall(
+            CFunction("depthwise_conv2d/dsp_compact.c.j2", self.name, spec),
             parameters | dict(bounds),
             plane.scratch,
         )

@@ -27,8 +27,17 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.scaled_sum import PlaneRequantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
@@ -165,12 +174,12 @@ class RowPlan:
         return rows * row + 24 + load
 
 
-def plan_rows(site: Site) -> RowPlan | str:
+def plan_rows(site: LayerContext) -> RowPlan | str:
     """The fastest plan, or why there is none."""
     requantization = plane_requantization(site)
     if requantization is None or requantization.general:
         return "multipliers or accumulators are too large"
-    low, high = epilogue.output_limits(site)
+    low, high = output_range.output_limits(site)
     limits = depthwise_types(site)[2].dtype.range
     clamps = (low != limits[0]) + (high != limits[1])
     most = MAX_UNROLL if site.options.optimize == "speed" else 1
@@ -194,7 +203,7 @@ class DepthwiseConv2DRowDsp(Kernel):
     features = frozenset({"dsp", "fpu"})
     code = 1400
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(site)
         if reason is not None:
             return reason
@@ -208,26 +217,26 @@ class DepthwiseConv2DRowDsp(Kernel):
             return "weights of 16 bits take too much flash"
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return _plan(site).cost(cycles=False)
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         plan = _plan(site)
         return plan.cost(cycles=True) / plan.cost(cycles=False)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         tiling = _plan(site).tiling
         return None if tiling.in_place else tiling.overlap
 
-    def in_place(self, site: Site, index: int) -> bool:
+    def in_place(self, site: LayerContext, index: int) -> bool:
         return _plan(site).tiling.in_place
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         plan = _plan(site)
         tiling, requantization = plan.tiling, plan.requantization
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
         assert x.quant is not None
-        low, high = epilogue.output_limits(site)
+        low, high = output_range.output_limits(site)
         steps_in, steps_out = tiling.steps(x), tiling.steps(out)
         padding = np.frombuffer(np.full(4, x.quant.zero_point, np.int8), np.uint32)[0]
         spec: tuple[tuple[str, SpecValue], ...] = (
@@ -262,10 +271,12 @@ class DepthwiseConv2DRowDsp(Kernel):
         )
         records = np.ascontiguousarray(_records(site, plan))
         parameters: dict[str, Parameter] = {"records": Constant("records", records)}
-        return Call(Function("depthwise_conv2d/dsp_row.c.j2", self.name, spec), parameters, tiling.scratch)
+        return KernelCall(
+            CFunction("depthwise_conv2d/dsp_row.c.j2", self.name, spec), parameters, tiling.scratch
+        )
 
 
-def _worth_its_code(site: Site) -> bool:
+def _worth_its_code(site: LayerContext) -> bool:
     """Whether few shapes of layers share the graph's depthwise work, or much of it has this shape."""
     work = _work(site.graph)
     return len(work) <= FEW_SHAPES or work[_shape(site.node)] >= LARGE_PART * work.total()
@@ -293,7 +304,7 @@ def _int8_constants(graph: Graph) -> int:
     return sum(v.type.nbytes for v in graph.constants if v.type.dtype is DType.INT8)
 
 
-def _affords(site: Site, plan: RowPlan) -> bool:
+def _affords(site: LayerContext, plan: RowPlan) -> bool:
     """Whether weights of 16 bits may take the layer's part of an eighth of all int8 weights.
 
     Its part is as large as that of the graph's depthwise work.
@@ -303,7 +314,7 @@ def _affords(site: Site, plan: RowPlan) -> bool:
     return 8 * more * _work(site.graph).total() <= _int8_constants(site.graph) * site.node.macs()
 
 
-def _plan(site: Site) -> RowPlan:
+def _plan(site: LayerContext) -> RowPlan:
     plan = plan_rows(site)
     assert isinstance(plan, RowPlan)
     return plan
@@ -327,7 +338,7 @@ def _padded(schedule: Schedule) -> Iterator[tuple[int, ...]]:
         yield (*step, *(0,) * (7 - len(step)))
 
 
-def _records(site: Site, plan: RowPlan) -> Array:
+def _records(site: LayerContext, plan: RowPlan) -> Array:
     """For each output channel: bias, multiplier, addend, what else it needs, and pairs of weights."""
     filters = site.array(1)
     assert filters is not None

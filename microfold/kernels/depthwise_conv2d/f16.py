@@ -7,10 +7,18 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.depthwise_conv2d.f32_ring import Ring, RingDepthwise
 from microfold.kernels.depthwise_conv2d.portable import channel_multiplier, depthwise_types
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, RUN, half_biases
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 
@@ -21,17 +29,17 @@ class DepthwiseConv2DHalf(Kernel):
     name = "f16_depthwise_conv2d__c"
     op = DepthwiseConv2D
 
-    def supports(self, site: Site) -> str | None:
-        return accumulate.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
+    def supports(self, site: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return 16.0 * site.node.macs() + 60.0 * site.node.output.type.size
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(site)
         array = site.array(1)
         assert array is not None
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", array),
             "batch": x.shape[0],
@@ -51,8 +59,8 @@ class DepthwiseConv2DHalf(Kernel):
             "biases": Constant("biases", half_biases(site, out.shape[3]).astype(np.float32)),
             "channel_multiplier": channel_multiplier(site),
         }
-        function = Function("depthwise_conv2d/f16.c.j2", self.name, (("clamped", clamped),))
-        return Call(function, parameters | limits)
+        function = CFunction("depthwise_conv2d/f16.c.j2", self.name, (("clamped", clamped),))
+        return KernelCall(function, parameters | limits)
 
 
 @register
@@ -68,7 +76,7 @@ class DepthwiseConv2DHalfMve(RingDepthwise):
     ZERO = 2.0
     OUTPUT = 4.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         size = depthwise_types(site)[3].size
         if size[0] * size[1] > RUN:
             return f"it sums up at most {RUN} products in float16; the kernel is {size}"

@@ -15,9 +15,16 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     plane_in_place,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import float16_weights as float16
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.packing.float32_block import CHANNELS, finish_cost, float_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -88,8 +95,8 @@ class RingDepthwise(Kernel):
     ZERO: ClassVar[float]
     OUTPUT: ClassVar[float]
 
-    def supports(self, site: Site) -> str | None:
-        reason = accumulate.unsupported_constants(site, self.dtype, self.dtype)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = product_sum.unsupported_constants(site, self.dtype, self.dtype)
         if reason is None and channel_multiplier(site) != 1:
             return "it needs one output channel for each input channel"
         ring = self.ring(site)
@@ -103,18 +110,18 @@ class RingDepthwise(Kernel):
         """Estimated instructions for a piece of a row of the kernel, in a block."""
         raise NotImplementedError
 
-    def ring(self, site: Site) -> Ring:
+    def ring(self, site: LayerContext) -> Ring:
         """The plan with the cheapest block."""
         plans = [_plan_ring(site, block) for block in range(1, BLOCK + 1)]
         return min(plans, key=lambda ring: (self._row_cost(site, ring), ring.block))
 
-    def _row_cost(self, site: Site, ring: Ring) -> float:
+    def _row_cost(self, site: LayerContext, ring: Ring) -> float:
         clamp, _ = float_clamping(site)
         products = ring.window.size[0] * ring.pieces * self.piece_cost(ring)
         outputs = ring.out.shape[2] * (finish_cost(self.core, clamp) + self.OUTPUT)
         return ring.blocks * (products + 3 * ring.block + 14) + outputs
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         ring = self.ring(site)
         batch, height, _, channels = ring.x.shape
         rows = (ring.out.shape[1] - 1) * ring.window.strides[0] + ring.rows
@@ -123,7 +130,7 @@ class RingDepthwise(Kernel):
         row = self._row_cost(site, ring) + 30 + 14 * ring.window.size[0]
         return batch * -(-channels // self.lanes) * (load + ring.out.shape[1] * row + 60) + 100
 
-    def in_place(self, site: Site, index: int) -> bool:
+    def in_place(self, site: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(site)
         ring = self.ring(site)
         # Rows of the input that have been read when a row of the output is written.
@@ -132,7 +139,7 @@ class RingDepthwise(Kernel):
         safe = (rows + 1) * ring.out.shape[2] <= read * ring.x.shape[2]
         return plane_in_place(x, out) and bool(np.all(safe | (read >= ring.x.shape[1])))
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         ring = self.ring(site)
         x, out, window = ring.x, ring.out, ring.window
         clamp, limits = float_clamping(site)
@@ -149,11 +156,11 @@ class RingDepthwise(Kernel):
             ("dilation_width", window.dilations[1]),
             ("most_pieces", MOST_PIECES),
         )
-        biases = accumulate.float_biases(site, out.shape[3]).astype(self.dtype.numpy)
+        biases = product_sum.float_biases(site, out.shape[3]).astype(self.dtype.numpy)
         weights = _pack_pieces(depthwise_matrix(site), window.size[1], ring, self.lanes)
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", float16.pack_words(weights) if self.half else weights),
-            "channels": Constant("biases", accumulate.pad_channels(biases, self.lanes)),
+            "weights": Constant("weights", float16_weights.pack_words(weights) if self.half else weights),
+            "channels": Constant("biases", product_sum.pad_channels(biases, self.lanes)),
             "batch": x.shape[0],
             "input_height": x.shape[1],
             "input_width": x.shape[2],
@@ -173,8 +180,8 @@ class RingDepthwise(Kernel):
         scratch = ring.rows * ring.width * self.lanes * x.dtype.itemsize
         if self.half:
             scratch += weights[0].nbytes
-        function = Function("depthwise_conv2d/f32_ring.c.j2", self.name, spec)
-        return Call(function, parameters | dict(limits), scratch)
+        function = CFunction("depthwise_conv2d/f32_ring.c.j2", self.name, spec)
+        return KernelCall(function, parameters | dict(limits), scratch)
 
 
 @register
@@ -207,10 +214,10 @@ class DepthwiseConv2DFloatMve(RingDepthwise):
         return 3 + ring.taps + len(ring.columns) + ring.block * ring.taps
 
 
-class _HalfRingDepthwise(float16.HalfWeights, RingDepthwise):
+class _HalfRingDepthwise(float16_weights.HalfWeights, RingDepthwise):
     """Weights of four channels are converted before their image is computed."""
 
-    def conversion_cost(self, site: Site) -> float:
+    def conversion_cost(self, site: LayerContext) -> float:
         ring = self.ring(site)
         taps = ring.window.size[0] * ring.pieces * ring.taps
         return ring.x.shape[0] * -(-ring.x.shape[3] // CHANNELS) * (CHANNELS * taps * 2.3 + 12)
@@ -226,7 +233,7 @@ class DepthwiseConv2DFloatMveHalf(_HalfRingDepthwise, DepthwiseConv2DFloatMve):
     name = "f32_depthwise_conv2d__mve_4x4_half"
 
 
-def _plan_ring(site: Site, block: int) -> Ring:
+def _plan_ring(site: LayerContext, block: int) -> Ring:
     x, _, out, window = depthwise_types(site)
     x, out, window = as_row(x, out, window)
     taps = min(window.size[1], TAPS)
@@ -239,7 +246,7 @@ def _plan_ring(site: Site, block: int) -> Ring:
 
 def _pack_pieces(matrix: Array, kernel_width: int, ring: Ring, lanes: int) -> Array:
     """Weights [channels, taps] as [blocks of channels, pieces of rows, taps of a piece, lanes]."""
-    rows = accumulate.pad_channels(matrix, lanes).reshape(-1, lanes, ring.window.size[0], kernel_width)
+    rows = product_sum.pad_channels(matrix, lanes).reshape(-1, lanes, ring.window.size[0], kernel_width)
     rows = np.pad(rows, ((0, 0), (0, 0), (0, 0), (0, ring.pieces * ring.taps - kernel_width)))
     pieces = rows.reshape(rows.shape[0], lanes, -1, ring.taps)
     return np.ascontiguousarray(pieces.transpose(0, 2, 3, 1))

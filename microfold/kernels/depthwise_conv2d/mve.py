@@ -13,10 +13,17 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import mve
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.packing import mve, product_sum
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
@@ -25,8 +32,8 @@ _OUTSIDE = 16  # bytes before the band that stand for what lies outside of the i
 _SLACK = 64  # bytes behind the band: the last interleaved vectors are written whole
 
 
-def _requantization(site: Site) -> tuple[mve.Form, Array]:
-    multipliers = accumulate.channel_multipliers(site)
+def _requantization(site: LayerContext) -> tuple[mve.MveForm, Array]:
+    multipliers = product_sum.channel_multipliers(site)
     return mve.requantization(site, depthwise_matrix(site), multipliers)
 
 
@@ -47,10 +54,10 @@ class DepthwiseConv2DMve(Kernel):
     features = frozenset({"mve"})
     code = 650
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_integer_depthwise(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, window = depthwise_types(site)
         form, _ = _requantization(site)
         groups = -(-window.size[0] // _ROWS)
@@ -60,11 +67,11 @@ class DepthwiseConv2DMve(Kernel):
         row = -(-out.shape[3] // mve.BLOCK) * (out.shape[2] * (gathers + 8 + mve.finish_cost(form)) + 30)
         return out.shape[0] * out.shape[1] * (load + row + 60)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(site)
         return window_overlap(x, out, window, out.shape[2])
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(site)
         assert x.quant is not None
         form, records = _requantization(site)
@@ -110,7 +117,7 @@ class DepthwiseConv2DMve(Kernel):
         )
         # The last block of channels may reach behind the last pixel.
         scratch = _OUTSIDE + groups * band
-        return Call(Function("depthwise_conv2d/mve.c.j2", self.name, spec), parameters, scratch)
+        return KernelCall(CFunction("depthwise_conv2d/mve.c.j2", self.name, spec), parameters, scratch)
 
 
 def _pack(filters: Array | None, vectors: int) -> Array:
@@ -175,7 +182,7 @@ class DepthwiseConv2DMveTile(Kernel):
     features = frozenset({"mve"})
     code = 500
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := unsupported_integer_depthwise(site):
             return reason
         _, _, out, window = depthwise_types(site)
@@ -183,11 +190,11 @@ class DepthwiseConv2DMveTile(Kernel):
             return "it needs one output channel per input channel"
         if _find_tile(out, window) is None:
             return "no tiles of 4 outputs fill the rows and have their windows in 4 words of 4 rows"
-        if _requantization(site)[0] is mve.Form.GENERAL:
+        if _requantization(site)[0] is mve.MveForm.GENERAL:
             return "it needs multipliers below one half"
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, window = depthwise_types(site)
         tile = _find_tile(out, window)
         assert tile is not None
@@ -196,13 +203,13 @@ class DepthwiseConv2DMveTile(Kernel):
         rows = out.shape[3] * (out.shape[2] // tile.shape[1] * each + 22)
         return out.shape[0] * -(-out.shape[1] // tile.shape[0]) * (_load_cost(x, tile.groups) + rows + 60)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(site)
         tile = _find_tile(out, window)
         assert tile is not None
         return _rows_overlap(x, out, window, tile.shape[0])
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(site)
         tile = _find_tile(out, window)
         assert tile is not None and x.quant is not None
@@ -247,7 +254,7 @@ class DepthwiseConv2DMveTile(Kernel):
             ("single", out.shape[2] == tile.shape[1]),
         )
         scratch = _OUTSIDE + tile.groups * band
-        return Call(Function("depthwise_conv2d/mve_tile.c.j2", self.name, spec), parameters, scratch)
+        return KernelCall(CFunction("depthwise_conv2d/mve_tile.c.j2", self.name, spec), parameters, scratch)
 
 
 def _pack_tile(filters: Array | None, tile: _Tile, window: Window, records: Array) -> Array:

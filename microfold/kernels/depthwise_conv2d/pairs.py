@@ -15,9 +15,16 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize.multiply_accumulate_long import FORM, expects_short_form, sum_records
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -47,7 +54,7 @@ class _Plane:
     columns: int
 
 
-def _plan_plane(site: Site) -> _Plane:
+def _plan_plane(site: LayerContext) -> _Plane:
     x, _, out, window = depthwise_types(site)
     half = (out.shape[1] + 1) // 2
     last = (half - 1, out.shape[2] - 1)
@@ -114,7 +121,7 @@ def _parts(run: Array) -> list[list[int]]:
     count = 1
     while True:
         parts = [(run + k) // count for k in range(count)]
-        if all(word_pairs.runs_fit(part[None], TAPS, TAPS) for part in parts):
+        if all(two_pixels_per_word.runs_fit(part[None], TAPS, TAPS) for part in parts):
             return [part.tolist() for part in parts]
         count += 1
 
@@ -133,8 +140,8 @@ class _PairDepthwise(Kernel):
     word: float
     """Instructions of a word of the plane."""
 
-    def supports(self, site: Site) -> str | None:
-        reason = word_pairs.refuses_core(site) or unsupported_integer_depthwise(site)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(site) or unsupported_integer_depthwise(site)
         if reason is not None:
             return reason
         x, _, out, window = depthwise_types(site)
@@ -144,19 +151,19 @@ class _PairDepthwise(Kernel):
             return f"a channel would take {self._scratch(site)} bytes"
         return None
 
-    def _runs(self, site: Site) -> tuple[Array, Array, Array]:
+    def _runs(self, site: LayerContext) -> tuple[Array, Array, Array]:
         """Offsets of the runs; their weights; runs of each channel."""
         window = depthwise_types(site)[3]
         runs = tap_runs(window, _plan_plane(site).size[1])
         offsets = np.array([offset for offset, _ in runs], np.int32)
         return offsets, *pack_tap_runs(depthwise_matrix(site), [taps for _, taps in runs])
 
-    def _scratch(self, site: Site) -> int:
+    def _scratch(self, site: LayerContext) -> int:
         rows, width = _plan_plane(site).size
         # Behind the plane, the last run's missing taps, and a channel's runs.
         return 4 * (rows * width + TAPS - 1 + RUN_WORDS * int(self._runs(site)[2].max()))
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, window = depthwise_types(site)
         plane = _plan_plane(site)
         rows, width = plane.size
@@ -174,16 +181,16 @@ class _PairDepthwise(Kernel):
         """Neighbouring columns of outputs that are computed together, if requantisation is by lines."""
         return 2 if not self.thumb1 and not clamped and window.strides[1] == 1 else 1
 
-    def in_place(self, site: Site, index: int) -> bool:
+    def in_place(self, site: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(site)
         return plane_in_place(x, out)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(site)
         assert x.quant is not None
         plane = _plan_plane(site)
         offsets, weights, counts = self._runs(site)
-        multipliers = accumulate.channel_multipliers(site)
+        multipliers = product_sum.channel_multipliers(site)
         records = sum_records(site, depthwise_matrix(site), multipliers, narrow=self.thumb1)
         # Twice the bytes to a run's inputs leave a bit that marks the last run.
         columns = self._columns(window, clamped=records.clamped) if records.form == FORM else 1
@@ -216,8 +223,8 @@ class _PairDepthwise(Kernel):
             "row_step": window.strides[0] * plane.size[1],
             "input_zero_point": x.quant.zero_point,
         }
-        function = Function("depthwise_conv2d/pairs.c.j2", self.name, spec)
-        return Call(function, {**parameters, **records.limits}, self._scratch(site))
+        function = CFunction("depthwise_conv2d/pairs.c.j2", self.name, spec)
+        return KernelCall(function, {**parameters, **records.limits}, self._scratch(site))
 
 
 @register

@@ -9,45 +9,52 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.kernels.packing import float16_weights as float16
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize import multiply_high as requantize
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
+from microfold.kernels.packing import float16_weights, product_sum
+from microfold.kernels.requantize import multiply_high, output_range
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
 
-def depthwise_types(site: Site) -> tuple[TensorType, TensorType, TensorType, Window]:
+def depthwise_types(site: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Types of input, filter [1, KH, KW, OC] and output, and the window."""
     x, weights = site.node.inputs[0], site.node.inputs[1]
     assert x is not None and weights is not None and isinstance(site.node.op, DepthwiseConv2D)
     return x.type, weights.type, site.node.outputs[0].type, site.node.op.window(weights.type)
 
 
-def depthwise_matrix(site: Site) -> Array:
+def depthwise_matrix(site: LayerContext) -> Array:
     """The constant filters as [output channels, KH * KW]."""
     filters = site.array(1)
     assert filters is not None
     return np.ascontiguousarray(filters.reshape(-1, filters.shape[3]).T)
 
 
-def channel_multiplier(site: Site) -> int:
+def channel_multiplier(site: LayerContext) -> int:
     """Output channels per input channel."""
     x, _, out, _ = depthwise_types(site)
     return out.shape[3] // x.shape[3]
 
 
-def unsupported_integer_depthwise(site: Site) -> str | None:
+def unsupported_integer_depthwise(site: LayerContext) -> str | None:
     """The conditions that all int8 depthwise kernels share; any channel multiplier."""
-    reason = accumulate.unsupported_int8_constants(site)
-    return reason or accumulate.unsupported_bounds(site, depthwise_matrix(site))
+    reason = product_sum.unsupported_int8_constants(site)
+    return reason or product_sum.unsupported_bounds(site, depthwise_matrix(site))
 
 
-def channel_records(site: Site) -> tuple[requantize.Requantization, Mapping[str, Parameter]]:
+def channel_records(site: LayerContext) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 depthwise convolution, and the output bounds as layer fields."""
-    multipliers = accumulate.channel_multipliers(site)
-    return accumulate.output_records(site, depthwise_matrix(site), multipliers)
+    multipliers = product_sum.channel_multipliers(site)
+    return product_sum.output_records(site, depthwise_matrix(site), multipliers)
 
 
 def plane_in_place(x: TensorType, out: TensorType) -> bool:
@@ -97,7 +104,7 @@ def _turn(t: TensorType) -> TensorType:
     return t.with_shape((batch, width, height, channels))
 
 
-def _plan_plane(site: Site) -> _Plane:
+def _plan_plane(site: LayerContext) -> _Plane:
     x, _, out, window = depthwise_types(site)
     x, out, window = as_row(x, out, window)
     taps, columns = window.size[1], out.shape[2]
@@ -122,23 +129,23 @@ def _plan_plane(site: Site) -> _Plane:
 class _PlaneDepthwise(Kernel):
     """Copies one channel at a time to a padded plane, then computes up to 4 outputs of a row together."""
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, weights, out, _ = depthwise_types(site)
         # Few registers, and no multiplication that adds.
         copy, product, output = (9, 5.5, 50) if site.target.has("thumb1") else (7, 2.3, 20)
         return copy * x.size + out.size * (product * weights.shape[1] * weights.shape[2] + output)
 
-    def in_place(self, site: Site, index: int) -> bool:
+    def in_place(self, site: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(site)
         return plane_in_place(x, out)
 
     def call(
-        self, site: Site, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
-    ) -> Call:
+        self, site: LayerContext, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+    ) -> KernelCall:
         """The call with everything but the records of the channels."""
         plane = _plan_plane(site)
         x, out, window = plane.x, plane.out, plane.window
-        clamped, limits = epilogue.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(site)
         spec = (
             *choice,
             ("clamped", clamped),
@@ -168,7 +175,7 @@ class _PlaneDepthwise(Kernel):
             "row_step": window.strides[0] * plane.size[1],
             "tap_step": window.dilations[0] * plane.size[1],
         }
-        return Call(Function(template, self.name, spec), parameters | limits, size * x.dtype.itemsize)
+        return KernelCall(CFunction(template, self.name, spec), parameters | limits, size * x.dtype.itemsize)
 
 
 @register
@@ -179,10 +186,10 @@ class DepthwiseConv2DInt8(_PlaneDepthwise):
     op = DepthwiseConv2D
     code = 450
 
-    def supports(self, site: Site) -> str | None:
-        return accumulate.unsupported_int8_constants(site)
+    def supports(self, site: LayerContext) -> str | None:
+        return product_sum.unsupported_int8_constants(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, _, _ = depthwise_types(site)
         assert x.quant is not None
         plan, _ = channel_records(site)
@@ -199,26 +206,26 @@ class DepthwiseConv2DFloat(_PlaneDepthwise):
     op = DepthwiseConv2D
     half: ClassVar[bool] = False
 
-    def supports(self, site: Site) -> str | None:
-        return accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+    def supports(self, site: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
 
-    def cost(self, site: Site) -> float:
-        return super().cost(site) + float16.software_cost(site) * site.node.macs()
+    def cost(self, site: LayerContext) -> float:
+        return super().cost(site) + float16_weights.software_cost(site) * site.node.macs()
 
-    def lower(self, site: Site) -> Call:
-        biases = Constant("biases", accumulate.float_biases(site, depthwise_types(site)[2].shape[3]))
+    def lower(self, site: LayerContext) -> KernelCall:
+        biases = Constant("biases", product_sum.float_biases(site, depthwise_types(site)[2].shape[3]))
         call = self.call(site, "depthwise_conv2d/f32.c.j2", biases, (("half", self.half),))
-        return float16.with_half_weights(call) if self.half else call
+        return float16_weights.with_half_weights(call) if self.half else call
 
 
 @register
-class DepthwiseConv2DFloatHalf(float16.HalfWeights, DepthwiseConv2DFloat):
+class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat):
     """Weights are converted for every block of neighbouring outputs."""
 
     name = "f32_depthwise_conv2d__c_plane_half"
 
-    def conversion_cost(self, site: Site) -> float:
-        return site.node.macs() / _plan_plane(site).block * float16.convert_cost(site)
+    def conversion_cost(self, site: LayerContext) -> float:
+        return site.node.macs() / _plan_plane(site).block * float16_weights.convert_cost(site)
 
 
 @register
@@ -228,17 +235,17 @@ class DepthwiseConv2DInt16(_PlaneDepthwise):
     name = "s16_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
 
-    def supports(self, site: Site) -> str | None:
-        reason = accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = product_sum.unsupported_constants(site, DType.INT16, DType.INT8)
         if reason is None and self._records(site) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def _records(self, site: Site) -> tuple[Array, str] | None:
-        multipliers = accumulate.channel_multipliers(site)
-        return accumulate.wide_records(site, depthwise_matrix(site), multipliers)
+    def _records(self, site: LayerContext) -> tuple[Array, str] | None:
+        multipliers = product_sum.channel_multipliers(site)
+        return product_sum.wide_records(site, depthwise_matrix(site), multipliers)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         planned = self._records(site)
         assert planned is not None
         records = Constant("channels", planned[0], record="mf_channel")

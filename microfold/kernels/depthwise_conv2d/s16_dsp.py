@@ -14,7 +14,15 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
 )
 from microfold.kernels.depthwise_conv2d.s16_mve import int16_depthwise_plan, unsupported_int16_depthwise
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.requantize.int16_single_rounding import int16_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -35,7 +43,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := unsupported_int16_depthwise(site):
             return reason
         _, _, _, window = _row_types(site)
@@ -43,7 +51,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
             return "it needs neighbouring taps side by side: no dilation along rows"
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, window = _row_types(site)
         block = _block(out.shape[2], window)
         images = x.shape[0]
@@ -52,11 +60,11 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         copy = x.shape[3] * (x.shape[1] * (2.7 * x.shape[2] + 8) + 20)
         return images * (rows + copy + 25 * out.shape[3]) + 60
 
-    def in_place(self, site: Site, index: int) -> bool:
+    def in_place(self, site: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(site)
         return plane_in_place(x, out)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = _row_types(site)
         plan = int16_depthwise_plan(site)
         assert plan is not None
@@ -98,8 +106,8 @@ class DepthwiseConv2DInt16Dsp(Kernel):
             "row_step": window.strides[0] * plane_width,
             "tap_step": window.dilations[0] * plane_width,
         }
-        function = Function("depthwise_conv2d/s16_dsp.c.j2", self.name, spec)
-        return Call(function, parameters | dict(limits), size * x.dtype.itemsize)
+        function = CFunction("depthwise_conv2d/s16_dsp.c.j2", self.name, spec)
+        return KernelCall(function, parameters | dict(limits), size * x.dtype.itemsize)
 
 
 def pack_taps(filters: Array, *, both: bool) -> Array:
@@ -122,7 +130,7 @@ def pack_taps(filters: Array, *, both: bool) -> Array:
     return np.ascontiguousarray(lanes.astype("<i2")).view("<i4")
 
 
-def _row_types(site: Site) -> tuple[TensorType, TensorType, TensorType, Window]:
+def _row_types(site: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Types of input, filter and output, and the window; columns of pixels and taps are read as rows."""
     x, weights, out, window = depthwise_types(site)
     x, out, window = as_row(x, out, window)

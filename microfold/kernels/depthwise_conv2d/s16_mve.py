@@ -11,10 +11,18 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_matrix,
     depthwise_types,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.int16_single_rounding import Int16Requantization, plan_int16_requantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -22,14 +30,14 @@ from microfold.ops.window import Window
 LANES = 8
 
 
-def int16_depthwise_plan(site: Site) -> Int16Requantization | None:
+def int16_depthwise_plan(site: LayerContext) -> Int16Requantization | None:
     """Requantisation of an int16 depthwise convolution."""
-    return plan_int16_requantization(site, depthwise_matrix(site), accumulate.channel_multipliers(site))
+    return plan_int16_requantization(site, depthwise_matrix(site), product_sum.channel_multipliers(site))
 
 
-def unsupported_int16_depthwise(site: Site) -> str | None:
+def unsupported_int16_depthwise(site: LayerContext) -> str | None:
     """What kernels need that sum up in 32 bits and requantise by one product."""
-    reason = accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+    reason = product_sum.unsupported_constants(site, DType.INT16, DType.INT8)
     if reason is not None:
         return reason
     plan = int16_depthwise_plan(site)
@@ -48,10 +56,10 @@ class DepthwiseConv2DInt16Mve(Kernel):
     op = DepthwiseConv2D
     features = frozenset({"mve"})
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_int16_depthwise(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out, window = depthwise_types(site)
         # Taps that lie outside of the image are left out.
         rows, columns = (
@@ -64,17 +72,17 @@ class DepthwiseConv2DInt16Mve(Kernel):
         calls = 70 * (out.shape[2] - max(end - begin - 1, 0))
         return out.shape[0] * out.shape[1] * (out.shape[2] * pixel + calls)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(site)
         # Channels are written before the next ones of the same pixel are read.
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(site)
         plan = int16_depthwise_plan(site)
         filters = site.array(1)
         assert plan is not None and filters is not None
-        clamped, limits = epilogue.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(site)
         multiplier, outputs = channel_multiplier(site), out.shape[3]
         gathered = multiplier > 1 or outputs < LANES
         inner = _inner_columns(x, out, window)
@@ -111,7 +119,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
             ("moved", not gathered and outputs % LANES != 0),
             ("tail", gathered and outputs % LANES != 0),
         )
-        return Call(Function("depthwise_conv2d/s16_mve.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("depthwise_conv2d/s16_mve.c.j2", self.name, spec), parameters | limits)
 
 
 def _inside(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:

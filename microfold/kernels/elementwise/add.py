@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import Array, DType
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import Requantization, plan_requantization
 from microfold.kernels.requantize.multiply_low import plan_narrow
 from microfold.ops.elementwise.add import Add, AddParameters, add_parameters
@@ -16,7 +16,7 @@ from microfold.ops.elementwise.squared_difference import SquaredDifference, squa
 from microfold.ops.elementwise.sub import Sub
 
 
-def quantized_parameters(site: Site) -> AddParameters:
+def quantized_parameters(site: LayerContext) -> AddParameters:
     """The reference's fixed-point parameters of the node."""
     first, second = (v.type.quant for v in site.node.operands[:2])
     op = site.node.op
@@ -42,10 +42,10 @@ def plan_one(
 
 
 def plan_short(
-    site: Site, bounds: tuple[int, int], multiplier: Multiplier, zero_point: int
+    site: LayerContext, bounds: tuple[int, int], multiplier: Multiplier, zero_point: int
 ) -> tuple[str, Array]:
     """The shortest exact form of a node's output that its core has the products for, and its one record."""
-    limits = epilogue.integer_bounds(site.node)
+    limits = output_range.integer_bounds(site.node)
     if site.target.has("thumb1"):
         mantissa, shift = np.array([multiplier.mantissa]), np.array([multiplier.shift])
         ends = np.array([bounds[0]]), np.array([bounds[1]])
@@ -56,7 +56,7 @@ def plan_short(
     return plan.form.value, plan.records
 
 
-def centred_hull(site: Site, index: int) -> tuple[int, int]:
+def centred_hull(site: LayerContext, index: int) -> tuple[int, int]:
     """Smallest and largest element of a quantised operand, less its zero point."""
     value = site.node.inputs[index]
     assert value is not None and value.type.quant is not None
@@ -64,7 +64,7 @@ def centred_hull(site: Site, index: int) -> tuple[int, int]:
     return low, high
 
 
-def plan_input(site: Site, index: int, left_shift: int, multiplier: Multiplier) -> Requantization:
+def plan_input(site: LayerContext, index: int, left_shift: int, multiplier: Multiplier) -> Requantization:
     """How an operand gets to the common scale: ``requantise(bias + (x << left_shift))``."""
     value = site.node.inputs[index]
     assert value is not None and value.type.quant is not None
@@ -80,11 +80,11 @@ class _QuantizedSum(BinaryKernel):
     combine = "left + right"
     squares = False
 
-    def never_negative(self, site: Site) -> bool:
+    def never_negative(self, site: LayerContext) -> bool:
         """A sum of operands that are not."""
         return self.op is Add and all(centred_hull(site, index)[0] >= 0 for index in (0, 1))
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         out = site.node.outputs[0].type.quant
         assert out is not None
         parameters = quantized_parameters(site)
@@ -96,8 +96,8 @@ class _QuantizedSum(BinaryKernel):
         extent = (self.dtype.range[1] - self.dtype.range[0]) << parameters.left_shift
         if self.squares:
             extent *= extent
-        low, _ = epilogue.integer_bounds(site.node)
-        clamped, limits = epilogue.clamping(site.node)
+        low, _ = output_range.integer_bounds(site.node)
+        clamped, limits = output_range.clamping(site.node)
         bounds = 0 if self.never_negative(site) else -extent, extent
         output = plan_one(0, bounds, parameters.output, out.zero_point, low)
         plans = (*inputs, output)

@@ -11,8 +11,8 @@ which is exact, if 256 times the factors fit 32 bits.
 from __future__ import annotations
 
 from microfold.kernels.elementwise.binary_dsp import WordKernel
-from microfold.kernels.kernel import Call, Site, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import KernelCall, LayerContext, register
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form, site_linear_form
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
@@ -29,7 +29,7 @@ class _LinearSumDsp(WordKernel):
     rest_instructions = 10.0
     run_instructions = 38.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := super().supports(site) or refuses_linear_form(site):
             return reason
         form = site_linear_form(site)
@@ -38,8 +38,8 @@ class _LinearSumDsp(WordKernel):
             return f"its factors must be below {1 << 23} in magnitude; they are {form.factors}"
         return None
 
-    def lower(self, site: Site) -> Call:
-        clamped, limits = epilogue.clamping(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        clamped, limits = output_range.clamping(site.node)
         fields = linear_form_fields(site)
         shift = fields.pop("shift")
         assert isinstance(shift, int)

@@ -9,8 +9,8 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
-from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
-from microfold.kernels.packing.mve import Form
+from microfold.kernels.kernel import Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.squared_difference import SquaredDifference
@@ -23,10 +23,10 @@ class _SumMve(BinaryMve):
     template = "elementwise/add_mve.c.j2"
     vector_instructions = 10.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return super().supports(site) or refuses_linear_form(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         return self.vector_call(site, (), linear_form_fields(site))
 
 
@@ -53,7 +53,7 @@ class _ScaledSumMve(BinaryMve):
     vector_instructions = 22.5
     combine: ClassVar[str] = ""
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         left_shift = quantized_parameters(site).left_shift
         # Two products less, at most, and no bias.
         saved = sum(3.0 * (form == HALF and left_shift > 0) for form in self._forms(site))
@@ -61,18 +61,20 @@ class _ScaledSumMve(BinaryMve):
         vectors = site.node.outputs[0].type.size / self.lanes
         return super().cost(site) - saved * vectors
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := super().supports(site):
             return reason
-        return next((form for form in self._forms(site) if not isinstance(form, Form) and form != HALF), None)
+        return next(
+            (form for form in self._forms(site) if not isinstance(form, MveForm) and form != HALF), None
+        )
 
-    def _biases(self, site: Site) -> list[int]:
+    def _biases(self, site: LayerContext) -> list[int]:
         return [-v.type.quant.zero_point for v in site.node.operands[:2] if v.type.quant is not None]
 
-    def _forms(self, site: Site) -> list[Form | str]:
+    def _forms(self, site: LayerContext) -> list[MveForm | str]:
         """Of the operands and the result: how they are multiplied, or why they cannot be."""
         parameters = quantized_parameters(site)
-        forms: list[Form | str] = []
+        forms: list[MveForm | str] = []
         for index, multiplier in enumerate((parameters.first, parameters.second)):
             # The larger scale is half of the common one, and no bit is lost.
             reach = max(map(abs, centred_hull(site, index))) << parameters.left_shift
@@ -80,7 +82,7 @@ class _ScaledSumMve(BinaryMve):
             forms.append(HALF if halved else lane_form(multiplier, False))
         return [*forms, lane_form(parameters.output, self.op is SquaredDifference)]
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         out = site.node.outputs[0].type.quant
         parameters = quantized_parameters(site)
         first, second, output = (str(getattr(form, "value", form)) for form in self._forms(site))

@@ -9,8 +9,8 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Constant, Function, Parameter, Site, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import CFunction, Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
 
@@ -89,7 +89,7 @@ class _SumDsp(BinaryKernel):
     instructions = 8.25
     clamp_instructions = 5.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = super().supports(site)
         if reason is not None:
             return reason
@@ -103,15 +103,15 @@ class _SumDsp(BinaryKernel):
             )
         return None if self._split(site) is not None else "no table gives the reference's results"
 
-    def cost(self, site: Site) -> float:
-        clamped, _ = epilogue.clamping(site.node)
+    def cost(self, site: LayerContext) -> float:
+        clamped, _ = output_range.clamping(site.node)
         each = self.instructions + (self.clamp_instructions if clamped else 0.0)
         return site.node.outputs[0].type.size * each
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         split = self._split(site)
         assert split is not None
-        limits = epilogue.integer_bounds(site.node)
+        limits = output_range.integer_bounds(site.node)
         clamp = limits != DType.INT8.range
         spec = (("shift", split.shift), ("swapped", split.swapped), ("clamp", clamp))
         parameters: dict[str, Parameter] = {
@@ -121,13 +121,13 @@ class _SumDsp(BinaryKernel):
         }
         if clamp:
             parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}
-        return Call(Function("elementwise/add_table_dsp.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("elementwise/add_table_dsp.c.j2", self.name, spec), parameters)
 
-    def _split(self, site: Site) -> Split | None:
+    def _split(self, site: LayerContext) -> Split | None:
         op = site.node.op
         assert isinstance(op, Add | Sub)
         first, second = (v.type.with_shape(()) for v in site.node.operands[:2])
-        return find_split(op, first, second, epilogue.integer_bounds(site.node))
+        return find_split(op, first, second, output_range.integer_bounds(site.node))
 
 
 @register

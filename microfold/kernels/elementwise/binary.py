@@ -7,8 +7,16 @@ from typing import ClassVar
 from microfold.ir.types import Array, DType
 from microfold.kernels.elementwise.add import centred_hull, plan_short
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.clip import Clip
@@ -38,7 +46,7 @@ class QuantizedMul(BinaryKernel):
 
     template = "elementwise/mul.c.j2"
 
-    def plan(self, site: Site) -> tuple[str, Array]:
+    def plan(self, site: LayerContext) -> tuple[str, Array]:
         """The form of the requantisation, and its record."""
         first, second = (v.type.quant for v in site.node.operands[:2])
         out = site.node.outputs[0].type.quant
@@ -47,11 +55,11 @@ class QuantizedMul(BinaryKernel):
         multiplier = site.node.op.multiplier(first, second)
         return plan_short(site, (min(corners), max(corners)), multiplier, out.zero_point)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         first, second = (v.type.quant for v in site.node.operands[:2])
         assert first is not None and second is not None
         form, records = self.plan(site)
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         fields: dict[str, Parameter] = {
             "scale": Constant("scale", records, record="mf_channel"),
             "first_zero_point": first.zero_point,
@@ -84,7 +92,7 @@ class _Arithmetic(BinaryKernel):
     template = "elementwise/arithmetic.c.j2"
     expression: ClassVar[str]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         quantized = any(v.type.quant is not None for v in site.node.operands[:2])
         if quantized and self.op not in (Maximum, Minimum):
             return "it computes with plain numbers; these are quantised"
@@ -92,8 +100,8 @@ class _Arithmetic(BinaryKernel):
             return "it fuses nothing"
         return super().supports(site)
 
-    def lower(self, site: Site) -> Call:
-        clamped, limits = epilogue.clamping(site.node) if self.dtype.is_float else (False, {})
+    def lower(self, site: LayerContext) -> KernelCall:
+        clamped, limits = output_range.clamping(site.node) if self.dtype.is_float else (False, {})
         spec = (("type", C_TYPES[self.dtype]), ("expression", self.expression), ("clamped", clamped))
         return self.call(site, spec, limits)
 
@@ -141,17 +149,17 @@ for _operator, _dtypes, _expression in _EXPRESSIONS:
 class UnaryKernel(Kernel):
     """Base of elementwise kernels of one operand."""
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         for t in (x, out):
             if t.dtype not in C_TYPES:
                 return f"it does not know {t.dtype.value}"
-        return epilogue.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(site.node)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.outputs[0].type.size * 15.0
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         return 0 if out.dtype.itemsize == x.dtype.itemsize else None
 
@@ -163,10 +171,10 @@ class ClipPortable(UnaryKernel):
     name = "clip__c"
     op = Clip
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return "it fuses nothing" if site.node.epilogue else super().supports(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x = site.node.operands[0].type
         assert isinstance(site.node.op, Clip)
         if x.dtype.is_float:
@@ -174,7 +182,9 @@ class ClipPortable(UnaryKernel):
         else:
             low, high = site.node.op.bounds(x.element)
         parameters: dict[str, Parameter] = {"length": x.size, "output_minimum": low, "output_maximum": high}
-        return Call(Function("elementwise/clip.c.j2", self.name, (("type", C_TYPES[x.dtype]),)), parameters)
+        return KernelCall(
+            CFunction("elementwise/clip.c.j2", self.name, (("type", C_TYPES[x.dtype]),)), parameters
+        )
 
 
 @register
@@ -182,10 +192,10 @@ class QuantizePortable(UnaryKernel):
     name = "f32_quantize__c"
     op = Quantize
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         out = site.node.outputs[0].type
         assert out.quant is not None
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(site.node)
         zero_point = out.quant.zero_point
         parameters: dict[str, Parameter] = {
             "length": out.size,
@@ -195,8 +205,8 @@ class QuantizePortable(UnaryKernel):
             "minimum": float(low - zero_point),
             "maximum": float(high - zero_point),
         }
-        return Call(
-            Function("elementwise/quantize.c.j2", self.name, (("type", C_TYPES[out.dtype]),)), parameters
+        return KernelCall(
+            CFunction("elementwise/quantize.c.j2", self.name, (("type", C_TYPES[out.dtype]),)), parameters
         )
 
 
@@ -205,7 +215,7 @@ class DequantizePortable(UnaryKernel):
     name = "dequantize__c"
     op = Dequantize
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.quant is not None and x.quant.axis is not None:
             return "it needs one scale per tensor"
@@ -213,17 +223,17 @@ class DequantizePortable(UnaryKernel):
             return f"it does not compute {x.dtype.value}, whose differences are not exact in float"
         return super().supports(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x = site.node.operands[0].type
         assert x.quant is not None
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "length": x.size,
             "zero_point": x.quant.zero_point,
             "scale": float(x.quant.scale),
         }
         spec = (("type", C_TYPES[x.dtype]), ("clamped", clamped))
-        return Call(Function("elementwise/dequantize.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("elementwise/dequantize.c.j2", self.name, spec), parameters | limits)
 
 
 @register
@@ -231,10 +241,10 @@ class CastPortable(UnaryKernel):
     name = "cast__c"
     op = Cast
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return "it fuses nothing" if site.node.epilogue else super().supports(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         saturates = x.dtype.is_float and out.dtype.is_integer
         low, high = out.dtype.range if saturates else (0, 0)
@@ -246,4 +256,4 @@ class CastPortable(UnaryKernel):
             ("lowest", low),
             ("highest", high),
         )
-        return Call(Function("elementwise/cast.c.j2", self.name, spec), {"length": x.size})
+        return KernelCall(CFunction("elementwise/cast.c.j2", self.name, spec), {"length": x.size})

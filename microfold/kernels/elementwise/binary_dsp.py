@@ -7,9 +7,9 @@ from typing import ClassVar
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import QuantizedMul
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Site, register
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.kernel import KernelCall, LayerContext, register
+from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
@@ -32,9 +32,9 @@ class WordKernel(BinaryKernel):
     rest_instructions: ClassVar[float]
     clamp_instructions: ClassVar[float] = 5.5
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         *outer, (length, *steps) = self.loops(site)
-        clamped, _ = epilogue.clamping(site.node)
+        clamped, _ = output_range.clamping(site.node)
         rest = length % self.group
         each = self.instructions - self.saved_instructions * steps.count(0)
         run = (length - rest) * each + rest * self.rest_instructions
@@ -42,7 +42,7 @@ class WordKernel(BinaryKernel):
         run += self.clamp_instructions * length if clamped else 0.0
         return site.node.outputs[0].type.size // length * run
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         # The loops around it have many jumps.
         return 1.1 if len(self.loops(site)) == 1 else 1.4
 
@@ -60,8 +60,8 @@ class MulInt8Dsp(QuantizedMul, WordKernel):
     rest_instructions = 16.0
     run_instructions = 45.0
 
-    def cost(self, site: Site) -> float:
-        saved = 2.0 if self.plan(site)[0] == Form.SHORT_RELU.value else 0.0
+    def cost(self, site: LayerContext) -> float:
+        saved = 2.0 if self.plan(site)[0] == RequantizeForm.SHORT_RELU.value else 0.0
         return super().cost(site) - saved * site.node.outputs[0].type.size
 
 
@@ -74,10 +74,10 @@ class _Extremum(WordKernel):
     rest_instructions = 10.0
     run_instructions = 19.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return "it fuses nothing" if site.node.epilogue else super().supports(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         return self.call(site, (("largest", self.op is Maximum),), {})
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Site, register
+from microfold.kernels.kernel import KernelCall, LayerContext, register
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.div import Div
@@ -32,7 +32,7 @@ class _ArithmeticFpu(BinaryKernel):
     operator: ClassVar[str]
     expression: ClassVar[str]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if site.options.optimize == "size":
             return "its loop is longer than what optimize = size wants"
         clamp = float_clamping(site)[0]
@@ -42,7 +42,7 @@ class _ArithmeticFpu(BinaryKernel):
             return "it clamps bits, and 0 / 0 is not a number"
         return super().supports(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         *outer, inner = self.loops(site)
         runs = site.node.outputs[0].type.size // inner[0]
         each = self.instructions + _LIMITS[float_clamping(site)[0]]
@@ -50,7 +50,7 @@ class _ArithmeticFpu(BinaryKernel):
         run = inner[0] * each + inner[0] % 4 * 5 + (25 if outer else 40)
         return runs * run
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         clamp, limits = float_clamping(site)
         spec = (("operator", self.operator), ("expression", self.expression), ("clamp", clamp))
         return self.call(site, spec, limits)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve
-from microfold.kernels.kernel import Call, Site, register
+from microfold.kernels.kernel import KernelCall, LayerContext, register
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
@@ -24,12 +24,12 @@ class _Arithmetic(BinaryMve):
     vector_instructions = 7.5
     expression: ClassVar[str]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if site.node.epilogue and not self.dtype.is_float:
             return "it fuses nothing"
         return super().supports(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         lane = "f32" if self.dtype.is_float else f"s{self.dtype.itemsize * 8}"
         return self.vector_call(site, (("expression", self.expression), ("lane", lane)), {})
 

@@ -8,8 +8,16 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, Shape
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+)
+from microfold.kernels.requantize import output_range
 
 OUTER_LOOPS = 3
 
@@ -70,15 +78,15 @@ class BinaryKernel(Kernel):
     thumb1_instructions: ClassVar[float] = 0.0
     run_instructions: ClassVar[float] = 35.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         first = site.node.operands[0].type
         if first.dtype is not self.dtype:
             return f"it needs {self.dtype.value} operands; they are {first.dtype.value}"
         if len(self.loops(site)) > OUTER_LOOPS + 1:
             return "its operands broadcast along too many axes in turn"
-        return epilogue.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(site.node)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         size = site.node.outputs[0].type.size
         loops = self.loops(site)
         thumb1 = site.target.has("thumb1") and self.thumb1_instructions
@@ -88,22 +96,22 @@ class BinaryKernel(Kernel):
         fixed = 2.0 * sum(step == 0 for step in loops[-1][1:])
         return size * (each - fixed) + runs * self.run_instructions
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         # Element by element in order: in place if the operand has an element for each of the result's.
         operand, out = site.node.operands[index].type, site.node.outputs[0].type
         return 0 if operand.size == out.size and operand.dtype.itemsize == out.dtype.itemsize else None
 
-    def loops(self, site: Site) -> list[tuple[int, ...]]:
+    def loops(self, site: LayerContext) -> list[tuple[int, ...]]:
         """(size, first's step, second's step) of the loops, outermost first; steps in elements."""
         out = site.node.outputs[0].type.shape
         return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in site.node.operands[:2]))
 
     def call(
-        self, site: Site, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
-    ) -> Call:
+        self, site: LayerContext, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
+    ) -> KernelCall:
         """The call with the loops' fields and choices added."""
         *outer, inner = self.loops(site)
         spec = (*spec, ("nested", bool(outer)), ("first_step", inner[1]), ("second_step", inner[2]))
@@ -111,4 +119,4 @@ class BinaryKernel(Kernel):
         if outer:
             records = loop_records(outer, OUTER_LOOPS)
             fields["loops"] = Constant("loops", records, record="mf_loop")
-        return Call(Function(self.template, self.name, spec), dict(parameters) | fields)
+        return KernelCall(CFunction(self.template, self.name, spec), dict(parameters) | fields)

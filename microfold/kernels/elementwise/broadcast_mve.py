@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Parameter, Site, SpecValue
-from microfold.kernels.packing.mve import Form
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import KernelCall, LayerContext, Parameter, SpecValue
+from microfold.kernels.packing.mve import MveForm
+from microfold.kernels.requantize import output_range
 
 
 class BinaryMve(BinaryKernel):
@@ -28,26 +28,26 @@ class BinaryMve(BinaryKernel):
     vector_instructions: ClassVar[float]
     run_instructions = 22.0
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         inner = self.loops(site)[-1][0]
         runs = site.node.outputs[0].type.size // inner
         vectors = -(-inner // self.lanes)
-        each = self.vector_instructions + 1.0 * epilogue.clamping(site.node)[0]
+        each = self.vector_instructions + 1.0 * output_range.clamping(site.node)[0]
         rest = 6.0 * (inner % self.lanes != 0)
         return runs * (vectors * each + rest + self.run_instructions)
 
     def vector_call(
-        self, site: Site, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
-    ) -> Call:
+        self, site: LayerContext, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
+    ) -> KernelCall:
         """The call with the choices and fields of the loops, of their rest, and of the clamp added."""
-        clamp, limits = epilogue.clamping(site.node)
+        clamp, limits = output_range.clamping(site.node)
         tail = self.loops(site)[-1][0] % self.lanes != 0
         spec = (*spec, ("type", C_TYPES[self.dtype]), ("tail", tail), ("clamp", clamp))
         return self.call(site, spec, dict(parameters) | limits)
 
 
-def lane_form(multiplier: Multiplier, never_negative: bool) -> Form | str:
+def lane_form(multiplier: Multiplier, never_negative: bool) -> MveForm | str:
     """How lanes are multiplied in two rounding steps, or why they cannot be."""
     if multiplier.shift > 0:
         return "it multiplies by less than 1"
-    return Form.RELU if never_negative or multiplier.shift == 0 else Form.PLAIN
+    return MveForm.RELU if never_negative or multiplier.shift == 0 else MveForm.PLAIN

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES, ClipPortable
-from microfold.kernels.kernel import Call, Function, Site, register
+from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, register
 
 
 class _ClipMve(ClipPortable):
@@ -16,20 +16,22 @@ class _ClipMve(ClipPortable):
     def _lanes(self) -> int:
         return 16 // self.dtype.itemsize
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype is not self.dtype:
             return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
         return super().supports(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return 20 + 6.0 * -(-site.node.outputs[0].type.size // self._lanes())
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         lane = "f32" if self.dtype.is_float else f"s{8 * self.dtype.itemsize}"
         tail = site.node.outputs[0].type.size % self._lanes() != 0
         spec = (("type", C_TYPES[self.dtype]), ("lane", lane), ("tail", tail))
-        return Call(Function("elementwise/clip_mve.c.j2", "clip__mve", spec), super().lower(site).parameters)
+        return KernelCall(
+            CFunction("elementwise/clip_mve.c.j2", "clip__mve", spec), super().lower(site).parameters
+        )
 
 
 @register

@@ -7,7 +7,15 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import BinaryKernel, broadcast_strides, loop_records, merge_axes
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.ops.elementwise.compare import LEFT_SHIFT, Compare
 from microfold.ops.elementwise.select import Select
 
@@ -25,13 +33,13 @@ class _Compare(BinaryKernel):
     template = "elementwise/compare.c.j2"
     instructions = 12
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         assert isinstance(site.node.op, Compare)
         if site.node.op.relation not in _RELATIONS:
             return f"it does not know the relation {site.node.op.relation}"
         return "it fuses nothing" if site.node.epilogue else super().supports(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         op = site.node.op
         assert isinstance(op, Compare)
         scaled = self.dtype is DType.INT8
@@ -66,24 +74,24 @@ class SelectPortable(Kernel):
     op = Select
     LOOPS = 4
 
-    def _loops(self, site: Site) -> list[tuple[int, ...]]:
+    def _loops(self, site: LayerContext) -> list[tuple[int, ...]]:
         out = site.node.outputs[0].type.shape
         return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in site.node.operands[:3]))
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if len(self._loops(site)) > self.LOOPS:
             return "its operands broadcast along too many axes in turn"
         if site.node.outputs[0].type.dtype not in C_TYPES:
             return f"it does not know {site.node.outputs[0].type.dtype.value}"
         return "it fuses nothing" if site.node.epilogue else None
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         return (0, 1, 2)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.outputs[0].type.size * 14.0
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         loops = loop_records(self._loops(site), self.LOOPS)
         parameters: dict[str, Parameter] = {}
         for index, (size, *steps) in enumerate(loops.tolist()):
@@ -91,4 +99,4 @@ class SelectPortable(Kernel):
             for operand, step in zip(("condition", "first", "second"), steps, strict=True):
                 parameters[f"{operand}{index}"] = step
         spec = (("type", C_TYPES[site.node.outputs[0].type.dtype]),)
-        return Call(Function("elementwise/select.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("elementwise/select.c.j2", self.name, spec), parameters)

@@ -7,10 +7,10 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
 from microfold.kernels.packing.float16_mve import LANES
 from microfold.kernels.packing.float32_block import float_clamping
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.clip import Clip
@@ -29,8 +29,8 @@ class _HalfBinary(BinaryKernel):
     # C, with elements a and b as floats.
     expression: ClassVar[str]
 
-    def lower(self, site: Site) -> Call:
-        clamped, limits = epilogue.clamping(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        clamped, limits = output_range.clamping(site.node)
         spec = (("expression", self.expression), ("clamped", clamped))
         return self.call(site, spec, limits)
 
@@ -44,12 +44,12 @@ class _HalfBinaryMve(BinaryKernel):
     run_instructions = 24.0
     intrinsic: ClassVar[str]
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         inner = self.loops(site)[-1][0]
         runs = site.node.output.type.size // inner
         return runs * (-(-inner // LANES) * 10.0 + self.run_instructions)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         clamp, limits = float_clamping(site)
         return self.call(site, (("intrinsic", self.intrinsic), ("clamp", clamp)), dict(limits))
 
@@ -79,19 +79,19 @@ class _HalfClip(Kernel):
     core: ClassVar[str]
     instructions: ClassVar[float]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype is not DType.FLOAT16:
             return f"it needs float16; the input is {x.dtype.value}"
         return "it fuses nothing" if site.node.epilogue else None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.output.type.size * self.instructions + 20
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         return 0
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         op = site.node.op
         assert isinstance(op, Clip)
         parameters: dict[str, Parameter] = {
@@ -99,7 +99,9 @@ class _HalfClip(Kernel):
             "output_minimum": op.minimum,
             "output_maximum": op.maximum,
         }
-        return Call(Function("elementwise/clip_f16.c.j2", self.name, (("core", self.core),)), parameters)
+        return KernelCall(
+            CFunction("elementwise/clip_f16.c.j2", self.name, (("core", self.core),)), parameters
+        )
 
 
 @register
@@ -126,23 +128,23 @@ class _HalfCast(Kernel):
     core: ClassVar[str]
     instructions: ClassVar[float]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x, out = site.node.operands[0].type, site.node.output.type
         if {x.dtype, out.dtype} != {DType.FLOAT16, DType.FLOAT32}:
             return f"it converts float16 and float32; these are {x.dtype.value} and {out.dtype.value}"
         return "it fuses nothing" if site.node.epilogue else None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.output.type.size * self.instructions + 20
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         # Narrower elements are written behind those that are read.
         return 0 if site.node.output.type.dtype is DType.FLOAT16 else None
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         out = site.node.output.type
         spec = (("core", self.core), ("narrows", out.dtype is DType.FLOAT16))
-        return Call(Function("elementwise/cast_f16.c.j2", self.name, spec), {"length": out.size})
+        return KernelCall(CFunction("elementwise/cast_f16.c.j2", self.name, spec), {"length": out.size})
 
 
 @register

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from microfold.kernels.elementwise.unary import LogisticInt16, SigmoidInt16, TanhInt16, UnaryInt16
-from microfold.kernels.kernel import Call, Site, register
+from microfold.kernels.kernel import KernelCall, LayerContext, register
 
 _LANES = 4
 
 
-def _vectors(site: Site, call: Call, template: str) -> Call:
+def _vectors(site: LayerContext, call: KernelCall, template: str) -> KernelCall:
     """The call with another template, which wants to know of a rest."""
     tail = site.node.outputs[0].type.size % _LANES != 0
     spec = (*call.function.spec, ("tail", tail))
@@ -23,10 +23,10 @@ class _SigmoidMve(SigmoidInt16):
 
     features = frozenset({"mve"})
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return 40 + 31.0 * -(-site.node.outputs[0].type.size // _LANES)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         return _vectors(site, super().lower(site), "elementwise/logistic_s16_mve.c.j2")
 
 
@@ -47,8 +47,8 @@ class UnaryInt16Mve(UnaryInt16):
     name = "s16_unary__mve_table"
     features = frozenset({"mve"})
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return 30 + 14.0 * -(-site.node.outputs[0].type.size // _LANES)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         return _vectors(site, super().lower(site), "elementwise/table_s16_mve.c.j2")

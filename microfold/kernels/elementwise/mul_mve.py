@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.add import centred_hull
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
-from microfold.kernels.kernel import Call, Parameter, Site, register
-from microfold.kernels.packing.mve import Form
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import KernelCall, LayerContext, Parameter, register
+from microfold.kernels.packing.mve import MveForm
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.mul import Mul
 
 
@@ -21,29 +21,29 @@ class MulMve(BinaryMve):
     template = "elementwise/mul_mve.c.j2"
     vector_instructions = 15.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := super().supports(site):
             return reason
         form = self._form(site)
-        return None if isinstance(form, Form) else form
+        return None if isinstance(form, MveForm) else form
 
-    def _multiplier(self, site: Site) -> Multiplier:
+    def _multiplier(self, site: LayerContext) -> Multiplier:
         first, second = (v.type.quant for v in site.node.operands[:2])
         assert first is not None and second is not None and isinstance(site.node.op, Mul)
         return site.node.op.multiplier(first, second)
 
-    def _form(self, site: Site) -> Form | str:
+    def _form(self, site: LayerContext) -> MveForm | str:
         out = site.node.outputs[0].type.quant
         assert out is not None
         corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
-        low, _ = epilogue.integer_bounds(site.node)
+        low, _ = output_range.integer_bounds(site.node)
         return lane_form(self._multiplier(site), min(corners) >= 0 or low >= out.zero_point)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         first, second = (v.type.quant for v in site.node.operands[:2])
         out = site.node.outputs[0].type.quant
         form, multiplier = self._form(site), self._multiplier(site)
-        assert first is not None and second is not None and out is not None and isinstance(form, Form)
+        assert first is not None and second is not None and out is not None and isinstance(form, MveForm)
         fields: dict[str, Parameter] = {
             "first_zero_point": first.zero_point,
             "second_zero_point": second.zero_point,

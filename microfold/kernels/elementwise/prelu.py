@@ -7,8 +7,8 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.prelu import Prelu
 
 
@@ -16,13 +16,13 @@ class _QuantizedPrelu(BinaryKernel):
     template = "elementwise/prelu.c.j2"
     instructions = 35
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, alpha = (v.type.quant for v in site.node.operands[:2])
         out = site.node.outputs[0].type.quant
         assert x is not None and alpha is not None and out is not None and isinstance(site.node.op, Prelu)
         identity, slope = site.node.op.multipliers(x, alpha)
         records = np.array([[0, m.mantissa, out.zero_point, m.shift] for m in (identity, slope)], np.int32)
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         fields: dict[str, Parameter] = {
             "scales": Constant("scales", records, record="mf_channel"),
             "input_zero_point": x.zero_point,

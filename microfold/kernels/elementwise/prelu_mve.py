@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.add import centred_hull
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
-from microfold.kernels.kernel import Call, Constant, Parameter, Site, register
-from microfold.kernels.packing.mve import Form
+from microfold.kernels.kernel import Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.packing.mve import MveForm
 from microfold.ops.elementwise.prelu import Prelu
 
 
@@ -20,36 +20,36 @@ class _QuantizedPrelu(BinaryMve):
     template = "elementwise/prelu_mve.c.j2"
     vector_instructions = 24.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := super().supports(site):
             return reason
         form = self._slope_form(site)
-        if not isinstance(form, Form):
+        if not isinstance(form, MveForm):
             return f"for products with alpha, {form}"
         identity, _ = self._multipliers(site)
         if max(map(abs, centred_hull(site, 0))) << max(identity.shift, 0) >= 1 << 31:
             return "the multiplier is too large"
         return None
 
-    def _multipliers(self, site: Site) -> tuple[Multiplier, Multiplier]:
+    def _multipliers(self, site: LayerContext) -> tuple[Multiplier, Multiplier]:
         x, alpha = (v.type.quant for v in site.node.operands[:2])
         assert x is not None and alpha is not None and isinstance(site.node.op, Prelu)
         return site.node.op.multipliers(x, alpha)
 
-    def _slope_form(self, site: Site) -> Form | str:
+    def _slope_form(self, site: LayerContext) -> MveForm | str:
         corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
         if max(map(abs, corners)) >= 1 << 31:
             return "they may leave 32 bits"
         return lane_form(self._multipliers(site)[1], False)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, alpha = (v.type.quant for v in site.node.operands[:2])
         out = site.node.outputs[0].type.quant
         identity, slope = self._multipliers(site)
         below = self._slope_form(site)
-        assert x is not None and alpha is not None and out is not None and isinstance(below, Form)
+        assert x is not None and alpha is not None and out is not None and isinstance(below, MveForm)
         # Only results that are not negative are selected: halves go up.
-        spec = (("above", Form.RELU.value), ("below", below.value), ("left_shift", identity.shift > 0))
+        spec = (("above", MveForm.RELU.value), ("below", below.value), ("left_shift", identity.shift > 0))
         records = [
             (-x.zero_point, identity.mantissa, min(identity.shift, 0)),
             (-alpha.zero_point, slope.mantissa, slope.shift),

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.unary import AbsInt16, LeakyReluInt16, ReluInt16, RequantizeWide, Rescale
-from microfold.kernels.kernel import Call, Function, Parameter, Site, SpecValue, register
-from microfold.kernels.packing.mve import Form
+from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, SpecValue, register
+from microfold.kernels.packing.mve import MveForm
 
 _MVE_LANES = 4
 
@@ -39,7 +39,7 @@ class _RescaleSimd(Rescale):
 
     headroom = 31
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := super().supports(site):
             return reason
         x, out = site.node.operands[0].type, site.node.outputs[0].type
@@ -52,7 +52,7 @@ class _RescaleSimd(Rescale):
             return "a multiplier is too large"
         return None
 
-    def sides(self, site: Site) -> _Sides:
+    def sides(self, site: LayerContext) -> _Sides:
         x, out = site.node.operands[0].type.quant, site.node.outputs[0].type.quant
         assert x is not None and out is not None
         above, below = self.multipliers(site, x)
@@ -61,13 +61,17 @@ class _RescaleSimd(Rescale):
         signed = not two and not self.magnitude(site) and self.bounds(site)[0] < out.zero_point
         return _Sides(above, below, two, negated, signed)
 
-    def magnitude(self, site: Site) -> bool:
+    def magnitude(self, site: LayerContext) -> bool:
         """Whether elements are made positive first."""
         return self.op is AbsInt16.op
 
     def rescale_call(
-        self, site: Site, variant: str, spec: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
-    ) -> Call:
+        self,
+        site: LayerContext,
+        variant: str,
+        spec: tuple[tuple[str, SpecValue], ...],
+        fields: dict[str, Parameter],
+    ) -> KernelCall:
         """The call with what all variants have."""
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         assert x.quant is not None and out.quant is not None
@@ -90,20 +94,20 @@ class _RescaleSimd(Rescale):
         }
         if clamped:
             parameters |= {"output_minimum": low, "output_maximum": high}
-        return Call(
-            Function(f"elementwise/requantize_{variant}.c.j2", f"s16_rescale__{variant}", spec), parameters
+        return KernelCall(
+            CFunction(f"elementwise/requantize_{variant}.c.j2", f"s16_rescale__{variant}", spec), parameters
         )
 
 
 class _RescaleMve(_RescaleSimd):
     features = frozenset({"mve"})
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         size = site.node.outputs[0].type.size
         each = 18.5 if self.sides(site).two else 10.0
         return 30 + each * -(-size // _MVE_LANES) + 6 * (size % _MVE_LANES != 0)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         sides = self.sides(site)
         spec: list[tuple[str, SpecValue]] = [("tail", site.node.outputs[0].type.size % _MVE_LANES != 0)]
         fields: dict[str, Parameter] = {}
@@ -111,7 +115,7 @@ class _RescaleMve(_RescaleSimd):
             # Without a second rounding, its sign does not matter.
             plain = side.shift < 0 and (sides.signed or bool(prefix))
             spec += [
-                (f"{prefix or 'above_'}form", (Form.PLAIN if plain else Form.RELU).value),
+                (f"{prefix or 'above_'}form", (MveForm.PLAIN if plain else MveForm.RELU).value),
                 (f"{prefix or 'above_'}left", side.shift > 0),
             ]
             if not prefix or sides.two:
@@ -129,12 +133,12 @@ class _RescaleDsp(_RescaleSimd):
     features = frozenset({"dsp"})
     headroom = 30
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         clamped = self.bounds(site) != site.node.outputs[0].type.dtype.range
         each = (12.0 if self.sides(site).two else 9.0) + 5.0 * clamped
         return 20 + site.node.outputs[0].type.size * each
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         sides = self.sides(site)
         spec: list[tuple[str, SpecValue]] = []
         fields: dict[str, Parameter] = {}

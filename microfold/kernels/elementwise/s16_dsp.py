@@ -15,12 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic import numerics
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Call, Parameter, Site, SpecValue, register
+from microfold.kernels.kernel import KernelCall, LayerContext, Parameter, SpecValue, register
 from microfold.kernels.requantize.int16_single_rounding import int16_clamping
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
@@ -36,7 +36,7 @@ class _Int16Dsp(BinaryKernel):
     dtype = DType.INT16
     run_instructions = 30.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := super().supports(site):
             return reason
         shift = self.output(site).shift
@@ -44,17 +44,21 @@ class _Int16Dsp(BinaryKernel):
             return "it needs multipliers below one half"
         return self.refuses(site)
 
-    def refuses(self, site: Site) -> str | None:
+    def refuses(self, site: LayerContext) -> str | None:
         """Why the operands do not fit; None if they do."""
         raise NotImplementedError
 
-    def output(self, site: Site) -> Multiplier:
+    def output(self, site: LayerContext) -> Multiplier:
         """The multiplier of the sum or product."""
         raise NotImplementedError
 
     def int16_call(
-        self, site: Site, spec: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter], lowest: int
-    ) -> Call:
+        self,
+        site: LayerContext,
+        spec: tuple[tuple[str, SpecValue], ...],
+        fields: dict[str, Parameter],
+        lowest: int,
+    ) -> KernelCall:
         """The call with what makes outputs of sums or products, which are not below `lowest`."""
         multiplier = self.output(site)
         clamp, limits = int16_clamping(site)
@@ -73,14 +77,14 @@ class _SumInt16Dsp(_Int16Dsp):
     instructions = 11.5
     sign: ClassVar[str]
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         more = sum(_MULTIPLIED[self._form(multiplier)] for multiplier in self._operands(site))
         return super().cost(site) + more * site.node.outputs[0].type.size
 
-    def output(self, site: Site) -> Multiplier:
+    def output(self, site: LayerContext) -> Multiplier:
         return quantized_parameters(site).output
 
-    def refuses(self, site: Site) -> str | None:
+    def refuses(self, site: LayerContext) -> str | None:
         multipliers = self._operands(site)
         if any(not self._form(multiplier) for multiplier in multipliers):
             return "it needs a common scale that is twice the larger one"
@@ -89,7 +93,7 @@ class _SumInt16Dsp(_Int16Dsp):
             return f"sums may leave 31 bits: they reach [{low}, {high}]"
         return None
 
-    def _operands(self, site: Site) -> tuple[Multiplier, Multiplier]:
+    def _operands(self, site: LayerContext) -> tuple[Multiplier, Multiplier]:
         parameters = quantized_parameters(site)
         assert parameters.left_shift == LEFT_SHIFT
         return parameters.first, parameters.second
@@ -102,7 +106,7 @@ class _SumInt16Dsp(_Int16Dsp):
             return ""
         return "once" if multiplier.shift == 0 else "twice"
 
-    def _bounds(self, site: Site) -> tuple[int, int]:
+    def _bounds(self, site: LayerContext) -> tuple[int, int]:
         """Of the sum on the common scale."""
         ends = [
             numerics.multiply_by_quantized_multiplier(
@@ -113,7 +117,7 @@ class _SumInt16Dsp(_Int16Dsp):
         first, second = ends[0], ends[1] if self.op is Add else -ends[1][::-1]
         return int(first[0] + second[0]), int(first[1] + second[1])
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         fields: dict[str, Parameter] = {}
         forms: list[str] = []
         for side, multiplier in zip(("first", "second"), self._operands(site), strict=True):
@@ -153,12 +157,12 @@ class MulInt16Dsp(_Int16Dsp):
     template = "elementwise/mul_s16_dsp.c.j2"
     instructions = 11.0
 
-    def output(self, site: Site) -> Multiplier:
+    def output(self, site: LayerContext) -> Multiplier:
         first, second = (v.type.quant for v in site.node.operands[:2])
         assert first is not None and second is not None and isinstance(site.node.op, Mul)
         return site.node.op.multiplier(first, second)
 
-    def refuses(self, site: Site) -> str | None:
+    def refuses(self, site: LayerContext) -> str | None:
         if self._bounds(site)[1] < 1 << 30:
             return None
         mantissa, shift = self.output(site)
@@ -168,9 +172,9 @@ class MulInt16Dsp(_Int16Dsp):
             return "the square of the smallest element might be rounded the other way"
         return None
 
-    def _bounds(self, site: Site) -> tuple[int, int]:
+    def _bounds(self, site: LayerContext) -> tuple[int, int]:
         corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
         return min(corners), max(corners)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         return self.int16_call(site, (), {}, self._bounds(site)[0])

@@ -7,7 +7,7 @@ import numpy as np
 from microfold.ir.op import Op
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.kernels.elementwise.table import TableKernel, TableMve
-from microfold.kernels.kernel import Kernel, Site, register
+from microfold.kernels.kernel import Kernel, LayerContext, register
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.lookup import TABLE_SIZE
 from microfold.ops.elementwise.maximum import Maximum
@@ -24,7 +24,7 @@ _FEWEST_ELEMENTS = 64
 class _ConstantOperand(Kernel):
     """What both variants have in common; comes before their bases."""
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         index = _constant_scalar(site)
         if index is None:
             return "it needs one operand that is a constant number"
@@ -37,13 +37,13 @@ class _ConstantOperand(Kernel):
             )
         return super().supports(site)
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         return (1 - (_constant_scalar(site) or 0),)
 
-    def operand(self, site: Site) -> TensorType:
+    def operand(self, site: LayerContext) -> TensorType:
         return site.node.operands[self.data_inputs(site)[0]].type
 
-    def results(self, site: Site) -> Array:
+    def results(self, site: LayerContext) -> Array:
         constant, varying = _constant_scalar(site), self.operand(site)
         assert constant is not None
         array = site.array(constant)
@@ -58,7 +58,7 @@ class _ConstantOperand(Kernel):
         return result.data
 
 
-def _constant_scalar(site: Site) -> int | None:
+def _constant_scalar(site: LayerContext) -> int | None:
     """Index of the operand that is a constant number, the other one being computed."""
     arrays = [site.array(index) for index in (0, 1)]
     for index, (array, other) in enumerate((arrays, arrays[::-1])):

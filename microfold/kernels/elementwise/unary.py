@@ -6,12 +6,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op
 from microfold.ir.types import DType, Quant
 from microfold.kernels.elementwise.binary import C_TYPES, UnaryKernel
-from microfold.kernels.kernel import Call, Constant, Function, Parameter, Site, SpecValue, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
 from microfold.ops.elementwise.hard_swish import HardSwish
 from microfold.ops.elementwise.leaky_relu import LeakyRelu
@@ -46,7 +54,7 @@ _FUNCTIONS = {
 class _Float(UnaryKernel):
     """One C expression of the element."""
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype is not DType.FLOAT32:
             return f"it needs float32; the input is {x.dtype.value}"
@@ -54,18 +62,18 @@ class _Float(UnaryKernel):
             return f"it does not know this function: {site.node.op}"
         return super().supports(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.outputs[0].type.size * 80.0
 
-    def expression(self, site: Site) -> str:
+    def expression(self, site: LayerContext) -> str:
         raise NotImplementedError
 
-    def parameters(self, site: Site) -> dict[str, Parameter]:
+    def parameters(self, site: LayerContext) -> dict[str, Parameter]:
         """Fields that the expression refers to."""
         return {}
 
-    def lower(self, site: Site) -> Call:
-        clamped, limits = epilogue.clamping(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        clamped, limits = output_range.clamping(site.node)
         parameters = self.parameters(site)
         spec = (
             ("expression", self.expression(site)),
@@ -73,7 +81,7 @@ class _Float(UnaryKernel):
             ("clamped", clamped),
         )
         length: dict[str, Parameter] = {"length": site.node.outputs[0].type.size}
-        return Call(Function("elementwise/unary.c.j2", self.name, spec), length | parameters | limits)
+        return KernelCall(CFunction("elementwise/unary.c.j2", self.name, spec), length | parameters | limits)
 
 
 @register
@@ -81,7 +89,7 @@ class UnaryFloat(_Float):
     name = "f32_unary__c"
     op = Unary
 
-    def expression(self, site: Site) -> str:
+    def expression(self, site: LayerContext) -> str:
         assert isinstance(site.node.op, Unary)
         return _FUNCTIONS.get(site.node.op.function, "")
 
@@ -91,10 +99,10 @@ class LeakyReluFloat(_Float):
     name = "f32_leaky_relu__c"
     op = LeakyRelu
 
-    def expression(self, site: Site) -> str:
+    def expression(self, site: LayerContext) -> str:
         return "x > 0.0f ? x : x * layer->alpha"
 
-    def parameters(self, site: Site) -> dict[str, Parameter]:
+    def parameters(self, site: LayerContext) -> dict[str, Parameter]:
         assert isinstance(site.node.op, LeakyRelu)
         return {"alpha": float(site.node.op.alpha)}
 
@@ -102,7 +110,7 @@ class LeakyReluFloat(_Float):
 class _FixedExpression(_Float):
     text: ClassVar[str]
 
-    def expression(self, site: Site) -> str:
+    def expression(self, site: LayerContext) -> str:
         return self.text
 
 
@@ -125,7 +133,7 @@ class UnaryInt16(UnaryKernel):
     name = "s16_unary__c_table"
     op = Unary
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype is not DType.INT16:
             return f"it needs int16; the input is {x.dtype.value}"
@@ -133,16 +141,16 @@ class UnaryInt16(UnaryKernel):
             return "the reference computes sqrt of int16 without a table"
         return super().supports(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x = site.node.operands[0].type
         assert isinstance(site.node.op, Unary)
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "table": Constant("table", site.node.op.int16_table(x.element)),
             "length": x.size,
         }
-        function = Function("elementwise/table_s16.c.j2", "s16_lookup__c", (("clamped", clamped),))
-        return Call(function, parameters | limits)
+        function = CFunction("elementwise/table_s16.c.j2", "s16_lookup__c", (("clamped", clamped),))
+        return KernelCall(function, parameters | limits)
 
 
 class SigmoidInt16(UnaryKernel):
@@ -150,20 +158,20 @@ class SigmoidInt16(UnaryKernel):
 
     shifts: ClassVar[tuple[int, ...]]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype is not DType.INT16:
             return f"it needs int16; the input is {x.dtype.value}"
         return super().supports(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.outputs[0].type.size * 35.0
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x = site.node.operands[0].type
         assert x.quant is not None
         scaling = int16_scaling(x.quant.scale, self.shifts)
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "table": Constant("table", sigmoid_table()),
             "length": x.size,
@@ -172,7 +180,7 @@ class SigmoidInt16(UnaryKernel):
             "shift": scaling.shift,
         }
         spec = (("tanh", self.op is Tanh), ("clamped", clamped))
-        return Call(Function("elementwise/logistic_s16.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("elementwise/logistic_s16.c.j2", self.name, spec), parameters | limits)
 
 
 @register
@@ -192,7 +200,7 @@ class TanhInt16(SigmoidInt16):
 class Rescale(UnaryKernel):
     """Multiplies centred elements, negative ones perhaps by another multiplier."""
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         if x.dtype not in (DType.INT16, DType.INT32) or out.dtype not in (
             DType.INT8,
@@ -204,23 +212,23 @@ class Rescale(UnaryKernel):
             return "int32 must have zero point 0"
         return super().supports(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.outputs[0].type.size * 30.0
 
-    def bounds(self, site: Site) -> tuple[int, int]:
-        return epilogue.integer_bounds(site.node)
+    def bounds(self, site: LayerContext) -> tuple[int, int]:
+        return output_range.integer_bounds(site.node)
 
-    def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
+    def multipliers(self, site: LayerContext, x: Quant) -> tuple[Multiplier, Multiplier]:
         """For elements not below the zero point, and for those below it; default: the operator's one."""
         assert isinstance(site.node.op, Requantize | Relu | Abs)
         multiplier = site.node.op.multiplier(x)
         return multiplier, multiplier
 
-    def below(self, site: Site) -> str:
+    def below(self, site: LayerContext) -> str:
         """C expression of the result of elements below the zero point, from `scaled`."""
         return "scaled"
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         assert x.quant is not None and out.quant is not None
         above, below = self.multipliers(site, x.quant)
@@ -246,7 +254,7 @@ class Rescale(UnaryKernel):
             "minimum": max(low - zero_point, -(1 << 31)),
             "maximum": min(high - zero_point, (1 << 31) - 1),
         }
-        return Call(Function("elementwise/requantize.c.j2", "rescale__c", spec), parameters)
+        return KernelCall(CFunction("elementwise/requantize.c.j2", "rescale__c", spec), parameters)
 
 
 @register
@@ -260,10 +268,10 @@ class ReluInt16(Rescale):
     name = "s16_relu__c"
     op = Relu
 
-    def bounds(self, site: Site) -> tuple[int, int]:
+    def bounds(self, site: LayerContext) -> tuple[int, int]:
         assert isinstance(site.node.op, Relu)
         low, high = site.node.op.bounds()
-        fused = epilogue.integer_bounds(site.node)
+        fused = output_range.integer_bounds(site.node)
         return tuple(int(b) for b in np.clip((low, high), *fused))  # type: ignore[return-value]
 
 
@@ -278,12 +286,12 @@ class LeakyReluInt16(Rescale):
     name = "s16_leaky_relu__c"
     op = LeakyRelu
 
-    def multipliers(self, site: Site, x: Quant) -> tuple[Multiplier, Multiplier]:
+    def multipliers(self, site: LayerContext, x: Quant) -> tuple[Multiplier, Multiplier]:
         assert isinstance(site.node.op, LeakyRelu)
         parameters = site.node.op.parameters(x)
         return parameters.identity, parameters.slope
 
-    def below(self, site: Site) -> str:
+    def below(self, site: LayerContext) -> str:
         assert isinstance(site.node.op, LeakyRelu)
         x = site.node.operands[0].type.quant
         assert x is not None
@@ -297,20 +305,20 @@ class RsqrtInt16(UnaryKernel):
     name = "s16_rsqrt__c"
     op = Rsqrt
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype is not DType.INT16 or x.quant is None or x.quant.zero_point:
             return f"it needs int16 with zero point 0; the input is {x.dtype.value}"
         return super().supports(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.outputs[0].type.size * 250.0
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         assert isinstance(site.node.op, Rsqrt) and x.quant is not None and out.quant is not None
         multiplier = site.node.op.multiplier(x.quant)
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(site.node)
         parameters: dict[str, Parameter] = {
             "length": x.size,
             "multiplier": multiplier.mantissa,
@@ -321,4 +329,4 @@ class RsqrtInt16(UnaryKernel):
             "output_maximum": high,
         }
         spec = (("output_type", C_TYPES[out.dtype]), ("extra_bits", EXTRA_BITS))
-        return Call(Function("elementwise/rsqrt_s16.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("elementwise/rsqrt_s16.c.j2", self.name, spec), parameters)

@@ -8,8 +8,8 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES, DequantizePortable, UnaryKernel
-from microfold.kernels.kernel import Call, Function, Parameter, Site, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
 from microfold.ops.elementwise.hard_swish import HardSwish
 from microfold.ops.elementwise.leaky_relu import LeakyRelu
@@ -33,14 +33,14 @@ class _UnaryMve(UnaryKernel):
     features = frozenset({"mve_fp"})
     vector_instructions: ClassVar[float] = 7.0
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         size = site.node.outputs[0].type.size
         return 25 + self.vector_instructions * -(-size // _LANES) + 6 * (size % _LANES != 0)
 
-    def vector_call(self, site: Site, expression: str, fields: Mapping[str, Parameter]) -> Call:
+    def vector_call(self, site: LayerContext, expression: str, fields: Mapping[str, Parameter]) -> KernelCall:
         """The call of the loop around an expression."""
         x = site.node.operands[0].type
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         spec = (
             ("input_type", C_TYPES[x.dtype]),
             ("expression", expression),
@@ -49,15 +49,15 @@ class _UnaryMve(UnaryKernel):
             ("clamped", clamped),
         )
         length: dict[str, Parameter] = {"length": x.size}
-        return Call(
-            Function("elementwise/unary_f32_mve.c.j2", self.name, spec), length | dict(fields) | limits
+        return KernelCall(
+            CFunction("elementwise/unary_f32_mve.c.j2", self.name, spec), length | dict(fields) | limits
         )
 
 
 class _FloatMve(_UnaryMve):
     """One C expression of the vector."""
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype is not DType.FLOAT32:
             return f"it needs float32; the input is {x.dtype.value}"
@@ -65,11 +65,11 @@ class _FloatMve(_UnaryMve):
             return f"it has no vectors for this function: {site.node.op}"
         return super().supports(site)
 
-    def _expression(self, site: Site) -> str:
+    def _expression(self, site: LayerContext) -> str:
         op = site.node.op
         return _FUNCTIONS.get(op.function if isinstance(op, Unary) else type(op), "")
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         op = site.node.op
         fields: dict[str, Parameter] = {"alpha": float(op.alpha)} if isinstance(op, LeakyRelu) else {}
         return self.vector_call(site, self._expression(site), fields)
@@ -81,12 +81,12 @@ class DequantizeMve(_UnaryMve, DequantizePortable):
 
     name = "dequantize__mve"
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if site.node.operands[0].type.dtype not in (DType.INT8, DType.INT16):
             return "it widens int8 and int16"
         return DequantizePortable.supports(self, site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x = site.node.operands[0].type
         assert x.quant is not None
         fields: dict[str, Parameter] = {"zero_point": x.quant.zero_point, "scale": float(x.quant.scale)}

@@ -10,18 +10,14 @@ from typing import ClassVar
 
 from microfold.ir.graph import Graph, Value, make_node
 from microfold.ir.types import Array
-from microfold.kernels.conv2d import dsp as conv2d_dsp
-from microfold.kernels.conv2d import mve as conv2d_mve
-from microfold.kernels.conv2d import pairs as conv2d_pairs
-from microfold.kernels.conv2d import s16_dsp as conv2d_s16_dsp
-from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
+from microfold.kernels.conv2d import dsp, mve, pairs, s16_dsp, s16_mve
 from microfold.kernels.fully_connected.portable import fully_connected_types, weights_zero_point
-from microfold.kernels.kernel import Call, Kernel, Site, register
+from microfold.kernels.kernel import Kernel, KernelCall, LayerContext, register
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
-def convolution_site(site: Site) -> Site:
+def convolution_site(site: LayerContext) -> LayerContext:
     """The convolution as the node of a graph of its own."""
     op = site.node.op
     assert isinstance(op, FullyConnected)
@@ -55,7 +51,7 @@ class _FullyConnectedRows(Kernel):
     op = FullyConnected
     convolution: ClassVar[Kernel]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x, weights, _ = fully_connected_types(site)
         if x.shape[0] < 2:
             return "it needs at least 2 rows; there is 1"
@@ -65,13 +61,13 @@ class _FullyConnectedRows(Kernel):
             return f"its weights must have zero point 0; it is {weights_zero_point(site)}"
         return self.convolution.supports(convolution_site(site))
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return self.convolution.cost(convolution_site(site))
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         return self.convolution.overlap(convolution_site(site), index)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         return self.convolution.lower(convolution_site(site))
 
 
@@ -82,11 +78,11 @@ def _define(convolution: type[Kernel]) -> None:
 
 
 for _convolution in (
-    conv2d_dsp.Conv2DDsp,
-    conv2d_mve.Conv2DMve,
-    conv2d_pairs.Conv2DThumb1,
-    conv2d_pairs.Conv2DThumb2,
-    conv2d_s16_dsp.Conv2DInt16Dsp,
-    conv2d_s16_mve.Conv2DInt16Mve,
+    dsp.Conv2DDsp,
+    mve.Conv2DMve,
+    pairs.Conv2DThumb1,
+    pairs.Conv2DThumb2,
+    s16_dsp.Conv2DInt16Dsp,
+    s16_mve.Conv2DInt16Mve,
 ):
     _define(_convolution)

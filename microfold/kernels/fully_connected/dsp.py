@@ -12,10 +12,17 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.packing import smlad as packing
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum, smlad
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.shifted_sum import plan_smlad_requantization
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -30,41 +37,41 @@ class FullyConnectedDsp(Kernel):
     code = 850
     UNITS = 8
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = unsupported_integer_fully_connected(site)
         if reason is None and weights_zero_point(site):
             return f"its weights must have zero point 0; it is {weights_zero_point(site)}"
         return reason
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         return 1.32
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         whole = out.shape[1] // self.UNITS
         pairs = -(-(out.shape[1] % self.UNITS) // 2)
         quads = -(-x.shape[1] // 4)
         return x.shape[0] * (whole * (31.75 * quads + 145) + pairs * (12 * quads + 40) + 40)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         depth, units = x.shape[1], out.shape[1]
         assert out.quant is not None
         matrix = centred_weights(site)
         plan = plan_smlad_requantization(
             matrix,
-            *accumulate.bias_and_bounds(site, matrix),
+            *product_sum.bias_and_bounds(site, matrix),
             unit_multipliers(site),
             out.quant.zero_point,
-            epilogue.integer_bounds(site.node),
+            output_range.integer_bounds(site.node),
             common=False,
         )
         matrix = np.pad(plan.matrix, ((0, 0), (0, -depth % 4)))
         # Four inputs and two units: 9 cycles and 7 instructions; int16 weights: 10 and 6, in twice the flash.
-        packed = "dual" if packing.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
-        lanes = packing.pair_lanes(matrix, matrix.shape[1])
-        words, records = packing.smlad_constants(packed, lanes, plan.records, plan.left)
-        limits = epilogue.output_limits(site)
+        packed = "dual" if smlad.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
+        lanes = smlad.pair_lanes(matrix, matrix.shape[1])
+        words, records = smlad.smlad_constants(packed, lanes, plan.records, plan.left)
+        limits = output_range.output_limits(site)
         spec = (
             ("requantize", plan.form.value),
             ("packing", packed),
@@ -80,7 +87,7 @@ class FullyConnectedDsp(Kernel):
             "output_minimum": limits[0],
             "output_maximum": limits[1],
         }
-        return Call(Function("fully_connected/dsp.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("fully_connected/dsp.c.j2", self.name, spec), parameters)
 
 
 def block_units(words: Array, blocks: int) -> Array:

@@ -13,10 +13,10 @@ from microfold.kernels.fully_connected.portable import (
     unit_multipliers,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import Call, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.kernel import Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -30,16 +30,16 @@ class FullyConnectedCompactDsp(Kernel):
     features = frozenset({"dsp"})
     code = 950
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_size(site) or unsupported_integer_fully_connected(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         batch, units = out.shape
-        general = _plan(site).form is Form.GENERAL
+        general = _plan(site).form is RequantizeForm.GENERAL
         return batch * (92 + 2.5 * x.shape[1]) + compact_instructions(batch, units, _pairs(site), general)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         _, _, out = fully_connected_types(site)
         batch, units = out.shape
         shape: dict[str, Parameter] = {
@@ -62,23 +62,23 @@ class FullyConnectedCompactDsp(Kernel):
         return compact_call(site, _plan(site), _depth(site), shape, apart=False)
 
 
-def _depth(site: Site) -> int:
+def _depth(site: LayerContext) -> int:
     return fully_connected_types(site)[0].shape[1]
 
 
-def _pairs(site: Site) -> int:
+def _pairs(site: LayerContext) -> int:
     return (_depth(site) + 1) // 2
 
 
-def _plan(site: Site) -> SmladRequantization:
+def _plan(site: LayerContext) -> SmladRequantization:
     out = fully_connected_types(site)[2]
     assert out.quant is not None
     matrix = centred_weights(site)
     return plan_smlad_requantization(
         matrix,
-        *accumulate.bias_and_bounds(site, matrix),
+        *product_sum.bias_and_bounds(site, matrix),
         unit_multipliers(site),
         out.quant.zero_point,
-        epilogue.integer_bounds(site.node),
+        output_range.integer_bounds(site.node),
         common=False,
     )

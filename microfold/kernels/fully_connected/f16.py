@@ -6,11 +6,19 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.fully_connected.portable import fully_connected_types
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_cost
 from microfold.kernels.packing.float32_block import float_clamping
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 UNITS = 32
@@ -19,8 +27,8 @@ UNITS = 32
 class _HalfFullyConnected(Kernel):
     op = FullyConnected
 
-    def supports(self, site: Site) -> str | None:
-        return accumulate.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
+    def supports(self, site: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
 
 
 @register
@@ -29,14 +37,14 @@ class FullyConnectedHalf(_HalfFullyConnected):
 
     name = "f16_fully_connected__c"
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return 12.0 * site.node.macs() + 40.0 * site.node.output.type.size
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         weights = site.array(1)
         assert weights is not None
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": Constant("biases", half_biases(site, out.shape[1]).astype(np.float32)),
@@ -44,8 +52,8 @@ class FullyConnectedHalf(_HalfFullyConnected):
             "inputs": x.shape[1],
             "outputs": out.shape[1],
         }
-        function = Function("fully_connected/f16.c.j2", self.name, (("clamped", clamped),))
-        return Call(function, parameters | limits)
+        function = CFunction("fully_connected/f16.c.j2", self.name, (("clamped", clamped),))
+        return KernelCall(function, parameters | limits)
 
 
 @register
@@ -55,13 +63,13 @@ class FullyConnectedHalfMve(_HalfFullyConnected):
     name = "f16_fully_connected__mve_32"
     features = frozenset({"mve_fp"})
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         blocks, rest = out.shape[1] // UNITS, -(-(out.shape[1] % UNITS) // LANES)
         row = blocks * (run_cost(x.shape[1], 1, 4) + 4 * 10 + 12)
         return x.shape[0] * (row + rest * (run_cost(x.shape[1], 1, 1) + 22) + 20) + 20
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         weights = site.array(1)
         assert weights is not None
@@ -75,5 +83,5 @@ class FullyConnectedHalfMve(_HalfFullyConnected):
             "inputs": x.shape[1],
             "outputs": out.shape[1],
         }
-        function = Function("fully_connected/f16_mve.c.j2", self.name, (("clamp", clamp),))
-        return Call(function, parameters | dict(limits))
+        function = CFunction("fully_connected/f16_mve.c.j2", self.name, (("clamp", clamp),))
+        return KernelCall(function, parameters | dict(limits))

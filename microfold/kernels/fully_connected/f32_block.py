@@ -6,8 +6,16 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.fully_connected.portable import fully_connected_types
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_weights import HalfWeights
 from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_cost, float_clamping
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -20,34 +28,36 @@ class _BlockFullyConnected(Kernel):
     core: ClassVar[str]
     half: ClassVar[bool] = False
 
-    def supports(self, site: Site) -> str | None:
-        return accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+    def supports(self, site: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
 
-    def row_cost(self, site: Site, finish: float) -> float:
+    def row_cost(self, site: LayerContext, finish: float) -> float:
         """Estimated instructions of one row of the batch."""
         raise NotImplementedError
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, _ = fully_connected_types(site)
         clamp, _ = float_clamping(site)
         return x.shape[0] * (self.row_cost(site, finish_cost(self.core, clamp) + 4) + 30) + 20
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         weights = site.array(1)
         assert weights is not None
         clamp, limits = float_clamping(site)
-        biases = accumulate.float_biases(site, out.shape[1])
+        biases = product_sum.float_biases(site, out.shape[1])
         tail = out.shape[1] % CHANNELS != 0
         spec = (("core", self.core), ("half", self.half), ("clamp", clamp), ("tail", tail))
         parameters: dict[str, Parameter] = {
             "weights": block_weights(weights, self.half),
-            "channels": Constant("biases", accumulate.pad_channels(biases, CHANNELS)),
+            "channels": Constant("biases", product_sum.pad_channels(biases, CHANNELS)),
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],
         }
-        return Call(Function("fully_connected/f32_block.c.j2", self.name, spec), parameters | dict(limits))
+        return KernelCall(
+            CFunction("fully_connected/f32_block.c.j2", self.name, spec), parameters | dict(limits)
+        )
 
 
 @register
@@ -58,7 +68,7 @@ class FullyConnectedFloatFpu(_BlockFullyConnected):
     features = frozenset({"fpu", "thumb2"})
     core = "fpu"
 
-    def row_cost(self, site: Site, finish: float) -> float:
+    def row_cost(self, site: LayerContext, finish: float) -> float:
         x, _, out = fully_connected_types(site)
         depth = x.shape[1]
         return -(-out.shape[1] // CHANNELS) * (37 * (depth // 8) + 8 * (depth % 8) + 22 + finish)
@@ -72,7 +82,7 @@ class FullyConnectedFloatMve(_BlockFullyConnected):
     features = frozenset({"mve_fp"})
     core = "mve"
 
-    def row_cost(self, site: Site, finish: float) -> float:
+    def row_cost(self, site: LayerContext, finish: float) -> float:
         x, _, out = fully_connected_types(site)
         pairs, units = -(-x.shape[1] // 2), out.shape[1]
         blocks, rest = units // 16, -(-(units % 16) // CHANNELS)
@@ -83,7 +93,7 @@ class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
     # Estimated instructions for the weights of four units and one input.
     block_conversion: ClassVar[float]
 
-    def conversion_cost(self, site: Site) -> float:
+    def conversion_cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         return x.size * -(-out.shape[1] // CHANNELS) * self.block_conversion
 

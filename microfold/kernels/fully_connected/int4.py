@@ -8,12 +8,12 @@ from microfold.kernels.fully_connected.portable import (
     unit_multipliers,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
 from microfold.kernels.packing import int4
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
-def unsupported_int4(site: Site) -> str | None:
+def unsupported_int4(site: LayerContext) -> str | None:
     """The conditions that all kernels with packed weights share; these may have a zero point."""
     return unsupported_integer_fully_connected(site) or int4.unsupported(site, centred_weights(site))
 
@@ -24,10 +24,10 @@ class FullyConnectedInt4(Kernel):
     op = FullyConnected
     packed = True
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_int4(site)
 
-    def shape(self, site: Site) -> dict[str, Parameter]:
+    def shape(self, site: LayerContext) -> dict[str, Parameter]:
         """The layer's fields for its sizes."""
         x, _, out = fully_connected_types(site)
         return {"batch": x.shape[0], "inputs": x.shape[1], "outputs": out.shape[1]}
@@ -40,11 +40,11 @@ class FullyConnectedPortableInt4(FullyConnectedInt4):
     name = "s8_fully_connected__c_int4"
     code = 700
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         return x.shape[0] * int4.word_costs(site.target).row(x.shape[1], out.shape[1])
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         spec, constants = int4.word_constants(site, centred_weights(site), unit_multipliers(site))
         fields = {**constants, **self.shape(site)}
-        return Call(Function("fully_connected/int4.c.j2", self.name, spec), fields)
+        return KernelCall(CFunction("fully_connected/int4.c.j2", self.name, spec), fields)

@@ -8,7 +8,7 @@ from microfold.kernels.fully_connected.portable import (
     fully_connected_types,
     unit_multipliers,
 )
-from microfold.kernels.kernel import Call, Function, Site, register
+from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, register
 from microfold.kernels.packing import int4_dsp
 
 
@@ -20,18 +20,18 @@ class FullyConnectedDspInt4(FullyConnectedInt4):
     features = frozenset({"dsp"})
     code = 850
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, _ = fully_connected_types(site)
         matrix = centred_weights(site)
         form = int4_dsp.plan(site, matrix, unit_multipliers(site)).form
         return x.shape[0] * int4_dsp.row_cost(matrix, form)
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         return 1.22
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         matrix = centred_weights(site)
         choice, constants = int4_dsp.constants(site, matrix, unit_multipliers(site), together=2)
         spec = (*choice, ("rest", matrix.shape[1] % 4 != 0))
         fields = {**constants, **self.shape(site)}
-        return Call(Function("fully_connected/int4_dsp.c.j2", self.name, spec), fields)
+        return KernelCall(CFunction("fully_connected/int4_dsp.c.j2", self.name, spec), fields)

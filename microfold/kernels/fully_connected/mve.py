@@ -13,12 +13,20 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.packing import int4_mve, mve
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
-def _requantization(site: Site) -> tuple[mve.Form, Array]:
+def _requantization(site: LayerContext) -> tuple[mve.MveForm, Array]:
     multipliers = unit_multipliers(site)
     return mve.requantization(site, centred_weights(site), multipliers)
 
@@ -32,14 +40,14 @@ class FullyConnectedMve(Kernel):
     features = frozenset({"mve"})
     code = 110
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := unsupported_integer_fully_connected(site):
             return reason
         if zero_point := weights_zero_point(site):
             return f"it needs weights with zero point 0; it is {zero_point}"
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         form, _ = _requantization(site)
         block = -(-x.shape[1] // mve.LANES) * 11 + 14 + mve.finish_cost(form)
@@ -49,7 +57,7 @@ class FullyConnectedMve(Kernel):
         """Weights and records as the code reads them, and how weights share bytes; empty: not at all."""
         return mve.block_weights(matrix.astype(np.int8)), mve.block_records(records), ""
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         form, records = _requantization(site)
         weights, rows, int4 = self.pack(centred_weights(site), records)
@@ -63,7 +71,7 @@ class FullyConnectedMve(Kernel):
             **fields,
         }
         spec = (*mve.finish_spec(form, clamp, out.shape[1]), ("int4", int4))
-        return Call(Function("fully_connected/mve.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("fully_connected/mve.c.j2", self.name, spec), parameters)
 
 
 @register
@@ -73,10 +81,10 @@ class FullyConnectedMveInt4(FullyConnectedMve):
     name = "s8_fully_connected__mve_int4"
     packed = True
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_int4(site) or int4_mve.unsupported_sums(site, centred_weights(site))
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         apart = int4_mve.choose_bytes(centred_weights(site)) is int4_mve.Bytes.APART
         vectors = -(-x.shape[1] // mve.LANES)

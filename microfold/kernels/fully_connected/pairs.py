@@ -27,9 +27,16 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -74,8 +81,8 @@ def _split(
     inputs = shape[1]
     lengths = range(unroll, min(inputs, LONGEST_RUN) + 1, unroll)
     while lengths:
-        run = word_pairs.plan_run(reverse, inputs, *costs, lengths)
-        fitting, rests = word_pairs.split_long_runs(reverse, inputs, run)
+        run = two_pixels_per_word.plan_run(reverse, inputs, *costs, lengths)
+        fitting, rests = two_pixels_per_word.split_long_runs(reverse, inputs, run)
         # Each is a place and a weight of 2 bytes.
         if 4 * np.count_nonzero(rests) <= share * reverse.size:
             return Split(run, fitting[:, ::-1], rests[:, ::-1])
@@ -111,8 +118,8 @@ class _FullyConnectedPairs(Kernel):
     output: ClassVar[float]
     cycles: ClassVar[float]
 
-    def supports(self, site: Site) -> str | None:
-        reason = word_pairs.refuses_core(site) or unsupported_integer_fully_connected(site)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(site) or unsupported_integer_fully_connected(site)
         inputs = fully_connected_types(site)[0].shape[1]
         if reason is None and not 0 < inputs <= MAXIMUM_INPUTS:
             return f"it takes 1 to {MAXIMUM_INPUTS} inputs; there are {inputs}"
@@ -120,15 +127,15 @@ class _FullyConnectedPairs(Kernel):
             return "what would be taken off large weights would take much flash"
         return reason
 
-    def _units(self, site: Site) -> int:
+    def _units(self, site: LayerContext) -> int:
         """Computed together."""
         return LANES if fully_connected_types(site)[2].shape[1] <= LANES else 2 * LANES
 
-    def _unroll(self, site: Site) -> int:
+    def _unroll(self, site: LayerContext) -> int:
         """Inputs of one iteration of the inner loop."""
         return UNROLL if fully_connected_types(site)[0].shape[1] % UNROLL == 0 else 1
 
-    def _split(self, site: Site) -> Split | None:
+    def _split(self, site: LayerContext) -> Split | None:
         """How weights are split; None if the rests take too much flash."""
         array = site.array(1)
         assert array is not None
@@ -141,7 +148,7 @@ class _FullyConnectedPairs(Kernel):
         # Asked for several times for each layer.
         return _split(weights.tobytes(), weights.shape, unroll, costs, share)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         batch, inputs = x.shape
         split = self._split(site)
@@ -153,10 +160,10 @@ class _FullyConnectedPairs(Kernel):
         outputs = out.shape[1] * (self.output + (self.rests if rests else 0)) + rests * self.rest
         return batch * (-(-out.shape[1] // units) * sums + outputs + self.start * inputs + 10 * runs + 40)
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         return self.cycles
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         inputs, units = x.shape[1], self._units(site)
         split = self._split(site)
@@ -177,7 +184,7 @@ class _FullyConnectedPairs(Kernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_words(split.fitting, units)),
-            "channels": Constant("channels", accumulate.pad_records(records, units), record="mf_channel"),
+            "channels": Constant("channels", product_sum.pad_records(records, units), record="mf_channel"),
             "batch": x.shape[0],
             "inputs": inputs,
             "outputs": out.shape[1],
@@ -186,11 +193,13 @@ class _FullyConnectedPairs(Kernel):
             "offset": runs << 15,
         }
         if rests.any():
-            parameters |= {"rests": Constant("rests", word_pairs.pack_rests(rests, np.arange(inputs)))}
+            parameters |= {
+                "rests": Constant("rests", two_pixels_per_word.pack_rests(rests, np.arange(inputs)))
+            }
         if zero_point:
             parameters |= {"weights_zero_point": zero_point}
-        function = Function("fully_connected/pairs.c.j2", self.name, spec)
-        return Call(function, parameters | limits, scratch=4 * runs)
+        function = CFunction("fully_connected/pairs.c.j2", self.name, spec)
+        return KernelCall(function, parameters | limits, scratch=4 * runs)
 
 
 @register
@@ -224,6 +233,6 @@ def pack_words(matrix: Array, units: int) -> Array:
 
     Behind the last unit are zero weights.
     """
-    groups = accumulate.interleave_channels(matrix, units)
+    groups = product_sum.interleave_channels(matrix, units)
     lanes = groups.reshape(*groups.shape[:2], -1, LANES)[..., BYTES_OF_LANES]
     return np.ascontiguousarray((lanes.astype(np.int16) + 128).astype(np.uint8)).view("<u4")[..., 0]

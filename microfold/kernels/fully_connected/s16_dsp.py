@@ -12,8 +12,16 @@ from microfold.kernels.fully_connected.portable import (
     unit_multipliers,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.int16_single_rounding import (
     CHUNK,
     Int16Requantization,
@@ -34,10 +42,10 @@ class FullyConnectedInt16Dsp(Kernel):
     op = FullyConnected
     features = frozenset({"dsp"})
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_int16_fully_connected(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         plan = int16_plan(site)
         assert plan is not None
@@ -49,7 +57,7 @@ class FullyConnectedInt16Dsp(Kernel):
         block = (product + 1.0) * pairs + rest + 24 * chunks + UNITS * finish + 10
         return x.shape[0] * (-(-out.shape[1] // UNITS) * block + 30)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         plan = int16_plan(site)
         assert plan is not None
@@ -67,18 +75,20 @@ class FullyConnectedInt16Dsp(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_unit_quads(matrix, packing)),
             "channels": Constant(
-                "channels", accumulate.pad_records(plan.records, UNITS), record="mf_channel"
+                "channels", product_sum.pad_records(plan.records, UNITS), record="mf_channel"
             ),
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],
         }
-        return Call(Function("fully_connected/s16_dsp.c.j2", self.name, spec), parameters | dict(limits))
+        return KernelCall(
+            CFunction("fully_connected/s16_dsp.c.j2", self.name, spec), parameters | dict(limits)
+        )
 
 
-def unsupported_int16_fully_connected(site: Site) -> str | None:
+def unsupported_int16_fully_connected(site: LayerContext) -> str | None:
     """What all int16 fully connected kernels need."""
-    reason = accumulate.unsupported_constants(site, DType.INT16, DType.INT8)
+    reason = product_sum.unsupported_constants(site, DType.INT16, DType.INT8)
     if reason is None and weights_zero_point(site):
         return "weights must have zero point 0"
     if reason is None and int16_plan(site) is None:
@@ -86,7 +96,7 @@ def unsupported_int16_fully_connected(site: Site) -> str | None:
     return reason
 
 
-def int16_plan(site: Site) -> Int16Requantization | None:
+def int16_plan(site: LayerContext) -> Int16Requantization | None:
     """Requantisation of an int16 fully connected layer."""
     multipliers = unit_multipliers(site)
     return plan_int16_requantization(site, centred_weights(site), multipliers)
@@ -101,7 +111,7 @@ def pack_unit_quads(matrix: Array, packing: str) -> Array:
     Returns:
         int32 [units / 4, pairs, words].
     """
-    padded = np.pad(accumulate.pad_channels(matrix, UNITS), ((0, 0), (0, matrix.shape[1] % 2)))
+    padded = np.pad(product_sum.pad_channels(matrix, UNITS), ((0, 0), (0, matrix.shape[1] % 2)))
     words = pack_channel_pairs(padded, packing)
     blocks = words.reshape(-1, 2, *words.shape[1:]).swapaxes(1, 2)
     return np.ascontiguousarray(blocks).reshape(*blocks.shape[:2], -1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from microfold.kernels.conv2d.s16_mve import row_constants, row_cost
 from microfold.kernels.fully_connected.portable import centred_weights, fully_connected_types
 from microfold.kernels.fully_connected.s16_dsp import int16_plan, unsupported_int16_fully_connected
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.requantize import output_range
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -18,20 +18,20 @@ class FullyConnectedInt16Mve(Kernel):
     op = FullyConnected
     features = frozenset({"mve"})
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_int16_fully_connected(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         plan = int16_plan(site)
         assert plan is not None
         return x.shape[0] * (row_cost(plan, x.shape[1], out.shape[1]) + 10) + 20
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         plan = int16_plan(site)
         assert plan is not None
-        clamped, limits = epilogue.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(site)
         spec = (("requantize", plan.form), ("long", plan.long), ("clamped", clamped))
         parameters: dict[str, Parameter] = {
             **row_constants(plan, centred_weights(site).astype("i1")),
@@ -39,4 +39,4 @@ class FullyConnectedInt16Mve(Kernel):
             "inputs": x.shape[1],
             "outputs": out.shape[1],
         }
-        return Call(Function("fully_connected/s16_mve.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("fully_connected/s16_mve.c.j2", self.name, spec), parameters | limits)

@@ -13,9 +13,18 @@ from microfold.kernels.fully_connected.portable import (
     unit_records,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.ops.fully_connected.sparse_fully_connected import WIDTH, SparseFullyConnected, cover
 
 LARGEST_STEP = 255
@@ -58,26 +67,26 @@ class _Sparse(Kernel):
     template: ClassVar[str] = "fully_connected/sparse.c.j2"
     per_block: ClassVar[float]
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         weights = site.array(1)
         assert weights is not None
         return x.shape[0] * (self.per_block * cover(weights).units.size + 25.0 * out.shape[1])
 
-    def unsupported_size(self, site: Site) -> str | None:
+    def unsupported_size(self, site: LayerContext) -> str | None:
         """The reason if a unit may have more blocks than are counted in 16 bits."""
         inputs = fully_connected_types(site)[0].shape[1]
         return f"it counts at most 65535 blocks; {inputs} inputs may have more" if inputs >= 1 << 18 else None
 
     def call(
-        self, site: Site, choice: tuple[tuple[str, SpecValue], ...], channels: Constant, matrix: Array
-    ) -> Call:
+        self, site: LayerContext, choice: tuple[tuple[str, SpecValue], ...], channels: Constant, matrix: Array
+    ) -> KernelCall:
         x, _, out = fully_connected_types(site)
         weights, steps, counts = pack_blocks(matrix)
         if not steps.size:
             # C has no arrays of no elements: a block that no unit counts.
             weights, steps = np.zeros((1, weights.shape[1]), weights.dtype), np.zeros(1, np.uint8)
-        clamped, limits = epilogue.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(site)
         spec = (*choice, ("width", weights.shape[1]), ("clamped", clamped))
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
@@ -88,14 +97,14 @@ class _Sparse(Kernel):
             "inputs": x.shape[1],
             "outputs": out.shape[1],
         }
-        return Call(Function(self.template, self.name, spec), parameters | limits)
+        return KernelCall(CFunction(self.template, self.name, spec), parameters | limits)
 
 
 class _SparseInt8(_Sparse):
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_integer_fully_connected(site) or self.unsupported_size(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         plan, _ = unit_records(site)
         choice = (("type", "int8_t"), ("requantize", plan.form.value))
         channels = Constant("channels", plan.records, record="mf_channel")
@@ -119,7 +128,7 @@ class SparseFullyConnectedDsp(_SparseInt8):
     template = "fully_connected/sparse_dsp.c.j2"
     per_block = 12.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         inputs = fully_connected_types(site)[0].shape[1]
         return super().supports(site) or (
             f"it needs at least {WIDTH} inputs; there are {inputs}" if inputs < WIDTH else None
@@ -134,12 +143,12 @@ class SparseFullyConnectedFloat(_Sparse):
     op = SparseFullyConnected
     per_block = 20.0
 
-    def supports(self, site: Site) -> str | None:
-        reason = accumulate.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = product_sum.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
         return reason or self.unsupported_size(site)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         weights = site.array(1)
         assert weights is not None
-        channels = Constant("biases", accumulate.float_biases(site, weights.shape[0]))
+        channels = Constant("biases", product_sum.float_biases(site, weights.shape[0]))
         return self.call(site, (("type", "float"), ("requantize", "")), channels, weights)

@@ -11,8 +11,16 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -31,20 +39,20 @@ class FullyConnectedThumb1(Kernel):
     features = frozenset({"thumb1"})
     code = 550
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_integer_fully_connected(site)
 
-    def _group(self, site: Site) -> int:
+    def _group(self, site: LayerContext) -> int:
         return min(fully_connected_types(site)[2].shape[1], UNITS)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         group = self._group(site)
         groups = -(-out.shape[1] // group)
         sums = groups * (x.shape[1] * (group * 3 + 3.5) + 45)
         return x.shape[0] * (sums + 33 * out.shape[1] + 6 * x.shape[1])
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         array = site.array(1)
         assert array is not None
@@ -53,7 +61,7 @@ class FullyConnectedThumb1(Kernel):
         )
         group = self._group(site)
         zero_point = weights_zero_point(site) + 128
-        packed = accumulate.interleave_channels(array, group)
+        packed = product_sum.interleave_channels(array, group)
         spec = (
             ("requantize", form),
             ("clamped", clamped),
@@ -64,11 +72,11 @@ class FullyConnectedThumb1(Kernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", (packed.astype(np.int16) + 128).astype(np.uint8)),
-            "channels": Constant("channels", accumulate.pad_records(records, group), record="mf_channel"),
+            "channels": Constant("channels", product_sum.pad_records(records, group), record="mf_channel"),
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],
         }
         if zero_point:
             parameters |= {"weights_zero_point": zero_point}
-        return Call(Function("fully_connected/thumb1.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("fully_connected/thumb1.c.j2", self.name, spec), parameters | limits)

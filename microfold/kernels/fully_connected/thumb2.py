@@ -24,9 +24,16 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -49,23 +56,23 @@ class FullyConnectedThumb2(Kernel):
     features = frozenset({"thumb2"})
     code = 500
 
-    def supports(self, site: Site) -> str | None:
-        reason = word_pairs.refuses_core(site) or unsupported_integer_fully_connected(site)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(site) or unsupported_integer_fully_connected(site)
         inputs = fully_connected_types(site)[0].shape[1]
         if reason is None and inputs > MAXIMUM_INPUTS:
             return f"it takes at most {MAXIMUM_INPUTS} inputs; there are {inputs}"
         return reason
 
-    def _units(self, site: Site) -> int:
+    def _units(self, site: LayerContext) -> int:
         """Computed together."""
         units = fully_connected_types(site)[2].shape[1]
         return LANES if units <= FEW_UNITS and 0 < units % (2 * LANES) <= LANES else 2 * LANES
 
-    def cycles_per_instruction(self, site: Site) -> float:
+    def cycles_per_instruction(self, site: LayerContext) -> float:
         # Long products take several.
         return 2.6
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, _, out = fully_connected_types(site)
         units = self._units(site)
         groups = -(-out.shape[1] // units)
@@ -77,7 +84,7 @@ class FullyConnectedThumb2(Kernel):
         )
         return x.shape[0] * (groups * sums + 24 * out.shape[1] + 4 * x.shape[1] + 60)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(site)
         array = site.array(1)
         assert array is not None
@@ -89,7 +96,7 @@ class FullyConnectedThumb2(Kernel):
         # Biases count modulo 2^32, as sums do.
         records[:, 0] = (records[:, 0] - 128 * lanes.sum(axis=1, dtype=np.int64)).astype(np.int32)
         units = self._units(site)
-        packed = np.ascontiguousarray(accumulate.interleave_channels(lanes, units).astype(np.uint8))
+        packed = np.ascontiguousarray(product_sum.interleave_channels(lanes, units).astype(np.uint8))
         spec = (
             ("requantize", form),
             ("clamped", clamped),
@@ -99,10 +106,10 @@ class FullyConnectedThumb2(Kernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", packed.view("<u4")),
-            "channels": Constant("channels", accumulate.pad_records(records, units), record="mf_channel"),
+            "channels": Constant("channels", product_sum.pad_records(records, units), record="mf_channel"),
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],
             "input_factor": -128 - weights_zero_point(site),
         }
-        return Call(Function("fully_connected/thumb2.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("fully_connected/thumb2.c.j2", self.name, spec), parameters | limits)

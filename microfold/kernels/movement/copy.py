@@ -14,7 +14,16 @@ from microfold.kernels.elementwise.broadcast import (
     loop_records,
     merge_axes,
 )
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.copy import Copy
@@ -44,21 +53,21 @@ class Box:
         return merge_axes(self.sizes, self.source_strides, self.target_strides)
 
 
-def _unsupported(site: Site) -> str | None:
+def _unsupported(site: LayerContext) -> str | None:
     x = site.node.operands[0].type
     if x.dtype is DType.INT4:
         return "int4 values have no bytes of their own"
     return "it fuses nothing" if site.node.epilogue else None
 
 
-def copy_helper(site: Site) -> str:
+def copy_helper(site: LayerContext) -> str:
     """The C function that copies bytes: of those that cores have for it, or the C library's."""
     if site.target.has("mve"):
         return "mf_copy"
     return "mf_copy_bytes" if site.target.has("thumb1") or site.target.has("thumb2") else "memcpy"
 
 
-def copy_cost(site: Site, count: int, size: int) -> float:
+def copy_cost(site: LayerContext, count: int, size: int) -> float:
     """Estimated instructions of `count` copies of `size` bytes."""
     if site.target.has("mve"):
         return count * (size * 0.2 + 6.0)
@@ -69,23 +78,23 @@ def copy_cost(site: Site, count: int, size: int) -> float:
 class _Movement(Kernel):
     """One box from the input to the output."""
 
-    def box(self, site: Site) -> Box:
+    def box(self, site: LayerContext) -> Box:
         raise NotImplementedError
 
-    def fill(self, site: Site) -> Parameter | None:
+    def fill(self, site: LayerContext) -> Parameter | None:
         """What the output holds outside of the box, if there is an outside."""
         return None
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if len(self.box(site).loops) > OUTER_LOOPS + 1:
             return "it moves along too many axes at once"
         return _unsupported(site)
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         # A graph output that turns out to be constant is a copy of the constant.
         return (0,)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         box = self.box(site)
         inner = box.loops[-1]
@@ -97,7 +106,7 @@ class _Movement(Kernel):
         each = 6.0 if site.target.has("thumb1") else 4.0 if site.target.has("mve") else 5.0
         return filling + count * (inner[0] * each + 7) + 60
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         out = site.node.outputs[0].type
         size = out.dtype.itemsize
         box = self.box(site)
@@ -124,7 +133,7 @@ class _Movement(Kernel):
             parameters |= {"source_step": inner[1], "target_step": inner[2]}
         if fill is not None:
             parameters |= {"total": out.size, "fill": fill}
-        return Call(Function("movement/copy.c.j2", "move__c", spec), parameters)
+        return KernelCall(CFunction("movement/copy.c.j2", "move__c", spec), parameters)
 
 
 def _bits(value: float, dtype: DType) -> int:
@@ -137,7 +146,7 @@ class CopyMovement(_Movement):
     name = "copy__c"
     op = Copy
 
-    def box(self, site: Site) -> Box:
+    def box(self, site: LayerContext) -> Box:
         shape = site.node.outputs[0].type.shape
         strides = contiguous_strides(shape)
         return Box(shape, strides, strides)
@@ -148,7 +157,7 @@ class PadMovement(_Movement):
     name = "pad__c"
     op = Pad
 
-    def box(self, site: Site) -> Box:
+    def box(self, site: LayerContext) -> Box:
         assert isinstance(site.node.op, Pad)
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         strides = contiguous_strides(out.shape)
@@ -157,7 +166,7 @@ class PadMovement(_Movement):
         )
         return Box(x.shape, contiguous_strides(x.shape), strides, target_start=start)
 
-    def fill(self, site: Site) -> Parameter | None:
+    def fill(self, site: LayerContext) -> Parameter | None:
         assert isinstance(site.node.op, Pad)
         return _bits(site.node.op.fill, site.node.outputs[0].type.dtype)
 
@@ -167,7 +176,7 @@ class StridedSliceMovement(_Movement):
     name = "strided_slice__c"
     op = StridedSlice
 
-    def box(self, site: Site) -> Box:
+    def box(self, site: LayerContext) -> Box:
         op = site.node.op
         assert isinstance(op, StridedSlice)
         x, out = site.node.operands[0].type, site.node.outputs[0].type
@@ -182,7 +191,7 @@ class TransposeMovement(_Movement):
     name = "transpose__c"
     op = Transpose
 
-    def box(self, site: Site) -> Box:
+    def box(self, site: LayerContext) -> Box:
         assert isinstance(site.node.op, Transpose)
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         strides = contiguous_strides(x.shape)
@@ -195,7 +204,7 @@ class BroadcastToMovement(_Movement):
     name = "broadcast_to__c"
     op = BroadcastTo
 
-    def box(self, site: Site) -> Box:
+    def box(self, site: LayerContext) -> Box:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         return Box(out.shape, broadcast_strides(x.shape, out.shape), contiguous_strides(out.shape))
 
@@ -207,28 +216,28 @@ class ConcatenatePortable(Kernel):
     name = "concatenate__c"
     op = Concatenate
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return _unsupported(site)
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         return tuple(range(len(site.node.inputs)))
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         outer = self._outer(site)
         sizes = [value.type.nbytes // outer for value in site.node.operands]
         return sum(copy_cost(site, outer, size) for size in sizes) + 30
 
-    def _outer(self, site: Site) -> int:
+    def _outer(self, site: LayerContext) -> int:
         assert isinstance(site.node.op, Concatenate)
         return int(np.prod(site.node.outputs[0].type.shape[: site.node.op.axis]))
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         outer = self._outer(site)
         parameters: dict[str, Parameter] = {"count": outer}
         for index, value in enumerate(site.node.operands):
             parameters[f"run{index}"] = value.type.nbytes // outer
         spec = (("inputs", len(site.node.inputs)), ("copy", copy_helper(site)))
-        return Call(Function("movement/concatenate.c.j2", "concatenate__c", spec), parameters)
+        return KernelCall(CFunction("movement/concatenate.c.j2", "concatenate__c", spec), parameters)
 
 
 @register
@@ -238,14 +247,14 @@ class ResizeNearestNeighborPortable(Kernel):
     name = "resize_nearest_neighbor__c"
     op = ResizeNearestNeighbor
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return _unsupported(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         out = site.node.outputs[0].type
         return out.nbytes * 1.5 + out.size / out.shape[3] * 30
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         assert isinstance(site.node.op, ResizeNearestNeighbor)
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         rows, columns = site.node.op.sources(x)
@@ -259,8 +268,8 @@ class ResizeNearestNeighborPortable(Kernel):
             "output_width": out.shape[2],
             "pixel": pixel,
         }
-        function = Function("movement/resize_nearest_neighbor.c.j2", self.name)
-        return Call(function, parameters)
+        function = CFunction("movement/resize_nearest_neighbor.c.j2", self.name)
+        return KernelCall(function, parameters)
 
 
 @register
@@ -270,17 +279,17 @@ class GatherPortable(Kernel):
     name = "gather__c"
     op = Gather
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return _unsupported(site)
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         out = site.node.outputs[0].type
         return out.nbytes * 1.5 + site.node.operands[1].type.size * 40
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         assert isinstance(site.node.op, Gather)
         x, indices = (v.type for v in site.node.operands[:2])
         axis = site.node.op.axis
@@ -291,4 +300,4 @@ class GatherPortable(Kernel):
             "size": int(np.prod(x.shape[axis + 1 :])) * x.dtype.itemsize,
         }
         spec = (("index", f"{indices.dtype.value}_t"),)
-        return Call(Function("movement/gather.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("movement/gather.c.j2", self.name, spec), parameters)

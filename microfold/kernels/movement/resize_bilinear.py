@@ -8,7 +8,15 @@ import numpy as np
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 
 
@@ -18,18 +26,18 @@ class _ResizeBilinear(Kernel):
     dtype: ClassVar[DType]
     accumulator: ClassVar[str]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype is not self.dtype:
             return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
         return "it fuses nothing" if site.node.epilogue else None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         out = site.node.outputs[0].type
         each, pixel = (48.0, 46.0) if site.target.has("thumb1") else (26.0, 28.0)
         return out.size * each + out.size / out.shape[3] * pixel
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         op = site.node.op
         assert isinstance(op, ResizeBilinear)
         x, out = site.node.operands[0].type, site.node.outputs[0].type
@@ -50,7 +58,7 @@ class _ResizeBilinear(Kernel):
             "channels": out.shape[3],
         }
         spec = (("type", C_TYPES[self.dtype]), ("accumulator", self.accumulator))
-        return Call(Function("movement/resize_bilinear.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("movement/resize_bilinear.c.j2", self.name, spec), parameters)
 
 
 @register

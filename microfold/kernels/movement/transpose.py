@@ -9,7 +9,15 @@ import numpy as np
 
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Site, SpecValue, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    SpecValue,
+    register,
+)
 from microfold.ops.movement.transpose import Transpose
 
 _OUTER_LOOPS = 3
@@ -56,7 +64,7 @@ class _TransposeBlocks(Kernel):
     op = Transpose
     template: ClassVar[str]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype.itemsize != 1 or x.dtype is DType.INT4:
             return f"it moves elements of one byte; they are {x.dtype.value}"
@@ -77,20 +85,20 @@ class _TransposeBlocks(Kernel):
         """Compile-time choices of the function."""
         raise NotImplementedError
 
-    def find(self, site: Site) -> Planes | None:
+    def find(self, site: LayerContext) -> Planes | None:
         assert isinstance(site.node.op, Transpose)
         return find_planes(site.node.operands[0].type, site.node.op.permutation)
 
-    def planes(self, site: Site) -> Planes:
+    def planes(self, site: LayerContext) -> Planes:
         """Of a transposition that is supported."""
         planes = self.find(site)
         assert planes is not None
         return planes
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         planes = self.planes(site)
-        return Call(
-            Function(self.template, self.name, self.spec(planes)),
+        return KernelCall(
+            CFunction(self.template, self.name, self.spec(planes)),
             {
                 "loops": Constant("loops", loop_records(planes.loops, _OUTER_LOOPS), record="mf_loop"),
                 "rows": planes.rows,
@@ -118,7 +126,7 @@ class TransposeWords(_TransposeBlocks):
         del planes
         return ()
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         planes = self.planes(site)
         rows, columns = -(-planes.rows // 4), -(-planes.columns // 4)
         return planes.count * (rows * (columns * 38.0 + 16) + 40) + 40
@@ -141,7 +149,7 @@ class TransposeMve(_TransposeBlocks):
     def spec(self, planes: Planes) -> tuple[tuple[str, SpecValue], ...]:
         return (("scatter", _scatters(planes)),)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         planes = self.planes(site)
         lines, length = sorted((planes.rows, planes.columns))
         return planes.count * (lines * (length // 8 * 4.0 + 18) + 30) + 40

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Call, Function, Site, register
+from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, register
 from microfold.kernels.normalize.row import RowKernel
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.normalize.l2_normalization import EPSILON, L2Normalization
 
 
@@ -19,20 +19,20 @@ class L2NormalizationInt8(RowKernel):
     # Beyond, the 32-bit sum of squares, each at most 255^2, might overflow.
     maximum_depth = 33025
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x = site.node.operands[0].type
         return x.size * 30.0 + x.size // x.shape[-1] * 250.0
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         quant = site.node.operands[0].type.quant
         assert quant is not None
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(site.node)
         parameters = self.shape(site) | {
             "input_zero_point": quant.zero_point,
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("normalize/l2_normalization.c.j2", self.name), parameters)
+        return KernelCall(CFunction("normalize/l2_normalization.c.j2", self.name), parameters)
 
 
 @register
@@ -41,14 +41,14 @@ class L2NormalizationFloat(RowKernel):
     op = L2Normalization
     dtypes = (DType.FLOAT32, DType.FLOAT32)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.operands[0].type.size * 25.0
 
-    def lower(self, site: Site) -> Call:
-        low, high = epilogue.float_bounds(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        low, high = output_range.float_bounds(site.node)
         parameters = self.shape(site) | {
             "epsilon": EPSILON,
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("normalize/l2_normalization_f32.c.j2", self.name), parameters)
+        return KernelCall(CFunction("normalize/l2_normalization_f32.c.j2", self.name), parameters)

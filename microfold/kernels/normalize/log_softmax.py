@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Call, Constant, Function, Site, register
+from microfold.kernels.kernel import CFunction, Constant, KernelCall, LayerContext, register
 from microfold.kernels.normalize.row import RowKernel
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.normalize.log_softmax import LogSoftmax, inverse_multiplier, scaled_differences
 from microfold.ops.normalize.softmax import (
     INPUT_INTEGER_BITS,
@@ -27,14 +27,14 @@ class LogSoftmaxInt8(RowKernel):
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 4095
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x = site.node.operands[0].type
         return x.size * 35.0 + x.size // x.shape[-1] * 350.0
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         quant = site.node.operands[0].type.quant
         assert quant is not None
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(site.node)
         inverse = inverse_multiplier(quant)
         parameters = self.shape(site) | {
             "exponentials": Constant("exponentials", exp_table(1.0, quant)),
@@ -46,7 +46,7 @@ class LogSoftmaxInt8(RowKernel):
             "output_maximum": high,
         }
         spec = (("sum_bits", SUM_INTEGER_BITS), ("input_bits", INPUT_INTEGER_BITS))
-        return Call(Function("normalize/log_softmax.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("normalize/log_softmax.c.j2", self.name, spec), parameters)
 
 
 @register
@@ -55,10 +55,10 @@ class LogSoftmaxFloat(RowKernel):
     op = LogSoftmax
     dtypes = (DType.FLOAT32, DType.FLOAT32)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.operands[0].type.size * 150.0
 
-    def lower(self, site: Site) -> Call:
-        low, high = epilogue.float_bounds(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        low, high = output_range.float_bounds(site.node)
         parameters = self.shape(site) | {"output_minimum": low, "output_maximum": high}
-        return Call(Function("normalize/log_softmax_f32.c.j2", self.name), parameters)
+        return KernelCall(CFunction("normalize/log_softmax_f32.c.j2", self.name), parameters)

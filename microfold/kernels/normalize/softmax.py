@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Call, Constant, Function, Site, register
+from microfold.kernels.kernel import CFunction, Constant, KernelCall, LayerContext, register
 from microfold.kernels.normalize.row import RowKernel
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.fast_math import FastSoftmax
 from microfold.ops.normalize.softmax import (
     Softmax,
@@ -18,7 +18,7 @@ from microfold.ops.normalize.softmax import (
 )
 
 
-def _operator(site: Site) -> Softmax:
+def _operator(site: LayerContext) -> Softmax:
     assert isinstance(site.node.op, Softmax)
     return site.node.op
 
@@ -27,23 +27,23 @@ class _SoftmaxInt8(RowKernel):
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 8191
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x = site.node.operands[0].type
         # Without long products, and with few registers, each fixed-point product is a sequence.
         each, row = (108.0, 520.0) if site.target.has("thumb1") else (39.0, 125.0)
         return x.size * each + x.size / x.shape[-1] * row
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         quant = site.node.operands[0].type.quant
         assert quant is not None
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(site.node)
         spec = (("type", f"{self.dtypes[1].value}_t"), ("bits", 8 * self.dtypes[1].itemsize))
         parameters = self.shape(site) | {
             "exponentials": Constant("exponentials", exp_table(_operator(site).beta, quant)),
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("normalize/softmax.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("normalize/softmax.c.j2", self.name, spec), parameters)
 
 
 @register
@@ -72,20 +72,20 @@ class SoftmaxInt16(RowKernel):
     op = Softmax
     dtypes = (DType.INT16, DType.INT16)
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         depth = site.node.operands[0].type.shape[-1]
         return (
             f"the sum of {depth} exponentials might overflow" if depth >= 1 << 15 else super().supports(site)
         )
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.operands[0].type.size * 70.0
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         quant = site.node.operands[0].type.quant
         assert quant is not None
         multiplier = int16_multiplier(_operator(site).beta, quant)
-        low, high = epilogue.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(site.node)
         parameters = self.shape(site) | {
             "exponentials": Constant("exponentials", int16_exp_table()),
             "reciprocals": Constant("reciprocals", int16_reciprocal_table()),
@@ -94,24 +94,26 @@ class SoftmaxInt16(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("normalize/softmax_s16.c.j2", self.name), parameters)
+        return KernelCall(CFunction("normalize/softmax_s16.c.j2", self.name), parameters)
 
 
 class _SoftmaxFloat(RowKernel):
     dtypes = (DType.FLOAT32, DType.FLOAT32)
     exp: ClassVar[str]
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.operands[0].type.size * 200.0
 
-    def lower(self, site: Site) -> Call:
-        low, high = epilogue.float_bounds(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        low, high = output_range.float_bounds(site.node)
         parameters = self.shape(site) | {
             "beta": float(_operator(site).beta),
             "output_minimum": low,
             "output_maximum": high,
         }
-        return Call(Function("normalize/softmax_f32.c.j2", self.name, (("exp", self.exp),)), parameters)
+        return KernelCall(
+            CFunction("normalize/softmax_f32.c.j2", self.name, (("exp", self.exp),)), parameters
+        )
 
 
 @register

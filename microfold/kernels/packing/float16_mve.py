@@ -5,24 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Site
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import LayerContext
+from microfold.kernels.packing import product_sum
 
 LANES = 8
 # Products that are summed up in float16 before the sum is added to others in float32.
 RUN = 64
 
 
-def half_biases(site: Site, channels: int, multiple: int = 1) -> Array:
+def half_biases(site: LayerContext, channels: int, multiple: int = 1) -> Array:
     """float16 [channels]: the constant bias, or zeros, with zeros behind it up to a multiple."""
     bias = site.array(2)
     padded = np.zeros(channels, np.float16) if bias is None else bias
-    return accumulate.pad_channels(padded, multiple)
+    return product_sum.pad_channels(padded, multiple)
 
 
 def half_blocks(matrix: Array, block: int) -> Array:
     """float16 [channels, K] as [channels / block, K, block], with zeros behind the channels."""
-    return accumulate.interleave_channels(matrix, block)
+    return product_sum.interleave_channels(matrix, block)
 
 
 def run_cost(depth: int, rows: int, vectors: int) -> float:

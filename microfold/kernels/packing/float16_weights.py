@@ -17,8 +17,8 @@ import numpy as np
 from microfold.ir.graph import Graph, Node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import KERNELS, Call, Constant, Kernel, Site
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import KERNELS, Constant, Kernel, KernelCall, LayerContext
+from microfold.kernels.packing import product_sum
 
 # A multiply-add of floating-point units, cycles, where a core's table does not say:
 # Cortex-M4 Technical Reference Manual (Arm DDI 0439), 7.2.3.
@@ -35,17 +35,17 @@ class HalfWeights(Kernel):
     packed = True
     half: ClassVar[bool] = True
 
-    def conversion_cost(self, site: Site) -> float:
+    def conversion_cost(self, site: LayerContext) -> float:
         """Estimated instructions of conversions, less those that shorter weights save."""
         raise NotImplementedError
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return super().supports(site) or self._unprofitable(site)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return super().cost(site) + self.conversion_cost(site)
 
-    def _unprofitable(self, site: Site) -> str | None:
+    def _unprofitable(self, site: LayerContext) -> str | None:
         weights = site.array(1)
         assert weights is not None
         if not fits(weights):
@@ -72,7 +72,7 @@ def fits(array: Array) -> bool:
     return bool(np.isfinite(halves).all()) and bool((halves.astype(array.dtype) == array).all())
 
 
-def with_half_weights(call: Call) -> Call:
+def with_half_weights(call: KernelCall) -> KernelCall:
     """A call whose weights, float32 elements of which `fits` holds, are float16 in the same order."""
     weights = call.parameters["weights"]
     assert isinstance(weights, Constant)
@@ -93,7 +93,7 @@ def pack_pairs(matrix: Array) -> Array:
     channel, and the last one of an odd number of weights, lies 0.
     """
     even = np.pad(matrix, ((0, 0), (0, matrix.shape[1] % 2)))
-    return accumulate.interleave_channels(pack_words(even), 4)
+    return product_sum.interleave_channels(pack_words(even), 4)
 
 
 def unpack_pairs(words: Array, channels: int, depth: int) -> Array:
@@ -103,21 +103,21 @@ def unpack_pairs(words: Array, channels: int, depth: int) -> Array:
     return bits.reshape(channels, -1)[:, :depth].view(np.float16).astype(np.float32)
 
 
-def software_cost(site: Site) -> float:
+def software_cost(site: LayerContext) -> float:
     """Estimated instructions of a product and a sum of float32 where there is no floating-point unit."""
     if site.target.has("fpu"):
         return 0.0
     return 175.0 if site.target.has("thumb1") else 80.0
 
 
-def convert_cost(site: Site) -> float:
+def convert_cost(site: LayerContext) -> float:
     """Estimated instructions that load one float16 in C instead of a float32."""
     if site.target.has("thumb1"):
         return 39.0
     return 2.0 if site.target.has("fpu") else 22.0
 
 
-def _plain(site: Site) -> list[Kernel]:
+def _plain(site: LayerContext) -> list[Kernel]:
     """The kernels that keep the site's weights as they are; there is always one in portable C."""
     return [
         kernel
@@ -129,7 +129,7 @@ def _plain(site: Site) -> list[Kernel]:
     ]
 
 
-def _time(kernel: Kernel, site: Site) -> float:
+def _time(kernel: Kernel, site: LayerContext) -> float:
     """Estimated cycles but for those of loads and branches: each product takes a multiply-add."""
     if not site.target.has("fpu") or site.target.has("mve_fp"):
         return kernel.cost(site)
@@ -138,7 +138,7 @@ def _time(kernel: Kernel, site: Site) -> float:
     return kernel.cost(site) + (cycles - 1) * site.node.macs()
 
 
-def _least_saved(site: Site) -> int:
+def _least_saved(site: LayerContext) -> int:
     """Bytes that must be saved: where layers with other weights remain, two kernels are needed for one."""
     savings = _savings(site.graph, type(site.node.op))
     return _CONVERSION + (0 if all(savings.values()) else _KERNEL)

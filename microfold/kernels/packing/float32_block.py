@@ -6,27 +6,26 @@ import math
 from collections.abc import Mapping
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Constant, Parameter, Site
-from microfold.kernels.packing import float16_weights as float16
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import Constant, LayerContext, Parameter
+from microfold.kernels.packing import float16_weights, product_sum
+from microfold.kernels.requantize import output_range
 
 CHANNELS = 4
 
 
 def block_weights(matrix: Array, half: bool) -> Constant:
     """Weights [channels, K] in the order in which blocks of four channels read them; `half`: as float16."""
-    packed = float16.pack_pairs(matrix) if half else accumulate.interleave_channels(matrix, CHANNELS)
+    packed = float16_weights.pack_pairs(matrix) if half else product_sum.interleave_channels(matrix, CHANNELS)
     return Constant("weights", packed)
 
 
-def float_clamping(site: Site) -> tuple[str, Mapping[str, Parameter]]:
+def float_clamping(site: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
     """How outputs are clamped, and the layer fields for it.
 
     Returns:
         ``none``, ``relu`` (to 0 and above), ``limited`` (to 0 and a maximum), or ``general``.
     """
-    low, high = epilogue.float_bounds(site.node)
+    low, high = output_range.float_bounds(site.node)
     if (low, high) == (-math.inf, math.inf):
         return "none", {}
     if low == 0 and high == math.inf:

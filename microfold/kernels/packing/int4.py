@@ -16,8 +16,8 @@ import numpy as np
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import Constant, Parameter, Site, SpecValue
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import Constant, LayerContext, Parameter, SpecValue
+from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -34,7 +34,7 @@ _LEAST_SAVED = 1024
 EXPANDED_SHARE = 16
 
 
-def unsupported(site: Site, matrix: Array) -> str | None:
+def unsupported(site: LayerContext, matrix: Array) -> str | None:
     """The reason if the weights do not fit four bits, or if it does not pay to pack them.
 
     Args:
@@ -128,7 +128,7 @@ def unpack_words(words: Array, channels: int, depth: int) -> Array:
 
 
 def word_constants(
-    site: Site, matrix: Array, multipliers: tuple[Array, Array]
+    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[tuple[tuple[str, SpecValue], ...], dict[str, Parameter]]:
     """How sums of `pack_words` are requantised, and fields: weights, records of channels, output limits.
 
@@ -140,7 +140,7 @@ def word_constants(
     form, records, clamped, limits = channel_records(site, matrix, multipliers, narrow=narrow)
     fields: dict[str, Parameter] = {
         "weights": Constant("weights", pack_words(matrix)),
-        "channels": Constant("channels", accumulate.pad_records(records, GROUP), record="mf_channel"),
+        "channels": Constant("channels", product_sum.pad_records(records, GROUP), record="mf_channel"),
     }
     return (("requantize", form), ("clamped", clamped)), fields | limits
 

@@ -16,12 +16,10 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Constant, Parameter, Site, SpecValue
-from microfold.kernels.packing import int4
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.packing import smlad as packing
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.kernel import Constant, LayerContext, Parameter, SpecValue
+from microfold.kernels.packing import int4, product_sum, smlad
+from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 
 # Sums of nibbles of up to 15 and bytes fit 24 bits for that many inputs.
@@ -41,7 +39,7 @@ def pack(matrix: Array, together: int) -> Array:
     padded = np.pad(matrix, ((0, -channels % int4.GROUP), (0, -depth % 4))).astype(np.int64)
     padded[np.arange(len(padded)) % int4.GROUP < 3] += 8
     # [block, pair of inputs, half, channel]
-    lanes = packing.pair_lanes(padded, padded.shape[1])
+    lanes = smlad.pair_lanes(padded, padded.shape[1])
     blocks = lanes.reshape(-1, int4.GROUP, *lanes.shape[1:]).transpose(0, 2, 3, 1)
     words = int4.join_nibbles(blocks.reshape(*blocks.shape[:2], 8))
     quads = words.reshape(len(words), -1, 2)
@@ -57,22 +55,22 @@ def parts(matrix: Array) -> int:
     return 0 if fit else -(-matrix.shape[1] // _CHUNK)
 
 
-def plan(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> SmladRequantization:
+def plan(site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]) -> SmladRequantization:
     """How outputs are requantised, from four times the sums in short forms."""
     out = site.node.outputs[0].type
     assert out.quant is not None
     return plan_smlad_requantization(
         matrix,
-        *accumulate.bias_and_bounds(site, matrix),
+        *product_sum.bias_and_bounds(site, matrix),
         multipliers,
         out.quant.zero_point,
-        epilogue.integer_bounds(site.node),
+        output_range.integer_bounds(site.node),
         common=False,
     )
 
 
 def constants(
-    site: Site, matrix: Array, multipliers: tuple[Array, Array], *, together: int
+    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, together: int
 ) -> tuple[tuple[tuple[str, SpecValue], ...], dict[str, Parameter]]:
     """How a row is computed, and fields: weights, records of channels, output limits.
 
@@ -82,9 +80,9 @@ def constants(
         together: see `pack`.
     """
     planned = plan(site, matrix, multipliers)
-    low, high = epilogue.output_limits(site)
+    low, high = output_range.output_limits(site)
     records = planned.records.copy()
-    if planned.form is not Form.GENERAL:
+    if planned.form is not RequantizeForm.GENERAL:
         # Modulo 2^32, as sums are.
         records[:, 0] = (records[:, 0].astype(np.int64) << 2).astype(np.int32)
     spec = (
@@ -101,7 +99,7 @@ def constants(
     return spec, fields
 
 
-def row_cost(matrix: Array, form: Form) -> float:
+def row_cost(matrix: Array, form: RequantizeForm) -> float:
     """Estimated instructions of all outputs of one row of inputs."""
     channels, depth = matrix.shape
     quads = -(-depth // 4)
@@ -109,4 +107,4 @@ def row_cost(matrix: Array, form: Form) -> float:
     block = 30 + (20 if depth % 4 else 0)
     sums = pairs * (34.5 * quads + block) + single * (19.5 * quads + block)
     sums += parts(matrix) * (210 * pairs + 110 * single)
-    return sums + (31 if form is Form.GENERAL else 14) * channels + 1.5 * depth + 60
+    return sums + (31 if form is RequantizeForm.GENERAL else 14) * channels + 1.5 * depth + 60

@@ -16,9 +16,8 @@ import enum
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Site
-from microfold.kernels.packing import mve
-from microfold.kernels.packing import product_sum as accumulate
+from microfold.kernels.kernel import LayerContext
+from microfold.kernels.packing import mve, product_sum
 
 
 class Bytes(str, enum.Enum):
@@ -28,13 +27,13 @@ class Bytes(str, enum.Enum):
     APART = "apart"
 
 
-def unsupported_sums(site: Site, matrix: Array) -> str | None:
+def unsupported_sums(site: LayerContext, matrix: Array) -> str | None:
     """The reason if 16 times a sum might leave 32 bits.
 
     Args:
         matrix: the weights as [channels, K], any zero point taken off.
     """
-    _, (low, high) = accumulate.bias_and_bounds(site, matrix)
+    _, (low, high) = product_sum.bias_and_bounds(site, matrix)
     if low.min() < -(1 << 27) or high.max() >= 1 << 27:
         return f"sums must be in [-2^27, 2^27); they reach [{low.min()}, {high.max()}]"
     return None
@@ -60,7 +59,7 @@ def starts(matrix: Array, biases: Array) -> Array:
     Args:
         biases: int32 [channels].
     """
-    padded = accumulate.pad_channels(biases.astype(np.int64), mve.BLOCK).reshape(-1, 2, 2)
+    padded = product_sum.pad_channels(biases.astype(np.int64), mve.BLOCK).reshape(-1, 2, 2)
     first, second = padded[:, 0], padded[:, 1]
     if choose_bytes(matrix) is Bytes.JOINED:
         second = 16 * second + first

@@ -13,15 +13,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Parameter, Site, SpecValue
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import LayerContext, Parameter, SpecValue
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 
 LANES = 16
 BLOCK = 4  # channels computed together: the int32 lanes of a vector
 
 
-class Form(str, enum.Enum):
+class MveForm(str, enum.Enum):
     """Instruction sequence that requantises; the value ends the helper's C name."""
 
     RELU = "relu"
@@ -29,7 +29,9 @@ class Form(str, enum.Enum):
     GENERAL = "general"
 
 
-def requantization(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> tuple[Form, Array]:
+def requantization(
+    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+) -> tuple[MveForm, Array]:
     """The shortest exact form, and its constants.
 
     Args:
@@ -42,30 +44,30 @@ def requantization(site: Site, matrix: Array, multipliers: tuple[Array, Array]) 
     """
     out = site.node.outputs[0].type
     assert out.quant is not None
-    bias, (lowest, _) = accumulate.bias_and_bounds(site, matrix)
+    bias, (lowest, _) = product_sum.bias_and_bounds(site, matrix)
     mantissas, shifts = (np.asarray(part, np.int64) for part in multipliers)
     columns = [bias, mantissas, np.minimum(shifts, 0)]
-    low, _ = epilogue.integer_bounds(site.node)
+    low, _ = output_range.integer_bounds(site.node)
     if int(shifts.max()) > 0:
-        form = Form.GENERAL
+        form = MveForm.GENERAL
     elif low >= out.quant.zero_point or int(lowest.min()) >= 0:
-        form = Form.RELU
+        form = MveForm.RELU
     else:
-        form = Form.PLAIN if int(shifts.max()) < 0 else Form.GENERAL
-    if form is Form.GENERAL:
+        form = MveForm.PLAIN if int(shifts.max()) < 0 else MveForm.GENERAL
+    if form is MveForm.GENERAL:
         columns.append(np.maximum(shifts, 0))
     return form, np.stack(columns, axis=1).astype(np.int32)
 
 
 def block_records(records: Array) -> Array:
     """[channels, rows] to [blocks, rows, 4]; padding channels give zeros."""
-    padded = accumulate.pad_channels(records, BLOCK)
+    padded = product_sum.pad_channels(records, BLOCK)
     return np.ascontiguousarray(padded.reshape(-1, BLOCK, records.shape[1]).swapaxes(1, 2))
 
 
 def block_weights(matrix: Array) -> Array:
     """[channels, K] to [blocks, vectors, 4, 16]; K and channels are padded with zeros."""
-    padded = accumulate.pad_channels(matrix, BLOCK)
+    padded = product_sum.pad_channels(matrix, BLOCK)
     padded = np.pad(padded, ((0, 0), (0, -padded.shape[1] % LANES)))
     blocks = padded.reshape(padded.shape[0] // BLOCK, BLOCK, -1, LANES)
     return np.ascontiguousarray(blocks.swapaxes(1, 2))
@@ -84,11 +86,11 @@ def pack_blocks(matrix: Array, records: Array) -> Array:
     return np.concatenate([rows[:, 0], words, rows[:, 1:].reshape(rows.shape[0], -1)], axis=1)
 
 
-def output_parameters(site: Site) -> tuple[bool, Mapping[str, Parameter]]:
+def output_parameters(site: LayerContext) -> tuple[bool, Mapping[str, Parameter]]:
     """Whether outputs have bounds of their own besides int8's, and the layer fields that finish an output."""
     out = site.node.outputs[0].type
     assert out.quant is not None
-    low, high = epilogue.output_limits(site)
+    low, high = output_range.output_limits(site)
     clamp = (low, high) != out.dtype.range
     fields: dict[str, Parameter] = {"output_zero_point": out.quant.zero_point}
     if clamp:
@@ -96,11 +98,11 @@ def output_parameters(site: Site) -> tuple[bool, Mapping[str, Parameter]]:
     return clamp, fields
 
 
-def finish_spec(form: Form, clamp: bool, channels: int) -> tuple[tuple[str, SpecValue], ...]:
+def finish_spec(form: MveForm, clamp: bool, channels: int) -> tuple[tuple[str, SpecValue], ...]:
     """What templates need to know to write a block of outputs."""
     return (("requantize", form.value), ("clamp", clamp), ("channel_tail", channels % BLOCK != 0))
 
 
-def finish_cost(form: Form) -> float:
+def finish_cost(form: MveForm) -> float:
     """Instructions that turn a vector of 4 sums into 4 outputs."""
-    return {Form.RELU: 8.0, Form.PLAIN: 10.0, Form.GENERAL: 13.0}[form]
+    return {MveForm.RELU: 8.0, MveForm.PLAIN: 10.0, MveForm.GENERAL: 13.0}[form]

@@ -7,19 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import Parameter, Site
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize import multiply_high as requantize
+from microfold.kernels.kernel import LayerContext, Parameter
+from microfold.kernels.requantize import multiply_high, output_range
 from microfold.kernels.requantize.multiply_high import Requantization
 from microfold.ops.accumulate import output_multipliers
 
 
-def unsupported_int8_constants(site: Site) -> str | None:
+def unsupported_int8_constants(site: LayerContext) -> str | None:
     """What every int8 product-sum kernel needs: int8 operands, constant weights and bias, clips only."""
     return unsupported_constants(site, DType.INT8, DType.INT8)
 
 
-def unsupported_constants(site: Site, activations: DType, weights: DType) -> str | None:
+def unsupported_constants(site: LayerContext, activations: DType, weights: DType) -> str | None:
     """The same for other element types."""
     x, w = site.node.inputs[0], site.node.inputs[1]
     assert x is not None and w is not None
@@ -28,10 +27,10 @@ def unsupported_constants(site: Site, activations: DType, weights: DType) -> str
         return f"it needs {activations.value} activations and {weights.value} weights; they are {kinds}"
     if site.array(1) is None or (site.present(2) and site.array(2) is None):
         return "weights and bias must be constant"
-    return epilogue.unsupported_epilogue(site.node)
+    return output_range.unsupported_epilogue(site.node)
 
 
-def unsupported_bounds(site: Site, matrix: Array) -> str | None:
+def unsupported_bounds(site: LayerContext, matrix: Array) -> str | None:
     """The reason if accumulators, or what they are while they are summed up, might leave int32.
 
     Args:
@@ -41,29 +40,29 @@ def unsupported_bounds(site: Site, matrix: Array) -> str | None:
     if sums is not None and int(sums.partial.max()) < 1 << 31:
         return None
     assert x is not None and x.type.quant is not None
-    bias = requantize.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
+    bias = multiply_high.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
     # Elements may be 0: no partial sum leaves the bounds of the whole one.
-    low, high = requantize.accumulator_bounds(matrix, bias, *x.type.dtype.range)
+    low, high = multiply_high.accumulator_bounds(matrix, bias, *x.type.dtype.range)
     if low.min() < -(1 << 31) or high.max() >= 1 << 31:
         return f"accumulators might overflow: they reach [{low.min()}, {high.max()}]"
     return None
 
 
-def bias_and_bounds(site: Site, matrix: Array) -> tuple[Array, tuple[Array, Array]]:
+def bias_and_bounds(site: LayerContext, matrix: Array) -> tuple[Array, tuple[Array, Array]]:
     """Per channel, int64: the bias with the input's zero point folded in; smallest and largest sum.
 
     The bounds are those that the input's proved range and the window's positions leave, if these are known.
     """
     x = site.node.inputs[0]
     assert x is not None and x.type.quant is not None
-    bias = requantize.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
+    bias = multiply_high.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
     sums = site.sums()
     if sums is not None:
         return bias, (sums.low, sums.high)
-    return bias, requantize.accumulator_bounds(matrix, bias, *x.type.dtype.range)
+    return bias, multiply_high.accumulator_bounds(matrix, bias, *x.type.dtype.range)
 
 
-def channel_multipliers(site: Site) -> tuple[Array, Array]:
+def channel_multipliers(site: LayerContext) -> tuple[Array, Array]:
     """The reference's mantissas and shifts of a quantised convolution, per output channel."""
     x, weights = (value.type.quant for value in site.node.operands[:2])
     out = site.node.outputs[0].type
@@ -72,7 +71,7 @@ def channel_multipliers(site: Site) -> tuple[Array, Array]:
 
 
 def output_records(
-    site: Site, matrix: Array, multipliers: tuple[Array, Array]
+    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 output, and the output's bounds as layer fields.
 
@@ -83,12 +82,12 @@ def output_records(
     out = site.node.outputs[0].type
     assert out.quant is not None
     bias, bounds = bias_and_bounds(site, matrix)
-    low, high = epilogue.output_limits(site)
+    low, high = output_range.output_limits(site)
     limits = {"output_minimum": low, "output_maximum": high}
     if unsupported_bounds(site, matrix) is not None:
-        return requantize.wrapped_requantization(bias, *multipliers, out.quant.zero_point), limits
-    clip, _ = epilogue.integer_bounds(site.node)
-    return requantize.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, clip), limits
+        return multiply_high.wrapped_requantization(bias, *multipliers, out.quant.zero_point), limits
+    clip, _ = output_range.integer_bounds(site.node)
+    return multiply_high.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, clip), limits
 
 
 def pad_channels(array: Array, multiple: int) -> Array:
@@ -117,13 +116,15 @@ def unroll_factor(depth: int) -> int:
     return next(factor for factor in (4, 2, 1) if depth % factor == 0)
 
 
-def float_biases(site: Site, channels: int) -> Array:
+def float_biases(site: LayerContext, channels: int) -> Array:
     """float32 [channels]: the constant bias, or zeros."""
     bias = site.array(2)
     return np.zeros(channels, np.float32) if bias is None else bias
 
 
-def wide_records(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> tuple[Array, str] | None:
+def wide_records(
+    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+) -> tuple[Array, str] | None:
     """For int16 activations: records (bias, reduced multiplier, 0, shift), and the accumulator's C type.
 
     The reference reduces the multiplier to 16 bits and rounds once, see
@@ -138,7 +139,7 @@ def wide_records(site: Site, matrix: Array, multipliers: tuple[Array, Array]) ->
     reduced = np.where(mantissas < 0x7FFF0000, (mantissas + (1 << 15)) >> 16, 0x7FFF)
     if np.abs(biases).max() >= 1 << 31 or shifts.max() > 14 or shifts.min() < -47:
         return None
-    low, high = requantize.accumulator_bounds(matrix, biases, *DType.INT16.range)
+    low, high = multiply_high.accumulator_bounds(matrix, biases, *DType.INT16.range)
     sums = site.sums()
     proved = sums is not None and int(sums.partial.max()) < 1 << 31
     narrow = proved or (low.min() >= -(1 << 31) and high.max() < 1 << 31)
@@ -153,7 +154,9 @@ def wide_record(bias: int, multiplier: tuple[int, int]) -> Array:
     return np.array([[bias, reduced, 0, 15 - shift]], np.int32)
 
 
-def plan_without_folding(site: Site, matrix: Array, multipliers: tuple[Array, Array]) -> Requantization:
+def plan_without_folding(
+    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+) -> Requantization:
     """Requantisation of an int8 output whose kernel subtracts the input's zero point itself.
 
     Args:
@@ -170,6 +173,6 @@ def plan_without_folding(site: Site, matrix: Array, multipliers: tuple[Array, Ar
         bounds = sums.low, sums.high
     else:
         low, high = (bound - x.type.quant.zero_point for bound in x.type.dtype.range)
-        bounds = requantize.accumulator_bounds(matrix, bias, low, high)
-    limit, _ = epilogue.integer_bounds(site.node)
-    return requantize.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, limit)
+        bounds = multiply_high.accumulator_bounds(matrix, bias, low, high)
+    limit, _ = output_range.integer_bounds(site.node)
+    return multiply_high.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, limit)

@@ -19,9 +19,9 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import Site
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.kernel import LayerContext
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.options import Options
@@ -122,7 +122,7 @@ def choose_packing(options: Options, matrix: Array, bounds: tuple[Array, Array])
     return "dual" if options.optimize != "speed" and fits_dual_lane(matrix, bounds) else "int16"
 
 
-def affords_int16(site: Site) -> bool:
+def affords_int16(site: LayerContext) -> bool:
     """Whether a convolution may have int16 weights, although that takes twice the flash.
 
     They save an instruction per pair of inputs, and shifts of sums. An eighth of all int8 weights is spent in
@@ -169,12 +169,12 @@ def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> 
         Weights, int32 [channels / 2, pairs] (dual) or [channels / 2, pairs, 2], and records, channels even.
     """
     if packing == "dual":
-        records = accumulate.pad_channels(records, 2)
+        records = product_sum.pad_channels(records, 2)
         records[:, 0] = dual_lane_biases(records[:, 0])
         return pack_dual_lane(lanes), records
     shifted = records.copy()
     shifted[:, 0] = (records[:, 0].astype(np.int64) << left).astype(np.int32)
-    return pack_int16(lanes.astype(np.int64) << left[:, None, None]), accumulate.pad_channels(shifted, 2)
+    return pack_int16(lanes.astype(np.int64) << left[:, None, None]), product_sum.pad_channels(shifted, 2)
 
 
 def pair_channels(channels: int) -> Array:
@@ -208,7 +208,7 @@ def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array
     elif dual:
         # Sums of second channels are 8 bits up already.
         columns.append(np.where(np.arange(len(left)) % 2, 8 - left, left))
-    if plan.shift and plan.form is Form.SHORT:
+    if plan.shift and plan.form is RequantizeForm.SHORT:
         columns.append((1 << left) >> 1)
     records = np.stack(columns, axis=1).astype(np.int32)
     pairs = len(left) // 2

@@ -21,14 +21,14 @@ from functools import lru_cache
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Site
+from microfold.kernels.kernel import LayerContext
 
 LONGEST_RUN = 8
 # Absolute weights of a run that fits whatever their signs are.
 LARGEST_SUM = 255
 
 
-def refuses_core(site: Site) -> str | None:
+def refuses_core(site: LayerContext) -> str | None:
     """The reason if the core's own products of pairs are better than those of words."""
     return "cores with SIMD instructions have faster kernels" if site.target.has("dsp") else None
 

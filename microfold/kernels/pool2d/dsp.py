@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Call, Function, Kernel, Site, SpecValue, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, SpecValue, register
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 # So many int8 values cannot leave 16 bits: 256 * -128 = -2^15.
@@ -26,7 +26,7 @@ class _Pool2DDsp(Kernel):
     per_tap: float
     per_output: float
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = unsupported_pool(site, self.dtype)
         if reason is not None:
             return reason
@@ -37,24 +37,24 @@ class _Pool2DDsp(Kernel):
             else None
         )
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, out, window = pool_types(site)
         batch, rows, columns, channels = out.shape
         taps = window.size[0] * window.size[1]
         words = -(-channels // self.lanes)
         return batch * rows * columns * (35 + words * (self.per_tap * taps + self.per_output))
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(site)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: Site) -> Call:
-        low, high = epilogue.integer_bounds(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        low, high = output_range.integer_bounds(site.node)
         parameters = pool_parameters(site) | {"output_minimum": low, "output_maximum": high}
         spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind),)
         if self.kind == "max":
             spec = (*spec, ("clamp", (low, high) != self.dtype.range))
-        return Call(Function("pool2d/dsp.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("pool2d/dsp.c.j2", self.name, spec), parameters)
 
 
 @register
@@ -67,7 +67,7 @@ class AveragePool2DDsp(_Pool2DDsp):
     per_tap = 5.5
     per_output = 60
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         _, _, window = pool_types(site)
         count = window.size[0] * window.size[1]
         if count > MAX_COUNT:
@@ -93,21 +93,21 @@ class _Pool2DInt16Dsp(_Pool2DDsp):
     # Estimated instructions: of a block's rows and outputs, and for each tap of it.
     block: ClassVar[float]
 
-    def _lanes(self, site: Site) -> int:
+    def _lanes(self, site: LayerContext) -> int:
         channels = site.node.outputs[0].type.shape[3]
         return max(lanes for lanes in (2, 4, 8) if lanes <= min(channels, self.most))
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, out, window = pool_types(site)
         lanes = self._lanes(site)
         taps = window.size[0] * window.size[1]
         each = lanes * self.per_tap + 4
         blocks = -(-out.shape[3] // lanes)
-        clamped = 5.0 * (self.kind == "max" and epilogue.clamping(site.node)[0])
+        clamped = 5.0 * (self.kind == "max" and output_range.clamping(site.node)[0])
         block = each * taps + 6 * window.size[0] + lanes * (self.per_output + clamped) + self.block
         return out.size // out.shape[3] * (blocks * block + 45)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         call = super().lower(site)
         function = replace(
             call.function,
@@ -129,7 +129,7 @@ class AveragePool2DInt16Dsp(_Pool2DInt16Dsp):
     per_output = 11
     block = 20
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         _, _, window = pool_types(site)
         count = window.size[0] * window.size[1]
         if count >= 1 << 16:

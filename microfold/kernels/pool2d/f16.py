@@ -6,12 +6,20 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.broadcast import loop_records
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.float16_mve import LANES, RUN
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
 from microfold.kernels.reduce.portable import LOOPS, Reduction
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean
 
@@ -20,22 +28,22 @@ class _HalfPool(Kernel):
     kind: ClassVar[str]
     core: ClassVar[str] = "c"
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_pool(site, DType.FLOAT16)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, out, window = pool_types(site)
         return out.size * (10.0 * window.size[0] * window.size[1] + 30)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(site)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: Site) -> Call:
-        low, high = epilogue.float_bounds(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        low, high = output_range.float_bounds(site.node)
         limits: dict[str, Parameter] = {"output_minimum": low, "output_maximum": high}
         spec = (("kind", self.kind), ("core", self.core))
-        return Call(Function("pool2d/f16.c.j2", self.name, spec), pool_parameters(site) | limits)
+        return KernelCall(CFunction("pool2d/f16.c.j2", self.name, spec), pool_parameters(site) | limits)
 
 
 class _HalfPoolMve(_HalfPool):
@@ -44,7 +52,7 @@ class _HalfPoolMve(_HalfPool):
     features = frozenset({"mve_fp"})
     core = "mve"
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, out, window = pool_types(site)
         blocks = out.size // out.shape[3] * -(-out.shape[3] // LANES)
         return blocks * (window.size[0] * (5.0 * window.size[1] + 6) + 25) + out.size // out.shape[3] * 40
@@ -81,7 +89,7 @@ class AveragePool2DHalfMve(_HalfPoolMve):
     op = AveragePool2D
     kind = "average"
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         size = pool_types(site)[2].size
         if size[0] * size[1] > RUN:
             return f"it sums up at most {RUN} elements in float16; the window is {size}"
@@ -97,14 +105,16 @@ class MeanHalf(Reduction):
     dtypes = (DType.FLOAT16,)
     combine = ""
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         op = site.node.op
         assert isinstance(op, Mean)
         kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(site))
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "kept": Constant("kept", kept, record="mf_loop"),
             "reduced": Constant("reduced", reduced, record="mf_loop"),
             "count": float(op.count(site.node.operands[0].type)),
         }
-        return Call(Function("reduce/f16.c.j2", self.name, (("clamped", clamped),)), parameters | limits)
+        return KernelCall(
+            CFunction("reduce/f16.c.j2", self.name, (("clamped", clamped),)), parameters | limits
+        )

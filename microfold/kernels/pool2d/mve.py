@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Call, Function, Kernel, Site, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, register
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.mve import LANES
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 # Sums of so many int8 fit in int16.
@@ -28,33 +28,33 @@ class _Pool2DMve(Kernel):
     dtype: ClassVar[DType] = DType.INT8
     block: ClassVar[float]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_pool(site, self.dtype)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, out, window = pool_types(site)
         pixels = out.size // out.shape[3]
         blocks = -(-out.shape[3] // self.lanes(site))
         return pixels * (blocks * (5 * window.size[0] * (window.size[1] + 1) + self.block) + 30)
 
-    def lanes(self, site: Site) -> int:
+    def lanes(self, site: LayerContext) -> int:
         """Channels computed together."""
         return LANES // self.dtype.itemsize
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(site)
         # Channels are written before the next ones of the same pixel are read.
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: Site) -> Call:
-        clamp, limits = epilogue.clamping(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        clamp, limits = output_range.clamping(site.node)
         spec = (
             ("kind", self.kind),
             ("type", "float" if self.dtype.is_float else f"{self.dtype.value}_t"),
             ("wide", self.lanes(site) == 4),
             ("clamp", clamp),
         )
-        return Call(Function("pool2d/mve.c.j2", self.name, spec), pool_parameters(site) | limits)
+        return KernelCall(CFunction("pool2d/mve.c.j2", self.name, spec), pool_parameters(site) | limits)
 
 
 class _IntegerAverage(_Pool2DMve):
@@ -64,7 +64,7 @@ class _IntegerAverage(_Pool2DMve):
     kind = "average"
     block = 35
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         _, _, window = pool_types(site)
         count, largest = window.size[0] * window.size[1], LARGEST_COUNT[self.dtype]
         if count > largest:
@@ -78,7 +78,7 @@ class AveragePool2DMve(_IntegerAverage):
 
     name = "s8_average_pool2d__mve"
 
-    def lanes(self, site: Site) -> int:
+    def lanes(self, site: LayerContext) -> int:
         _, _, window = pool_types(site)
         return 8 if window.size[0] * window.size[1] <= _NARROW_COUNT else 4
 
@@ -91,7 +91,7 @@ class AveragePool2DInt16Mve(_IntegerAverage):
     dtype = DType.INT16
     block = 25
 
-    def lanes(self, site: Site) -> int:
+    def lanes(self, site: LayerContext) -> int:
         return 4
 
 

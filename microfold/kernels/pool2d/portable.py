@@ -8,9 +8,9 @@ from functools import lru_cache
 from microfold.ir.graph import Graph
 from microfold.ir.op import Op
 from microfold.ir.types import DType, TensorType
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Window
 
@@ -21,22 +21,22 @@ def _operators(graph: Graph) -> Counter[type[Op]]:
     return Counter(type(node.op) for node in graph.nodes)
 
 
-def pool_types(site: Site) -> tuple[TensorType, TensorType, Window]:
+def pool_types(site: LayerContext) -> tuple[TensorType, TensorType, Window]:
     """Types of input and output, and the window."""
     x = site.node.inputs[0]
     assert x is not None and isinstance(site.node.op, AveragePool2D | MaxPool2D)
     return x.type, site.node.outputs[0].type, site.node.op.window
 
 
-def unsupported_pool(site: Site, *dtypes: DType) -> str | None:
+def unsupported_pool(site: LayerContext, *dtypes: DType) -> str | None:
     """The conditions that all pooling kernels share: one of the element types, clips only."""
     x, _, _ = pool_types(site)
     if x.dtype not in dtypes:
         return f"it needs {' or '.join(d.value for d in dtypes)}; the input is {x.dtype.value}"
-    return epilogue.unsupported_epilogue(site.node)
+    return output_range.unsupported_epilogue(site.node)
 
 
-def pool_parameters(site: Site) -> dict[str, Parameter]:
+def pool_parameters(site: LayerContext) -> dict[str, Parameter]:
     """Fields that every pooling layer struct has."""
     x, out, window = pool_types(site)
     return {
@@ -61,10 +61,10 @@ class _Pool2D(Kernel):
     kind: str
     dtype: DType
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return unsupported_pool(site, self.dtype)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         _, out, window = pool_types(site)
         # Floats are compared by four instructions.
         tap = 9 if self.dtype.is_float and self.kind == "max" else 5
@@ -75,22 +75,22 @@ class _Pool2D(Kernel):
         specialised = alone and site.target.has("thumb2") and not site.target.has("dsp")
         return estimate * 0.4 if specialised else estimate
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(site)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         parameters = pool_parameters(site)
         if self.dtype.is_float:
-            low, high = epilogue.float_bounds(site.node)
+            low, high = output_range.float_bounds(site.node)
             spec = (("kind", self.kind),)
             template = "pool2d/f32.c.j2"
         else:
-            low, high = epilogue.integer_bounds(site.node)
+            low, high = output_range.integer_bounds(site.node)
             spec = (("kind", self.kind), ("type", f"{self.dtype.value}_t"))
             template = "pool2d/portable.c.j2"
         parameters |= {"output_minimum": low, "output_maximum": high}
-        return Call(Function(template, self.name, spec), parameters)
+        return KernelCall(CFunction(template, self.name, spec), parameters)
 
 
 @register

@@ -16,11 +16,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Call, Function, Kernel, Site, SpecValue, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, SpecValue, register
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.packing import two_pixels_per_word
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 # Elements of a window whose sums fit 16 bits, and whose reciprocal is long enough.
@@ -35,8 +35,8 @@ class _Pool2DWords(Kernel):
     per_row: ClassVar[float]
     per_output: ClassVar[float]
 
-    def supports(self, site: Site) -> str | None:
-        reason = word_pairs.refuses_core(site) or unsupported_pool(site, DType.INT8)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(site) or unsupported_pool(site, DType.INT8)
         _, out, window = pool_types(site)
         if reason is None and out.shape[3] % 4 != 0:
             return f"its words are aligned: it needs a multiple of 4 channels; there are {out.shape[3]}"
@@ -45,7 +45,7 @@ class _Pool2DWords(Kernel):
             return f"it sums at most {MAX_COUNT} elements; the window has {count}"
         return reason
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, out, window = pool_types(site)
         batch, rows, columns, channels = out.shape
         height, width = window.size
@@ -54,17 +54,17 @@ class _Pool2DWords(Kernel):
         block = self.per_tap * height * width + self.per_row * loops + self.per_output
         return batch * rows * columns * (60 + channels // 4 * block)
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(site)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: Site) -> Call:
-        low, high = epilogue.integer_bounds(site.node)
+    def lower(self, site: LayerContext) -> KernelCall:
+        low, high = output_range.integer_bounds(site.node)
         parameters = pool_parameters(site) | {"output_minimum": low, "output_maximum": high}
         spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind),)
         if self.kind == "max":
             spec = (*spec, ("clamp", (low, high) != DType.INT8.range))
-        return Call(Function("pool2d/words.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("pool2d/words.c.j2", self.name, spec), parameters)
 
 
 class _AveragePool2DWords(_Pool2DWords):

@@ -8,8 +8,17 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
+from microfold.kernels.requantize import output_range
 from microfold.ops.recurrent.svdf import Svdf
 
 
@@ -18,28 +27,28 @@ class _Svdf(Kernel):
 
     dtype: ClassVar[DType]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype is not self.dtype:
             return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
         if any(site.array(i) is None for i in (1, 2)) or (site.present(3) and site.array(3) is None):
             return "feature weights, time weights and bias must be constant"
-        return epilogue.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(site.node)
 
-    def data_inputs(self, site: Site) -> tuple[int, ...]:
+    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
         return (0, 4)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return 7.0 * site.node.macs()
 
     def call(
-        self, site: Site, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
-    ) -> Call:
+        self, site: LayerContext, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
+    ) -> KernelCall:
         assert isinstance(site.node.op, Svdf)
         feature, time = site.array(1), site.array(2)
         assert feature is not None and time is not None
         x = site.node.operands[0].type
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "feature": Constant("feature", feature),
             "time": Constant("time", time),
@@ -50,7 +59,7 @@ class _Svdf(Kernel):
             "steps": time.shape[1],
         }
         spec = (*choice, ("clamped", clamped))
-        return Call(Function("recurrent/svdf.c.j2", self.name, spec), parameters | fields | limits)
+        return KernelCall(CFunction("recurrent/svdf.c.j2", self.name, spec), parameters | fields | limits)
 
 
 @register
@@ -59,7 +68,7 @@ class SvdfInt8(_Svdf):
     op = Svdf
     dtype = DType.INT8
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         op = site.node.op
         assert isinstance(op, Svdf)
         state = site.node.inputs[4]
@@ -94,7 +103,7 @@ class SvdfFloat(_Svdf):
     op = Svdf
     dtype = DType.FLOAT32
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         units = site.node.outputs[0].type.shape[1]
         bias = site.array(3)
         biases = np.zeros(units, np.float32) if bias is None else bias

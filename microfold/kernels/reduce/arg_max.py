@@ -7,23 +7,23 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 
 
 class _ArgExtremum(Kernel):
     relation: ClassVar[str]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype not in C_TYPES:
             return f"it does not know {x.dtype.value}"
         return "it fuses nothing" if site.node.epilogue else None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.operands[0].type.size * 6.0
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         assert isinstance(site.node.op, ArgMax | ArgMin)
         axis = site.node.op.axis
@@ -37,7 +37,7 @@ class _ArgExtremum(Kernel):
             ("output_type", C_TYPES[out.dtype]),
             ("relation", self.relation),
         )
-        return Call(Function("reduce/arg_max.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("reduce/arg_max.c.j2", self.name, spec), parameters)
 
 
 @register

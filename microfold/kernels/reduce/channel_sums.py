@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import Call, Function, Site, register
+from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, register
 from microfold.kernels.reduce.portable import QuantizedSum
-from microfold.kernels.requantize import clamp as epilogue
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.reduce.mean import Mean, Sum
 
 LANES = 4
@@ -29,7 +29,7 @@ class _ChannelSums(QuantizedSum):
     estimate: ClassVar[tuple[float, float]]
     wider: ClassVar[float] = 0.0
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         reason = super().supports(site)
         if reason is not None:
             return reason
@@ -40,12 +40,12 @@ class _ChannelSums(QuantizedSum):
             return f"it needs at least {LANES} channels; there are {kept[-1][0]}"
         return None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         kept, reduced = self.loops(site)
         each, around = self.estimate
         if site.node.operands[0].type.dtype is DType.INT16:
             each += self.wider
-        if self.finish(site)[0] == Form.GENERAL.value:
+        if self.finish(site)[0] == RequantizeForm.GENERAL.value:
             around += 75
         blocks = -(-kept[-1][0] // LANES)
         return (
@@ -53,11 +53,11 @@ class _ChannelSums(QuantizedSum):
             + 30
         )
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         kept, reduced = self.loops(site)
         images, image_step = kept[0] if len(kept) > 1 else (1, 0)
         form, scale = self.finish(site)
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters = scale | {
             "images": images,
             "image_step": image_step,
@@ -67,7 +67,7 @@ class _ChannelSums(QuantizedSum):
         }
         element = C_TYPES[site.node.outputs[0].type.dtype]
         spec = (("type", element), ("requantize", form), ("clamped", clamped))
-        return Call(Function(self.template, self.name, spec), parameters | limits)
+        return KernelCall(CFunction(self.template, self.name, spec), parameters | limits)
 
 
 class _Words(_ChannelSums):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
 from microfold.ops.reduce.cumsum import Cumsum
 
 
@@ -16,21 +16,21 @@ class CumsumPortable(Kernel):
     name = "cumsum__c"
     op = Cumsum
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         return "it fuses nothing" if site.node.epilogue else None
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         return site.node.operands[0].type.size * 8.0
 
-    def overlap(self, site: Site, index: int) -> int | None:
+    def overlap(self, site: LayerContext, index: int) -> int | None:
         # An element is read before its sum is written, and only sums are read again; in reverse order,
         # an output that starts behind the input would overwrite what is not read yet.
         return None
 
-    def in_place(self, site: Site, index: int) -> bool:
+    def in_place(self, site: LayerContext, index: int) -> bool:
         return True
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x = site.node.operands[0].type
         op = site.node.op
         assert isinstance(op, Cumsum)
@@ -45,4 +45,4 @@ class CumsumPortable(Kernel):
             ("exclusive", op.exclusive),
             ("reverse", op.reverse),
         )
-        return Call(Function("reduce/cumsum.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("reduce/cumsum.c.j2", self.name, spec), parameters)

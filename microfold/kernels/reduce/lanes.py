@@ -7,9 +7,9 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import Call, Function, Parameter, Site, register
+from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, register
 from microfold.kernels.reduce.portable import Reduction
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
@@ -29,7 +29,7 @@ class _Lanes(Reduction):
     core: ClassVar[str]
     estimate: ClassVar[tuple[float, float]]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if reason := super().supports(site):
             return reason
         kept, reduced = self.loops(site)
@@ -42,16 +42,16 @@ class _Lanes(Reduction):
     def _count(self) -> int:
         return 16 // self.dtype.itemsize if self.core == "mve" else FLOATS
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         kept, reduced = self.loops(site)
         each, around = self.estimate
         images = site.node.outputs[0].type.size / kept[-1][0]
         return 40 + images * (20 + -(-kept[-1][0] // self._count()) * (reduced[0][0] * each + around))
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         kept, reduced = self.loops(site)
         images, image_step = kept[0] if len(kept) > 1 else (1, 0)
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         parameters: dict[str, Parameter] = {
             "images": images,
             "image_step": image_step,
@@ -71,7 +71,7 @@ class _Lanes(Reduction):
             ("mean", mean),
             ("clamped", clamped),
         )
-        return Call(Function("reduce/lanes.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("reduce/lanes.c.j2", self.name, spec), parameters | limits)
 
 
 def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:

@@ -10,8 +10,16 @@ from microfold.ir.types import DType
 from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, register
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    register,
+)
+from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 
@@ -37,20 +45,20 @@ class Reduction(Kernel):
         "mve": (7.2, 42.0),
     }
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         if x.dtype not in self.dtypes:
             return f"it does not compute {x.dtype.value}"
         if max(len(loops) for loops in self.loops(site)) > LOOPS:
             return "the axes alternate too often between kept and reduced ones"
-        return epilogue.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(site.node)
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         column = "thumb1" if site.target.has("thumb1") else "mve" if site.target.has("mve") else "thumb2"
         each, output = self.instructions[column]
         return site.node.operands[0].type.size * each + site.node.outputs[0].type.size * output
 
-    def loops(self, site: Site) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    def loops(self, site: LayerContext) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Loops (size, step) over kept and over reduced axes."""
         x = site.node.operands[0].type
         op = site.node.op
@@ -61,14 +69,14 @@ class Reduction(Kernel):
             merge_axes([x.shape[a] for a in axes], [strides[a] for a in axes]) for axes in (kept, op.axes)
         )
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         x = site.node.operands[0].type
         kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(site))
         parameters: dict[str, Parameter] = {
             "kept": Constant("kept", kept, record="mf_loop"),
             "reduced": Constant("reduced", reduced, record="mf_loop"),
         }
-        clamped, limits = epilogue.clamping(site.node)
+        clamped, limits = output_range.clamping(site.node)
         finish, fields = self.finish(site)
         spec = (
             ("type", C_TYPES[x.dtype]),
@@ -78,12 +86,12 @@ class Reduction(Kernel):
             ("finish", finish),
             ("clamped", clamped),
         )
-        return Call(Function("reduce/portable.c.j2", self.name, spec), parameters | fields | limits)
+        return KernelCall(CFunction("reduce/portable.c.j2", self.name, spec), parameters | fields | limits)
 
     def accumulator(self, dtype: DType) -> str:
         return C_TYPES[dtype]
 
-    def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
+    def finish(self, site: LayerContext) -> tuple[str, dict[str, Parameter]]:
         """What becomes of the combined value: nothing, ``divide``, or a requantisation; and its fields."""
         return "", {}
 
@@ -104,7 +112,7 @@ class QuantizedSum(Reduction):
         "mve": (5.1, 78.0),
     }
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         x = site.node.operands[0].type
         reason = super().supports(site)
         if reason is None and self._count(site) * x.dtype.range[1] >= 1 << 30:
@@ -114,11 +122,11 @@ class QuantizedSum(Reduction):
     def accumulator(self, dtype: DType) -> str:
         return "int32_t"
 
-    def _count(self, site: Site) -> int:
+    def _count(self, site: LayerContext) -> int:
         assert isinstance(site.node.op, Mean | Sum)
         return site.node.op.count(site.node.operands[0].type)
 
-    def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
+    def finish(self, site: LayerContext) -> tuple[str, dict[str, Parameter]]:
         x, out, count = site.node.operands[0].type, site.node.outputs[0].type, self._count(site)
         op = site.node.op
         assert isinstance(op, Mean | Sum) and x.quant is not None and out.quant is not None
@@ -126,7 +134,7 @@ class QuantizedSum(Reduction):
             (x.dtype.range[0] - x.quant.zero_point) * count,
             (x.dtype.range[1] - x.quant.zero_point) * count,
         )
-        low, _ = epilogue.integer_bounds(site.node)
+        low, _ = output_range.integer_bounds(site.node)
         multiplier = op.multiplier(x.quant, count)
         plan = plan_one(-x.quant.zero_point * count, bounds, multiplier, out.quant.zero_point, low)
         return plan.form.value, {"scale": Constant("scale", plan.records, record="mf_channel")}
@@ -151,7 +159,7 @@ class MeanFloat(_FloatOrPlain):
     dtypes = (DType.FLOAT32,)
     start = "0.0f"
 
-    def finish(self, site: Site) -> tuple[str, dict[str, Parameter]]:
+    def finish(self, site: LayerContext) -> tuple[str, dict[str, Parameter]]:
         assert isinstance(site.node.op, Mean)
         return "divide", {"count": float(site.node.op.count(site.node.operands[0].type))}
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import Parameter, Site
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import LayerContext, Parameter
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 
 SHIFT = 16
 # Neither the upper half of the product nor the addend exceeds 2^30: their sum has 32 bits.
@@ -32,7 +32,7 @@ class Int16Requantization:
     """How sums become int16.
 
     Attributes:
-        form: ``once``: `records` are (bias, M, 2^(s-17), s-16); ``wide``: those of `accumulate.wide_records`.
+        form: ``once``: `records` are (bias, M, 2^(s-17), s-16); ``wide``: `product_sum.wide_records`.
         records: int32 [channels, 4].
         long: sums may need 64 bits; those of up to `CHUNK` products never do.
     """
@@ -43,7 +43,7 @@ class Int16Requantization:
 
 
 def plan_int16_requantization(
-    site: Site, matrix: Array, multipliers: tuple[Array, Array]
+    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> Int16Requantization | None:
     """The shortest form that is exact; None if a bias or a multiplier is too large.
 
@@ -51,7 +51,7 @@ def plan_int16_requantization(
         matrix: the weights as [channels, K].
         multipliers: the reference's mantissas and shifts per channel.
     """
-    planned = accumulate.wide_records(site, matrix, multipliers)
+    planned = product_sum.wide_records(site, matrix, multipliers)
     if planned is None:
         return None
     records, accumulator = planned
@@ -65,13 +65,13 @@ def plan_int16_requantization(
     return Int16Requantization("once", once, False)
 
 
-def int16_clamping(site: Site) -> tuple[str, Mapping[str, Parameter]]:
+def int16_clamping(site: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
     """How int16 outputs are clamped, and the layer fields for it.
 
     Returns:
         ``none``, ``relu`` (to 0 and above), ``limited`` (to 0 and a maximum), or ``general``.
     """
-    (low, high), (lowest, highest) = epilogue.output_limits(site), DType.INT16.range
+    (low, high), (lowest, highest) = output_range.output_limits(site), DType.INT16.range
     if (low, high) == (lowest, highest):
         return "none", {}
     if low == 0:

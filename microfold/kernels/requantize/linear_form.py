@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.kernels.kernel import Parameter, Site
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import LayerContext, Parameter
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
 
@@ -36,22 +36,22 @@ class LinearForm(NamedTuple):
     shift: int
 
 
-def site_linear_form(site: Site) -> LinearForm | None:
+def site_linear_form(site: LayerContext) -> LinearForm | None:
     """The linear form of a node that adds or subtracts int8 values; None if none was found."""
     op = site.node.op
     assert isinstance(op, Add | Sub)
     first, second = (v.type.with_shape(()) for v in site.node.operands[:2])
-    return find_linear_form(op, first, second, epilogue.integer_bounds(site.node))
+    return find_linear_form(op, first, second, output_range.integer_bounds(site.node))
 
 
-def refuses_linear_form(site: Site) -> str | None:
+def refuses_linear_form(site: LayerContext) -> str | None:
     """Why the node has no linear form; None if it has one."""
     if site_linear_form(site) is None:
         return "no linear form gives the reference's result for all operands"
     return None
 
 
-def linear_form_fields(site: Site) -> dict[str, Parameter]:
+def linear_form_fields(site: LayerContext) -> dict[str, Parameter]:
     """The node's linear form as fields of a layer."""
     form = site_linear_form(site)
     assert form is not None

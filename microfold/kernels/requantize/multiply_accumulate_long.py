@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Constant, Parameter, Site
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import Constant, LayerContext, Parameter
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_low import NEIGHBOURS, channel_records, find_steps
 
 FORM = "line"
@@ -63,13 +63,13 @@ def plan_line(
     return np.stack([m, c & 0xFFFFFFFF, c >> 32], axis=1).astype(np.uint32).view(np.int32)
 
 
-def expects_short_form(site: Site, *, narrow: bool) -> bool:
+def expects_short_form(site: LayerContext, *, narrow: bool) -> bool:
     """A guess, for estimates: whether requantisation ends with saturation, and needs no sign."""
     out = site.node.outputs[0].type
     assert out.quant is not None
-    if epilogue.clamping(site.node)[0]:
+    if output_range.clamping(site.node)[0]:
         return False
-    return narrow or epilogue.integer_bounds(site.node)[0] >= out.quant.zero_point
+    return narrow or output_range.integer_bounds(site.node)[0] >= out.quant.zero_point
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,9 @@ class SumRecords:
     limits: Mapping[str, Parameter]
 
 
-def sum_records(site: Site, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool) -> SumRecords:
+def sum_records(
+    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
+) -> SumRecords:
     """Lines where all channels have one; else, and where there is no long product, see `channel_records`.
 
     Args:
@@ -100,10 +102,12 @@ def sum_records(site: Site, matrix: Array, multipliers: tuple[Array, Array], *, 
     out = site.node.outputs[0].type
     assert out.quant is not None
     if not narrow:
-        bias, bounds = accumulate.bias_and_bounds(site, matrix)
-        lines = plan_line(bias, bounds, multipliers, out.quant.zero_point, epilogue.integer_bounds(site.node))
+        bias, bounds = product_sum.bias_and_bounds(site, matrix)
+        lines = plan_line(
+            bias, bounds, multipliers, out.quant.zero_point, output_range.integer_bounds(site.node)
+        )
         if lines is not None:
-            clamped, fields = epilogue.clamping(site.node)
+            clamped, fields = output_range.clamping(site.node)
             return SumRecords(FORM, Constant("channels", lines, record="mf_line"), clamped, fields)
     form, records, clamped, fields = channel_records(site, matrix, multipliers, narrow=narrow)
     return SumRecords(form, Constant("channels", records, record="mf_channel"), clamped, fields)

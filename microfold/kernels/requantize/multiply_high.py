@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.ir.types import Array
 
 
-class Form(str, enum.Enum):
+class RequantizeForm(str, enum.Enum):
     """Instruction sequence that requantises; the value ends the helper's C name.
 
     SHORT corrects negative accumulators, SHORT_RELU does not. WRAPPED is GENERAL for accumulators of 64 bits
@@ -44,7 +44,7 @@ class Requantization:
     signed shift.
     """
 
-    form: Form
+    form: RequantizeForm
     records: Array
 
 
@@ -103,11 +103,11 @@ def plan_requantization(
     )
     uncorrected = constant | (exact & ((low >= zero_point) | (e == 0) | (bounds[0] >= 0)))
     corrected = constant | (exact & (e > 0) & ((m != 1 << 30) | (multiple > 1)))
-    for form, fits in ((Form.SHORT_RELU, uncorrected), (Form.SHORT, corrected)):
+    for form, fits in ((RequantizeForm.SHORT_RELU, uncorrected), (RequantizeForm.SHORT, corrected)):
         if bool(np.all(fits)):
             return Requantization(form, _records(bias, m_short, addend, shift))
     return Requantization(
-        Form.GENERAL, _records(bias, m, np.full_like(m, zero_point), shifts.astype(np.int64))
+        RequantizeForm.GENERAL, _records(bias, m, np.full_like(m, zero_point), shifts.astype(np.int64))
     )
 
 
@@ -115,7 +115,7 @@ def wrapped_requantization(bias: Array, mantissas: Array, shifts: Array, zero_po
     """For accumulators that may leave 32 bits; biases count modulo 2^32."""
     m = mantissas.astype(np.int64)
     return Requantization(
-        Form.WRAPPED, _records(bias, m, np.full_like(m, zero_point), shifts.astype(np.int64))
+        RequantizeForm.WRAPPED, _records(bias, m, np.full_like(m, zero_point), shifts.astype(np.int64))
     )
 
 

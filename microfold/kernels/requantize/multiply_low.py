@@ -24,12 +24,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.arithmetic.staircase import steps
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Parameter, Site
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import LayerContext, Parameter
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 
 
 class NarrowForm(str, enum.Enum):
@@ -197,7 +197,7 @@ def _fit(
 
 
 def channel_records(
-    site: Site, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
+    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
 ) -> tuple[str, Array, bool, dict[str, Parameter]]:
     """How a product sum is requantised: the form's name, records, whether it is clamped, the limits' fields.
 
@@ -209,12 +209,12 @@ def channel_records(
     out = site.node.outputs[0].type
     assert out.quant is not None
     if narrow:
-        bias, bounds = accumulate.bias_and_bounds(site, matrix)
-        limits = epilogue.integer_bounds(site.node)
+        bias, bounds = product_sum.bias_and_bounds(site, matrix)
+        limits = output_range.integer_bounds(site.node)
         found = plan_narrow(bias, bounds, multipliers, out.quant.zero_point, limits)
         if found is not None:
-            clamped, fields = epilogue.clamping(site.node)
+            clamped, fields = output_range.clamping(site.node)
             return found[0].value, found[1], clamped, dict(fields)
-    plan, _ = accumulate.output_records(site, matrix, multipliers)
-    clamped, fields = epilogue.proved_clamping(site)
+    plan, _ = product_sum.output_records(site, matrix, multipliers)
+    clamped, fields = output_range.proved_clamping(site)
     return plan.form.value, plan.records, clamped, dict(fields)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.ir.types import Array
 
 # The scale of the values, and s that goes with it.

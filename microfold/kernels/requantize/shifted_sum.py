@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.ir.types import Array
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 
 # Tried in this order: 12 fits nearly all layers, and few values mean few functions.
 COMMON_SHIFTS = (12, 10, 16, 8)
@@ -45,7 +45,7 @@ class SmladRequantization:
             reference's shift.
     """
 
-    form: Form
+    form: RequantizeForm
     shift: int
     left: Array
     matrix: Array
@@ -90,7 +90,7 @@ def plan_smlad_requantization(
     ]
     constant = (ends[0] == ends[1]) & (e >= 0)
     relu = limits[0] >= zero_point or bool(np.all(constant | (bounds[0] >= 0)))
-    form = Form.SHORT_RELU if relu else Form.SHORT
+    form = RequantizeForm.SHORT_RELU if relu else RequantizeForm.SHORT
     for common_shift in (*shifts, 0) if common else (0,):
         shift = np.full_like(e, common_shift) if common_shift else e + 1
         left = shift - e + 1
@@ -117,4 +117,4 @@ def plan_smlad_requantization(
             weights = np.where(constant[:, None], 0, matrix)
             return SmladRequantization(form, common_shift, left, weights, (low, high), records)
     records = np.stack([bias, m, np.full_like(m, zero_point), -e], axis=1).astype(np.int32)
-    return SmladRequantization(Form.GENERAL, 0, np.zeros_like(e), matrix, bounds, records)
+    return SmladRequantization(RequantizeForm.GENERAL, 0, np.zeros_like(e), matrix, bounds, records)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from microfold.ir.op import Op
-from microfold.kernels.kernel import KERNELS, Kernel, Site
+from microfold.kernels.kernel import KERNELS, Kernel, LayerContext
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
 
@@ -27,7 +27,7 @@ class Candidate:
     reason: str | None
 
 
-def candidates(site: Site) -> list[Candidate]:
+def candidates(site: LayerContext) -> list[Candidate]:
     """Every kernel of the node's operator: fitting ones first, cheapest first.
 
     Where speed is all that counts, cycles decide. Otherwise instructions do, and those with closely packed
@@ -54,7 +54,7 @@ def candidates(site: Site) -> list[Candidate]:
     return sorted(found, key=order)
 
 
-def select(site: Site) -> Kernel | str:
+def select(site: LayerContext) -> Kernel | str:
     """The cheapest kernel, or the reason why there is none (every candidate's)."""
     considered = candidates(site)
     if considered and considered[0].cost is not None:

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from microfold.kernels.kernel import Kernel, Site
+from microfold.kernels.kernel import Kernel, LayerContext
 from microfold.kernels.selection.cheapest import candidates
 from microfold.options import OPTIMIZE
 
@@ -25,13 +25,13 @@ class Choice:
         flash: bytes of constants.
     """
 
-    site: Site
+    site: LayerContext
     kernel: Kernel
     cost: float
     flash: int
 
 
-def select_within(flash: int, sites: Sequence[Site]) -> list[Choice] | str:
+def select_within(flash: int, sites: Sequence[LayerContext]) -> list[Choice] | str:
     """The choice for each site.
 
     Args:
@@ -72,7 +72,7 @@ def _exchange(
     )
 
 
-def _worthwhile(site: Site) -> list[Choice]:
+def _worthwhile(site: LayerContext) -> list[Choice]:
     """The choices of a site that no other one beats in both respects, fastest and largest first."""
     found = sorted(_choices(site), key=lambda choice: (choice.cost, choice.flash))
     kept: list[Choice] = []
@@ -82,7 +82,7 @@ def _worthwhile(site: Site) -> list[Choice]:
     return kept
 
 
-def _choices(site: Site) -> Iterator[Choice]:
+def _choices(site: LayerContext) -> Iterator[Choice]:
     for level in OPTIMIZE:
         leveled = replace(site, options=replace(site.options, optimize=level))
         for candidate in candidates(leveled):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from microfold.kernels.kernel import Call, Function, Kernel, Site
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext
 from microfold.kernels.selection.cheapest import candidates
 
 # Bytes of flash that are worth as much as all of the model's time with its fastest kernels.
@@ -30,16 +30,16 @@ class Option:
     """
 
     kernel: Kernel
-    call: Call
+    call: KernelCall
     cost: float
     flash: int
 
     @property
-    def function(self) -> Function:
+    def function(self) -> CFunction:
         return self.call.function
 
 
-def layer_options(site: Site) -> list[Option]:
+def layer_options(site: LayerContext) -> list[Option]:
     """All that fit, fastest first."""
     found: list[Option] = []
     for candidate in candidates(site):
@@ -68,10 +68,10 @@ def select_smallest(layers: Sequence[Sequence[Option]]) -> list[Option]:
 
 def _connected(layers: Sequence[Sequence[Option]]) -> list[list[int]]:
     """Layers in groups: those of different groups cannot share functions."""
-    groups: list[tuple[set[Function], list[int]]] = []
+    groups: list[tuple[set[CFunction], list[int]]] = []
     for index, options in enumerate(layers):
         functions, members = {option.function for option in options}, [index]
-        apart: list[tuple[set[Function], list[int]]] = []
+        apart: list[tuple[set[CFunction], list[int]]] = []
         for group in groups:
             if functions.isdisjoint(group[0]):
                 apart.append(group)
@@ -100,7 +100,7 @@ class _Market:
     def _share(self, option: Option) -> float:
         return option.flash + self.price * option.cost
 
-    def _complete(self, functions: Iterable[Function]) -> frozenset[Function]:
+    def _complete(self, functions: Iterable[CFunction]) -> frozenset[CFunction]:
         """With functions for the layers that have none."""
         opened = set(functions)
         for options in self.ranked:
@@ -108,7 +108,7 @@ class _Market:
                 opened.add(min(options, key=lambda o: self._share(o) + o.kernel.code).function)
         return frozenset(opened)
 
-    def _improve(self, opened: frozenset[Function]) -> frozenset[Function]:
+    def _improve(self, opened: frozenset[CFunction]) -> frozenset[CFunction]:
         """Opens or closes the function that saves most, as long as there is one."""
         while True:
             best = min((opened ^ {function} for function in self.code), key=self._total)
@@ -116,8 +116,8 @@ class _Market:
                 return opened
             opened = best
 
-    def _total(self, opened: Collection[Function]) -> float:
-        total, used = 0.0, set[Function]()
+    def _total(self, opened: Collection[CFunction]) -> float:
+        total, used = 0.0, set[CFunction]()
         for options in self.ranked:
             choice = next((option for option in options if option.function in opened), None)
             if choice is None:

@@ -16,15 +16,11 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Value, make_node
 from microfold.ir.types import Array, TensorType
-from microfold.kernels.conv2d import dsp as conv2d_dsp
-from microfold.kernels.conv2d import f32_block as conv2d_f32
-from microfold.kernels.conv2d import mve as conv2d_mve
-from microfold.kernels.conv2d import pairs as conv2d_pairs
+from microfold.kernels.conv2d import dsp, f32_block, mve, pairs, s16_dsp
 from microfold.kernels.conv2d import portable as conv2d
-from microfold.kernels.conv2d import s16_dsp as conv2d_s16_dsp
 from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import Call, Function, Kernel, Parameter, Site, register
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
 from microfold.kernels.movement.copy import copy_cost, copy_helper
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
@@ -76,7 +72,7 @@ def _channel_copies(t: TensorType, copies: int) -> TensorType:
     return replace(t, shape=(t.shape[0] * copies, *t.shape[1:]), quant=quant)
 
 
-def convolution_site(site: Site, rows: Phases, columns: Phases) -> Site:
+def convolution_site(site: LayerContext, rows: Phases, columns: Phases) -> LayerContext:
     """The convolution as the node of a graph of its own."""
     op = site.node.op
     assert isinstance(op, TransposeConv2D)
@@ -106,7 +102,7 @@ class _TransposeConv2DRows(Kernel):
     op = TransposeConv2D
     convolution: ClassVar[Kernel]
 
-    def supports(self, site: Site) -> str | None:
+    def supports(self, site: LayerContext) -> str | None:
         if site.array(1) is None:
             return "its filters must be constant"
         rows, columns = self._phases(site)
@@ -121,7 +117,7 @@ class _TransposeConv2DRows(Kernel):
             return "the kernel's size must be a multiple of the stride"
         return self.convolution.supports(convolution_site(site, rows, columns))
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         rows, columns = self._phases(site)
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         run = columns.stride * out.shape[3] * out.dtype.itemsize
@@ -131,7 +127,7 @@ class _TransposeConv2DRows(Kernel):
         calls = x.shape[0] * rows.count * 60
         return self.convolution.cost(convolution_site(site, rows, columns)) + copies + calls
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         rows, columns = self._phases(site)
         inner = convolution_site(site, rows, columns)
         call = self.convolution.lower(inner)
@@ -167,11 +163,11 @@ class _TransposeConv2DRows(Kernel):
             ("row_type", C_TYPES[out.dtype]),
             ("row_copy", copy_helper(site)),
         )
-        return Call(
-            Function("transpose_conv2d/as_conv2d.c.j2", self.name, spec), parameters, band + call.scratch
+        return KernelCall(
+            CFunction("transpose_conv2d/as_conv2d.c.j2", self.name, spec), parameters, band + call.scratch
         )
 
-    def _phases(self, site: Site) -> tuple[Phases, Phases]:
+    def _phases(self, site: LayerContext) -> tuple[Phases, Phases]:
         op, x, weights = site.node.op, site.node.operands[0].type, site.node.operands[1].type
         assert isinstance(op, TransposeConv2D)
         rows, columns = (
@@ -195,15 +191,15 @@ def _define(convolution: type[Kernel]) -> None:
 for _convolution in (
     conv2d.Conv2DInt8,
     conv2d.Conv2DInt16,
-    conv2d_dsp.Conv2DDsp,
-    conv2d_f32.Conv2DFloatFpu,
-    conv2d_f32.Conv2DFloatFpuHalf,
-    conv2d_f32.Conv2DFloatMve,
-    conv2d_f32.Conv2DFloatMveHalf,
-    conv2d_mve.Conv2DMve,
-    conv2d_pairs.Conv2DThumb1,
-    conv2d_pairs.Conv2DThumb2,
-    conv2d_s16_dsp.Conv2DInt16Dsp,
+    dsp.Conv2DDsp,
+    f32_block.Conv2DFloatFpu,
+    f32_block.Conv2DFloatFpuHalf,
+    f32_block.Conv2DFloatMve,
+    f32_block.Conv2DFloatMveHalf,
+    mve.Conv2DMve,
+    pairs.Conv2DThumb1,
+    pairs.Conv2DThumb2,
+    s16_dsp.Conv2DInt16Dsp,
     conv2d_s16_mve.Conv2DInt16Mve,
 ):
     _define(_convolution)

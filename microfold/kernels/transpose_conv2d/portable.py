@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import Call, Constant, Function, Kernel, Parameter, Site, SpecValue, register
-from microfold.kernels.packing import float16_weights as float16
-from microfold.kernels.packing import product_sum as accumulate
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import (
+    CFunction,
+    Constant,
+    Kernel,
+    KernelCall,
+    LayerContext,
+    Parameter,
+    SpecValue,
+    register,
+)
+from microfold.kernels.packing import float16_weights, product_sum
+from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 
 
@@ -17,34 +25,34 @@ class _TransposeConv2D(Kernel):
 
     dtypes: ClassVar[tuple[DType, DType]]
 
-    def supports(self, site: Site) -> str | None:
-        reason = accumulate.unsupported_constants(site, *self.dtypes)
+    def supports(self, site: LayerContext) -> str | None:
+        reason = product_sum.unsupported_constants(site, *self.dtypes)
         if reason is None and self.records(site) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def cost(self, site: Site) -> float:
+    def cost(self, site: LayerContext) -> float:
         x, out = site.node.operands[0].type, site.node.outputs[0].type
         product, tap, output = (11.5, 39.0, 39.0) if site.target.has("thumb1") else (8.0, 36.0, 5.0)
         macs = site.node.macs()
         return product * macs + tap * macs / x.shape[3] + output * out.size
 
-    def matrix(self, site: Site) -> Array:
+    def matrix(self, site: LayerContext) -> Array:
         weights = site.array(1)
         assert weights is not None
         return weights.reshape(weights.shape[0], -1)
 
-    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+    def records(self, site: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
         """What each channel needs, and the template's choices that go with it."""
         raise NotImplementedError
 
-    def lower(self, site: Site) -> Call:
+    def lower(self, site: LayerContext) -> KernelCall:
         op = site.node.op
         planned = self.records(site)
         weights = site.array(1)
         assert isinstance(op, TransposeConv2D) and planned is not None and weights is not None
         x, out = site.node.operands[0].type, site.node.outputs[0].type
-        clamped, limits = epilogue.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(site)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": planned[0],
@@ -65,7 +73,7 @@ class _TransposeConv2D(Kernel):
         if x.quant is not None:
             parameters["input_zero_point"] = x.quant.zero_point
         spec = (*planned[1], ("clamped", clamped))
-        return Call(Function("transpose_conv2d/portable.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("transpose_conv2d/portable.c.j2", self.name, spec), parameters | limits)
 
 
 @register
@@ -74,11 +82,13 @@ class TransposeConv2DInt8(_TransposeConv2D):
     op = TransposeConv2D
     dtypes = (DType.INT8, DType.INT8)
 
-    def supports(self, site: Site) -> str | None:
-        return super().supports(site) or accumulate.unsupported_bounds(site, self.matrix(site))
+    def supports(self, site: LayerContext) -> str | None:
+        return super().supports(site) or product_sum.unsupported_bounds(site, self.matrix(site))
 
-    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
-        plan = accumulate.plan_without_folding(site, self.matrix(site), accumulate.channel_multipliers(site))
+    def records(self, site: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        plan = product_sum.plan_without_folding(
+            site, self.matrix(site), product_sum.channel_multipliers(site)
+        )
         choice = (("type", "int8_t"), ("weight_type", "int8_t"), ("accumulator", "int32_t"))
         records = Constant("channels", plan.records, record="mf_channel")
         return records, (*choice, ("requantize", plan.form.value))
@@ -90,8 +100,8 @@ class TransposeConv2DInt16(_TransposeConv2D):
     op = TransposeConv2D
     dtypes = (DType.INT16, DType.INT8)
 
-    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
-        planned = accumulate.wide_records(site, self.matrix(site), accumulate.channel_multipliers(site))
+    def records(self, site: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        planned = product_sum.wide_records(site, self.matrix(site), product_sum.channel_multipliers(site))
         if planned is None:
             return None
         choice = (("type", "int16_t"), ("weight_type", "int8_t"), ("accumulator", planned[1]))
@@ -105,22 +115,22 @@ class TransposeConv2DFloat(_TransposeConv2D):
     dtypes = (DType.FLOAT32, DType.FLOAT32)
     half: ClassVar[bool] = False
 
-    def records(self, site: Site) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
-        biases = accumulate.float_biases(site, site.node.outputs[0].type.shape[3])
+    def records(self, site: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        biases = product_sum.float_biases(site, site.node.outputs[0].type.shape[3])
         weights = "uint16_t" if self.half else "float"
         choice = (("type", "float"), ("weight_type", weights), ("accumulator", "float"), ("requantize", ""))
         return Constant("biases", biases), choice
 
-    def cost(self, site: Site) -> float:
-        return super().cost(site) + float16.software_cost(site) * site.node.macs()
+    def cost(self, site: LayerContext) -> float:
+        return super().cost(site) + float16_weights.software_cost(site) * site.node.macs()
 
 
 @register
-class TransposeConv2DFloatHalf(float16.HalfWeights, TransposeConv2DFloat):
+class TransposeConv2DFloatHalf(float16_weights.HalfWeights, TransposeConv2DFloat):
     name = "f32_transpose_conv2d__c_half"
 
-    def conversion_cost(self, site: Site) -> float:
-        return site.node.macs() * float16.convert_cost(site)
+    def conversion_cost(self, site: LayerContext) -> float:
+        return site.node.macs() * float16_weights.convert_cost(site)
 
-    def lower(self, site: Site) -> Call:
-        return float16.with_half_weights(super().lower(site))
+    def lower(self, site: LayerContext) -> KernelCall:
+        return float16_weights.with_half_weights(super().lower(site))

@@ -7,8 +7,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic import numerics
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
@@ -40,7 +40,7 @@ class LeakyRelu(Op):
         return result
 
     def parameters(self, x: Quant) -> LeakyReluParameters:
-        """Multipliers, see `microfold.arithmetic.quantized.effective_scale`."""
+        """Multipliers, see `microfold.arithmetic.numerics.effective_scale`."""
         assert self.out.quant is not None
         out_scale = self.out.quant.scale
         return LeakyReluParameters(

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from microfold.arithmetic import fixed_point
-from microfold.arithmetic.quantized import rounding_divide_by_pot
+from microfold.arithmetic.numerics import rounding_divide_by_pot
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.arithmetic.quantized import round_half_away_array
+from microfold.arithmetic.numerics import round_half_away_array
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 

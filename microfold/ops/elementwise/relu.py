@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from microfold.arithmetic import quantized as numerics
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic import numerics
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import QUANTIZED, check_unary

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from microfold.arithmetic import quantized as numerics
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic import numerics
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 

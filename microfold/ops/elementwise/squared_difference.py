@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.add import AddParameters, scaled

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.ir.layout import NHWC
 from microfold.ir.limits import MAX_RESIZED
 from microfold.ir.op import Op, Pattern, register, require

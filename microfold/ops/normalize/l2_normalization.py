@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.arithmetic import fixed_point
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import fixed_point, numerics
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary

@@ -13,14 +13,14 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.arithmetic.fixed_point import (
     INT32_MAX,
     bit_length,
     exp_on_negative_values,
     reciprocal_of_one_plus,
 )
-from microfold.arithmetic.quantized import (
+from microfold.arithmetic.numerics import (
     Multiplier,
     rounding_divide_by_pot,
     saturating_rounding_doubling_high_mul,

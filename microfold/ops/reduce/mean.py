@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.arithmetic import quantized as numerics
-from microfold.arithmetic.quantized import Multiplier
+from microfold.arithmetic import numerics
+from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
 from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor

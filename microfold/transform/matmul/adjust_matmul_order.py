@@ -23,7 +23,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import Array, DType, ElementType, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -63,7 +63,7 @@ class _Rules:
     def table(self) -> dict[type[Op], Rule[None]]:
         return {BatchMatmul: self.matmul, FullyConnected: self.fully_connected}
 
-    def matmul(self, site: Site[None]) -> Replacement:
+    def matmul(self, site: RewriteSite[None]) -> Replacement:
         node, op = site.node, site.node.op
         assert isinstance(op, BatchMatmul)
         first, second = site.value(0), site.value(1)
@@ -85,7 +85,7 @@ class _Rules:
         return None
 
     def _reassociated(
-        self, site: Site[None], inner: Node, turned: bool, third: _Factor, index: int
+        self, site: RewriteSite[None], inner: Node, turned: bool, third: _Factor, index: int
     ) -> Replacement:
         """(A B) C as A (B C), or C (A B) as (C A) B."""
         node, op = site.node, inner.op
@@ -136,7 +136,7 @@ class _Rules:
         outer = (a, made) if index == 0 else (made, b)
         return site.emit(_op(*outer), *(f.value for f in outer), epilogue=site.epilogue)
 
-    def fully_connected(self, site: Site[None]) -> Replacement:
+    def fully_connected(self, site: RewriteSite[None]) -> Replacement:
         """Two layers with nothing between them."""
         node, inner = site.node, site.producer(0)
         if inner is None or not isinstance(inner.op, FullyConnected) or inner.epilogue:
@@ -181,7 +181,7 @@ class _Rules:
         return site.emit(node.op, inner.inputs[0], *operands, epilogue=site.epilogue)
 
 
-def _constant(site: Site[None], array: Array, name: str) -> Value:
+def _constant(site: RewriteSite[None], array: Array, name: str) -> Value:
     narrow = np.ascontiguousarray(array.astype(np.float32))
     return site.builder.constant(narrow, TensorType(DType.FLOAT32, narrow.shape), name)
 

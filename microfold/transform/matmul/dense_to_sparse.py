@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Node
 from microfold.ir.layout import NHWC
-from microfold.ir.rewrite import Replacement, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -86,7 +86,7 @@ class DenseToSparse:
                 return f"its {count} blocks would take about {slower:.1f} times as long", ""
             return None, f"{count} blocks of {stored} bytes in place of {array.nbytes}"
 
-        def convert(site: Site[None]) -> Replacement:
+        def convert(site: RewriteSite[None]) -> Replacement:
             node, weights = site.node, site.value(1)
             assert weights is not None
             # Its subclass is sparse already.
@@ -116,13 +116,13 @@ def _is_matrix_product(node: Node) -> bool:
     )
 
 
-def _layer(site: Site[None]) -> Replacement:
+def _layer(site: RewriteSite[None]) -> Replacement:
     assert isinstance(site.node.op, FullyConnected)
     operands = [site.value(index) for index in range(len(site.node.inputs))]
     return site.emit(SparseFullyConnected(site.node.op.out), *operands, epilogue=site.epilogue)
 
 
-def _pixels(site: Site[None]) -> Replacement:
+def _pixels(site: RewriteSite[None]) -> Replacement:
     """A 1x1 convolution as a layer whose rows are the pixels."""
     node, image, filters = site.node, site.value(0), site.value(1)
     assert isinstance(node.op, Conv2D)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
-from microfold.ir.rewrite import Replacement, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.elementwise.add import Add
@@ -31,7 +31,7 @@ from microfold.passes.decorators import function_pass
 def expand_matmul_of_sum(graph: Graph, context: PassContext) -> Graph:
     """Distribute float32 matrix products over sums where that is cheaper."""
 
-    def expand(site: Site[None]) -> Replacement:
+    def expand(site: RewriteSite[None]) -> Replacement:
         for index in range(2):
             inner = site.producer(index)
             if inner is None or not isinstance(inner.op, Add) or inner.epilogue:
@@ -57,7 +57,7 @@ def expand_matmul_of_sum(graph: Graph, context: PassContext) -> Graph:
         graph = result
 
 
-def _constant_part(site: Site[None], context: PassContext, index: int, inner: Node) -> Replacement:
+def _constant_part(site: RewriteSite[None], context: PassContext, index: int, inner: Node) -> Replacement:
     """The sum has a constant, and so is the other factor."""
     node, constants = site.node, site.builder.constants
     other = site.value(1 - index)
@@ -91,7 +91,7 @@ def _constant_part(site: Site[None], context: PassContext, index: int, inner: No
     return site.emit(Add(node.op.out), body, shift, epilogue=site.epilogue)
 
 
-def _low_rank_part(site: Site[None], context: PassContext, index: int, inner: Node) -> Replacement:
+def _low_rank_part(site: RewriteSite[None], context: PassContext, index: int, inner: Node) -> Replacement:
     """One part of the sum is a product that only the sum reads."""
     node, other, sum = site.node, site.value(1 - index), inner.output
     assert isinstance(node.op, BatchMatmul)

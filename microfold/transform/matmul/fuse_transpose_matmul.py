@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.transpose import Transpose
@@ -72,7 +72,7 @@ class _Rules:
             Transpose: self.transpose,
         }
 
-    def matmul(self, site: Site[None]) -> Replacement:
+    def matmul(self, site: RewriteSite[None]) -> Replacement:
         """Operands of a product."""
         node, op = site.node, site.node.op
         assert isinstance(op, BatchMatmul)
@@ -88,7 +88,7 @@ class _Rules:
         self.context.fired(node, "transposes of the last two axes are its flags")
         return site.emit(BatchMatmul(flags[0], flags[1], op.out), *operands, epilogue=site.epilogue)
 
-    def fully_connected(self, site: Site[None]) -> Replacement:
+    def fully_connected(self, site: RewriteSite[None]) -> Replacement:
         """Computed weights of a fully connected layer."""
         node, source = site.node, self._source(site, 1)
         if source is None:
@@ -98,7 +98,7 @@ class _Rules:
         op = BatchMatmul(False, False, node.op.out)
         return site.emit(op, site.value(0), source, epilogue=site.epilogue)
 
-    def transpose(self, site: Site[None]) -> Replacement:
+    def transpose(self, site: RewriteSite[None]) -> Replacement:
         """The result of a product."""
         node, inner = site.node, site.producer(0)
         if inner is None or not isinstance(inner.op, BatchMatmul) or node.epilogue:
@@ -111,7 +111,7 @@ class _Rules:
         self.context.fired(node, f"batch_matmul %{inner.output.name} gives it with its operands swapped")
         return site.emit(op, second, first)
 
-    def _source(self, site: Site[None], index: int) -> Value | None:
+    def _source(self, site: RewriteSite[None], index: int) -> Value | None:
         """What a fusable transpose reads."""
         value = site.node.inputs[index]
         producer = site.producer(index)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.graph import Graph, Value
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.transpose import Transpose
 from microfold.passes.context import PassContext
@@ -28,7 +28,7 @@ from microfold.passes.decorators import function_pass
 def reorder_permute_dims_after_concat(graph: Graph, context: PassContext) -> Graph:
     """Move equal transposes of all parts behind a concatenation."""
 
-    def reorder(site: Site[None]) -> tuple[Value, ...] | None:
+    def reorder(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         node, op = site.node, site.node.op
         assert isinstance(op, Concatenate)
         computed = [i for i, value in enumerate(node.inputs) if site.array(value) is None]
@@ -70,7 +70,7 @@ def reorder_permute_dims_after_concat(graph: Graph, context: PassContext) -> Gra
     return forward_rewrite(graph, {Concatenate: reorder})
 
 
-def _permutation(site: Site[None], index: int) -> tuple[int, ...] | None:
+def _permutation(site: RewriteSite[None], index: int) -> tuple[int, ...] | None:
     """How an operand is transposed; None if it is not, or has a scale for each channel."""
     producer = site.producer(index)
     if producer is None or not isinstance(producer.op, Transpose) or producer.epilogue:

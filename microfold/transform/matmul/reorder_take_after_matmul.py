@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Node
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import Shape, Tensor, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -38,7 +38,7 @@ PRODUCT, RUN, BYTE = 7.0, 40.0, 1.5  # instructions
 def reorder_take_after_matmul(graph: Graph, context: PassContext) -> Graph:
     """Move gather behind matrix products where that is cheaper."""
 
-    def reorder(site: Site[None]) -> Replacement:
+    def reorder(site: RewriteSite[None]) -> Replacement:
         for index in range(2):
             taken = _take(site, context, index)
             answer = _reordered(site, context, taken) if taken is not None else None
@@ -70,7 +70,7 @@ class _Take:
     axis: int
 
 
-def _take(site: Site[None], context: PassContext, index: int) -> _Take | None:
+def _take(site: RewriteSite[None], context: PassContext, index: int) -> _Take | None:
     node, gather = site.node, site.producer(index)
     if gather is None or not isinstance(gather.op, Gather) or gather.epilogue:
         return None
@@ -92,7 +92,7 @@ def _take(site: Site[None], context: PassContext, index: int) -> _Take | None:
     return None
 
 
-def _reordered(site: Site[None], context: PassContext, taken: _Take) -> Replacement:
+def _reordered(site: RewriteSite[None], context: PassContext, taken: _Take) -> Replacement:
     node, gather = site.node, taken.gather
     table, indices = gather.operands
     operands = [site.value(i) for i in range(len(node.inputs))]

@@ -19,7 +19,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.reshape import Reshape
@@ -54,7 +54,7 @@ class _Rules:
     def table(self) -> dict[type[Op], Rule[None]]:
         return {FullyConnected: self.front, Transpose: self.behind}
 
-    def front(self, site: Site[None]) -> Replacement:
+    def front(self, site: RewriteSite[None]) -> Replacement:
         """The chain that leads to the layer's input."""
         node, last = site.node, site.producer(0)
         weights = site.value(1)
@@ -81,7 +81,7 @@ class _Rules:
         rest = (site.value(2),) if len(node.inputs) > 2 else ()
         return site.emit(node.op, flat, turned, *rest, epilogue=site.epilogue)
 
-    def behind(self, site: Site[None]) -> Replacement:
+    def behind(self, site: RewriteSite[None]) -> Replacement:
         """The chain from a layer to this transpose."""
         node, before = site.node, site.producer(0)
         chain = [*_chain(site, before), node]
@@ -114,7 +114,7 @@ def _reads_rows(node: Node, value: Value, graph: Graph) -> bool:
     return is_layer and node.inputs[0] is value and graph.array(node.inputs[1]) is not None
 
 
-def _chain(site: Site[None], last: Node | None) -> list[Node]:
+def _chain(site: RewriteSite[None], last: Node | None) -> list[Node]:
     """Transposes and reshapes in a row up to this node, first one first; those before it have one reader."""
     nodes: list[Node] = []
     while last is not None and isinstance(last.op, Transpose | Reshape) and not last.epilogue:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from microfold.ir.graph import Graph, Node, Step, Value
 from microfold.ir.op import Op, Pattern
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.elementwise.clip import Clip
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
@@ -47,7 +47,7 @@ class FuseOps:
     may_fuse: FusionRule = only_clip
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
-        def fuse(site: Site[None]) -> tuple[Value, ...] | None:
+        def fuse(site: RewriteSite[None]) -> tuple[Value, ...] | None:
             node, producer = site.node, site.producer(0)
             if node.op.pattern is not Pattern.ELEMENTWISE:
                 return None
@@ -66,7 +66,7 @@ class FuseOps:
 
         return forward_rewrite(graph, fuse)
 
-    def _why_not(self, site: Site[None], producer: Node) -> str | None:
+    def _why_not(self, site: RewriteSite[None], producer: Node) -> str | None:
         node = site.node
         if len(producer.outputs) != 1 or len(node.outputs) != 1:
             return "a node with several results is not fused"

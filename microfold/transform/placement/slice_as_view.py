@@ -13,7 +13,7 @@ graph computes.
 from __future__ import annotations
 
 from microfold.ir.graph import Graph, Node, Value
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.views import ALIGNMENT, Views
 from microfold.ops.movement.slice_view import SliceView, is_block
 from microfold.ops.movement.strided_slice import StridedSlice
@@ -28,7 +28,7 @@ def slice_as_view(graph: Graph, context: PassContext) -> Graph:
     ends = {views[value].root for value in (*graph.outputs, *(state.next for state in graph.state))}
     computed = {value for node in graph.nodes for value in node.outputs}
 
-    def look(site: Site[None]) -> tuple[Value, ...] | None:
+    def look(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         node = site.node
         assert isinstance(node.op, StridedSlice)
         reason = _refusal(node, views[node.operands[0]].root, computed, ends)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from microfold.ir.graph import Graph
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import DType
 from microfold.ops.elementwise.fast_math import FastSoftmax
 from microfold.ops.elementwise.logistic import Logistic
@@ -35,7 +35,7 @@ from microfold.passes.decorators import function_pass
 def fast_math(graph: Graph, context: PassContext) -> Graph:
     """Replace functions of float32 values by approximations."""
 
-    def approximate(site: Site[None]) -> Replacement:
+    def approximate(site: RewriteSite[None]) -> Replacement:
         node = site.node
         fast = _fast(node.op)
         if fast is None:

@@ -24,7 +24,7 @@ import numpy as np
 from microfold.analysis.relaxation import Relaxation
 from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import DType, ElementType, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -53,7 +53,7 @@ _LARGEST_WINDOW = 64
 def to_mixed_precision(graph: Graph, context: PassContext) -> Graph:
     """Put layers of float32 between casts to float16 and back."""
 
-    def convert(site: Site[None]) -> Replacement:
+    def convert(site: RewriteSite[None]) -> Replacement:
         node = site.node
         if node.output.type.dtype is not DType.FLOAT32:
             return None
@@ -74,7 +74,7 @@ def to_mixed_precision(graph: Graph, context: PassContext) -> Graph:
     return forward_rewrite(graph, rules)
 
 
-def _why_not(site: Site[None], context: PassContext) -> str | None:
+def _why_not(site: RewriteSite[None], context: PassContext) -> str | None:
     node = site.node
     if context.numerics != "relaxed":
         return "numerics must be relaxed for other bits; they are exact"
@@ -120,7 +120,7 @@ def _half(op: Op) -> Op:
     return replace(op, out=ElementType(DType.FLOAT16)) if has_result_type else op  # type: ignore[call-arg]
 
 
-def _fits(site: Site[None], value: Value) -> bool:
+def _fits(site: RewriteSite[None], value: Value) -> bool:
     array = site.array(value)
     if array is None:
         return True
@@ -128,7 +128,7 @@ def _fits(site: Site[None], value: Value) -> bool:
         return bool(np.isfinite(array.astype(np.float16)).all())
 
 
-def _narrow(site: Site[None], value: Value | None) -> Value | None:
+def _narrow(site: RewriteSite[None], value: Value | None) -> Value | None:
     """The operand in float16."""
     if value is None:
         return None

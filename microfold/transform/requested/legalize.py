@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from microfold.errors import InputError
 from microfold.ir.graph import Graph, Value, describe
 from microfold.ir.op import REGISTRY, Op
-from microfold.ir.rewrite import Rule, Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, Rule, forward_rewrite
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 
@@ -54,7 +54,7 @@ def _op_type(op: type[Op] | str) -> type[Op]:
 def _checked(rule: Rule[None], context: PassContext) -> Rule[None]:
     """The rule, its answers recorded and held against the types of what they replace."""
 
-    def legalize(site: Site[None]) -> Sequence[Value] | None:
+    def legalize(site: RewriteSite[None]) -> Sequence[Value] | None:
         answer = rule(site)
         if answer is None:
             context.declined(site.node, "its rule leaves it")

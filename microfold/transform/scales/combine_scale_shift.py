@@ -22,7 +22,7 @@ import numpy as np
 from microfold.analysis.relaxation import Relaxation
 from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph, Node, Value, describe, make_node
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import DType, Quant, TensorType
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.passes.context import PassContext
@@ -36,7 +36,7 @@ def combine_scale_shift(graph: Graph, context: PassContext) -> Graph:
     """Combine rows of quantised scales and shifts."""
     rows = {row[-1][0]: row for row in _rows(graph)}
 
-    def combine(site: Site[None]) -> tuple[Value, ...] | None:
+    def combine(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         node, row = site.node, rows.get(site.node)
         if row is None:
             return None
@@ -79,7 +79,7 @@ def _data(node: Node, affine: Affine) -> Value:
     return value
 
 
-def _depthwise(site: Site[None], x: Value, affine: Affine) -> tuple[Value, ...] | str:
+def _depthwise(site: RewriteSite[None], x: Value, affine: Affine) -> tuple[Value, ...] | str:
     """A 1x1 depthwise convolution that computes ``affine(x)``; or why there is none."""
     out, dtype = site.node.output.type, DType.INT8
     weights = np.full((1, 1, 1, affine.scale.size), dtype.range[1], np.int8)

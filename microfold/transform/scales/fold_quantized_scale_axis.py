@@ -34,7 +34,7 @@ from microfold.analysis.relaxation import Relaxation
 from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph, Node, Value, describe, make_node
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import TensorType
 from microfold.ops.elementwise.clip import Clip
 from microfold.passes.context import PassContext, recording_once
@@ -65,7 +65,7 @@ class _Folder:
     def __init__(self, context: PassContext):
         self.context = context
 
-    def visit(self, site: Site[None]) -> tuple[Value, ...] | None:
+    def visit(self, site: RewriteSite[None]) -> tuple[Value, ...] | None:
         if isinstance(site.node.op, PRODUCT_SUMS):
             return self._forward(site)
         node = _rewired(site)
@@ -81,7 +81,7 @@ class _Folder:
             return None
         return answer
 
-    def _backward(self, site: Site[None], node: Node, affine: Affine) -> tuple[Value, ...] | str:
+    def _backward(self, site: RewriteSite[None], node: Node, affine: Affine) -> tuple[Value, ...] | str:
         """Into the product sum that computes the operand."""
         chain = _upwards(site, node.inputs[affine.operand], lambda found: isinstance(found.op, PRODUCT_SUMS))
         if isinstance(chain, str):
@@ -113,7 +113,7 @@ class _Folder:
         change = f"its {affine.describe()} goes into {describe(product)}"
         return self._decide(site, node, change, product.output, nodes, reason)
 
-    def _forward(self, site: Site[None]) -> tuple[Value, ...] | None:
+    def _forward(self, site: RewriteSite[None]) -> tuple[Value, ...] | None:
         """Into a product sum, what computes its input."""
         product = _rewired(site)
         if product.inputs[0] is None or product.inputs[0].type.dtype not in QUANTIZED:
@@ -133,7 +133,7 @@ class _Folder:
         return answer
 
     def _fold_forward(
-        self, site: Site[None], product: Node, node: Node, between: Sequence[Node], affine: Affine
+        self, site: RewriteSite[None], product: Node, node: Node, between: Sequence[Node], affine: Affine
     ) -> tuple[Value, ...] | str:
         x = node.inputs[affine.operand]
         assert x is not None
@@ -170,7 +170,7 @@ class _Folder:
             change += f", whose weights are rounded anew: about {result.error:.2f} steps of its output"
         return self._decide(site, node, change, node.output, [*nodes, draft], reason)
 
-    def _draft(self, site: Site[None], product: Node, x: Value, op: Op, result: Result) -> Node | str:
+    def _draft(self, site: RewriteSite[None], product: Node, x: Value, op: Op, result: Result) -> Node | str:
         """The product sum with its new weights."""
         builder = site.builder
         filters, *rest = product.inputs[1:]
@@ -187,7 +187,7 @@ class _Folder:
 
     def _decide(
         self,
-        site: Site[None],
+        site: RewriteSite[None],
         node: Node,
         change: str,
         skipped: Value,
@@ -214,13 +214,15 @@ class _Folder:
         return site.emit(last.op, *last.inputs, epilogue=site.epilogue)
 
 
-def _rewired(site: Site[None]) -> Node:
+def _rewired(site: RewriteSite[None]) -> Node:
     """The node on operands of the new graph."""
     inputs = tuple(site.value(index) for index in range(len(site.node.inputs)))
     return Node(site.node.op, inputs, site.node.outputs, site.node.epilogue)
 
 
-def _upwards(site: Site[None], value: Value | None, is_end: Callable[[Node], bool]) -> list[Node] | str:
+def _upwards(
+    site: RewriteSite[None], value: Value | None, is_end: Callable[[Node], bool]
+) -> list[Node] | str:
     """The nodes from one that fits down to the one that computes a value, if nothing else reads them."""
     chain: list[Node] = []
     while value is not None:

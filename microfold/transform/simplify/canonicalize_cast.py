@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from microfold.ir.graph import Graph, Node
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import DType
 from microfold.ops.elementwise.cast import Cast
 from microfold.ops.movement.reshape import Reshape
@@ -49,7 +49,7 @@ class _Rules:
     def table(self) -> dict[type[Op], Rule[None]]:
         return {Cast: self.cast, **dict.fromkeys(_MOVEMENTS, self.movement)}
 
-    def cast(self, site: Site[None]) -> Replacement:
+    def cast(self, site: RewriteSite[None]) -> Replacement:
         node, x, inner = site.node, site.value(0), site.producer(0)
         assert isinstance(node.op, Cast)
         assert x is not None
@@ -64,7 +64,7 @@ class _Rules:
             return self._merge(site, inner)
         return self._hoist(site, inner)
 
-    def _merge(self, site: Site[None], inner: Node) -> Replacement:
+    def _merge(self, site: RewriteSite[None], inner: Node) -> Replacement:
         """A cast of a cast."""
         node = site.node
         assert isinstance(node.op, Cast)
@@ -77,7 +77,7 @@ class _Rules:
         self.context.fired(node, f"cast %{inner.output.name} of {first.value} loses nothing that it keeps")
         return site.emit(node.op, inner.inputs[0])
 
-    def _hoist(self, site: Site[None], inner: Node) -> Replacement:
+    def _hoist(self, site: RewriteSite[None], inner: Node) -> Replacement:
         """A cast that narrows goes before a movement of as many elements."""
         node = site.node
         assert isinstance(node.op, Cast)
@@ -93,7 +93,7 @@ class _Rules:
         (narrow,) = site.builder.emit(node.op, [source], [moved.name])
         return site.emit(inner.op, narrow)
 
-    def movement(self, site: Site[None]) -> Replacement:
+    def movement(self, site: RewriteSite[None]) -> Replacement:
         """A cast that widens, or casts what is left out, goes behind the movement."""
         node, inner = site.node, site.producer(0)
         if node.epilogue or inner is None or inner.epilogue or not isinstance(inner.op, Cast):

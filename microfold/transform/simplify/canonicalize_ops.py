@@ -24,7 +24,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Rule, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import Array, DType, ElementType, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -75,12 +75,12 @@ class _Rules:
             Unary: self.unary,
         }
 
-    def remove(self, site: Site[None], reason: str) -> Replacement:
+    def remove(self, site: RewriteSite[None], reason: str) -> Replacement:
         """The node's operand stands for its result."""
         self.context.fired(site.node, reason)
         return site.inputs[0]
 
-    def transpose(self, site: Site[None]) -> Replacement:
+    def transpose(self, site: RewriteSite[None]) -> Replacement:
         node, inner = site.node, _bare_producer(site, Transpose)
         assert isinstance(node.op, Transpose)
         if node.epilogue:
@@ -97,7 +97,7 @@ class _Rules:
         self.context.fired(node, f"a transpose of transpose %{inner.output.name}")
         return site.emit(Transpose(order), source)
 
-    def clip(self, site: Site[None]) -> Replacement:
+    def clip(self, site: RewriteSite[None]) -> Replacement:
         node, inner = site.node, _bare_producer(site, Clip)
         assert isinstance(node.op, Clip)
         if node.epilogue:
@@ -118,7 +118,7 @@ class _Rules:
         self.context.fired(node, f"a clip of clip %{inner.output.name}")
         return site.emit(Clip(low, high), inner.inputs[0])
 
-    def pad(self, site: Site[None]) -> Replacement:
+    def pad(self, site: RewriteSite[None]) -> Replacement:
         node, inner = site.node, _bare_producer(site, Pad)
         assert isinstance(node.op, Pad)
         if node.epilogue:
@@ -136,7 +136,7 @@ class _Rules:
         self.context.fired(node, f"a pad of pad %{inner.output.name} with the same fill")
         return site.emit(replace(node.op, padding=total), inner.inputs[0])
 
-    def conv2d(self, site: Site[None]) -> Replacement:
+    def conv2d(self, site: RewriteSite[None]) -> Replacement:
         """[OC, KH, KW, 1] filters over several groups are [1, KH, KW, OC] depthwise ones."""
         node = site.node
         op, image, weights, bias = node.op, site.value(0), site.value(1), site.value(2)
@@ -160,7 +160,7 @@ class _Rules:
         rest = (bias,) if bias is not None else ()
         return site.emit(depthwise, image, filters, *rest, epilogue=site.epilogue)
 
-    def add(self, site: Site[None]) -> Replacement:
+    def add(self, site: RewriteSite[None]) -> Replacement:
         found = _float_constant(site)
         if found is None:
             return None
@@ -172,7 +172,7 @@ class _Rules:
             return source
         return self._bias(site, data, constant) or self._merge(site, data, value, constant)
 
-    def mul(self, site: Site[None]) -> Replacement:
+    def mul(self, site: RewriteSite[None]) -> Replacement:
         found = _float_constant(site)
         if found is None:
             return None
@@ -184,7 +184,7 @@ class _Rules:
             return source
         return self._merge(site, data, value, constant)
 
-    def sub(self, site: Site[None]) -> Replacement:
+    def sub(self, site: RewriteSite[None]) -> Replacement:
         constant = site.array(site.node.inputs[1])
         if constant is None or site.node.output.type.dtype is not DType.FLOAT32:
             return None
@@ -195,7 +195,7 @@ class _Rules:
         negative = site.builder.constant(-constant, value.type, value.name)
         return site.emit(Add(site.node.op.out), site.value(0), negative, epilogue=site.epilogue)
 
-    def div(self, site: Site[None]) -> Replacement:
+    def div(self, site: RewriteSite[None]) -> Replacement:
         value, constant = site.value(1), site.array(site.node.inputs[1])
         if value is None or constant is None:
             return None
@@ -213,7 +213,7 @@ class _Rules:
         factor = site.builder.constant(reciprocal, value.type, value.name)
         return site.emit(Mul(site.node.op.out), site.value(0), factor, epilogue=site.epilogue)
 
-    def unary(self, site: Site[None]) -> Replacement:
+    def unary(self, site: RewriteSite[None]) -> Replacement:
         node = site.node
         assert isinstance(node.op, Unary)
         if node.op.function != "neg" or node.op.out != ElementType(DType.FLOAT32):
@@ -223,7 +223,7 @@ class _Rules:
         factor = site.builder.constant(np.array(-1, np.float32), minus_one, f"{node.output.name}_sign")
         return site.emit(Mul(node.op.out), site.value(0), factor, epilogue=site.epilogue)
 
-    def _merge(self, site: Site[None], data: int, value: Value, constant: Array) -> Replacement:
+    def _merge(self, site: RewriteSite[None], data: int, value: Value, constant: Array) -> Replacement:
         """Two sums, or two products, with constants."""
         node, inner = site.node, _bare_producer(site, type(site.node.op), data)
         if inner is None or not site.is_only_reader(data):
@@ -248,7 +248,7 @@ class _Rules:
             return site.emit(node.op, inner.inputs[1 - index], merged, epilogue=site.epilogue)
         return None
 
-    def _bias(self, site: Site[None], data: int, constant: Array) -> Replacement:
+    def _bias(self, site: RewriteSite[None], data: int, constant: Array) -> Replacement:
         """A constant per channel behind weights."""
         node, inner = site.node, site.producer(data)
         if inner is None or inner.epilogue or not site.is_only_reader(data):
@@ -278,7 +278,7 @@ def _operand(node: Node, index: int) -> Value:
     return value
 
 
-def _float_constant(site: Site[None]) -> tuple[int, Value, Array] | None:
+def _float_constant(site: RewriteSite[None]) -> tuple[int, Value, Array] | None:
     """Of a float32 node with a constant operand: the other operand's index, the constant and its elements."""
     if site.node.output.type.dtype is not DType.FLOAT32:
         return None
@@ -289,7 +289,7 @@ def _float_constant(site: Site[None]) -> tuple[int, Value, Array] | None:
     return None
 
 
-def _bare_producer(site: Site[None], op_type: type[Op], index: int = 0) -> Node | None:
+def _bare_producer(site: RewriteSite[None], op_type: type[Op], index: int = 0) -> Node | None:
     """The operand's producer if it is of that operator and has no epilogue."""
     producer = site.producer(index)
     return (

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from microfold.ir.graph import Graph, Step, Value, rewire
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Site, forward_rewrite
+from microfold.ir.rewrite import Operand, RewriteSite, forward_rewrite
 from microfold.ir.types import TensorType
 from microfold.ops.movement.copy import Copy
 from microfold.passes.context import PassContext
@@ -27,7 +27,7 @@ def eliminate_common_subexpr(graph: Graph, context: PassContext) -> Graph:
     graph = _merge_constants(graph, context)
     seen: dict[Key, tuple[Value, ...]] = {}
 
-    def merge(site: Site[None]) -> tuple[Value, ...] | None:
+    def merge(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         node = site.node
         if node.op.has_effect or isinstance(node.op, Copy):
             return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.graph import Graph, Value
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.image import refuses_layout
 from microfold.passes.context import PassContext
@@ -24,7 +24,7 @@ from microfold.passes.decorators import function_pass
 def expand_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
     """Replace the filters of grouped convolutions by dense ones."""
 
-    def expand(site: Site[None]) -> tuple[Value, ...] | None:
+    def expand(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         node, image, weights = site.node, site.value(0), site.value(1)
         assert image is not None
         assert weights is not None

@@ -18,7 +18,7 @@ from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.interpret import functions
 from microfold.ir.limits import FOLD_BYTES, FOLD_BYTES_TOTAL, FOLD_OPERATIONS, FOLD_OPERATIONS_TOTAL
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import Tensor
 from microfold.ops.control.control_flow import While
 from microfold.ops.movement.copy import Copy
@@ -56,7 +56,7 @@ def fold_constant(graph: Graph, context: PassContext) -> Graph:
 
     budget = _Budget()
 
-    def fold(site: Site[None]) -> list[Value] | None:
+    def fold(site: RewriteSite[None]) -> list[Value] | None:
         node = site.node
         if node.op.has_effect or isinstance(node.op, Copy):  # a copy is there for its storage
             return None

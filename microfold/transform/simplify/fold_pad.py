@@ -19,7 +19,7 @@ import math
 from dataclasses import replace
 
 from microfold.ir.graph import Graph, Node, Value
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.image import refuses_layout
@@ -53,7 +53,7 @@ def _fold_once(graph: Graph, context: PassContext) -> Graph:
             else:
                 context.declined(node, reason)
 
-    def fold(site: Site[None]) -> tuple[Value, ...] | None:
+    def fold(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         node = site.node
         pad = pads.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
         producer = site.producer(0)

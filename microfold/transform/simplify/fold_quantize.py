@@ -29,7 +29,7 @@ import numpy as np
 from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.op import Op, Pattern
-from microfold.ir.rewrite import Replacement, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.dequantize import Dequantize
@@ -55,7 +55,7 @@ class _Chain:
     source: Value
     nodes: tuple[Node, ...]
 
-    def evaluate(self, site: Site[None]) -> Array:
+    def evaluate(self, site: RewriteSite[None]) -> Array:
         """The last node's result for every number of the source's type, lowest first."""
         numbers = _numbers(self.source.type)
         tensor = Tensor(self.source.type.with_shape(numbers.shape), numbers)
@@ -64,7 +64,7 @@ class _Chain:
             (tensor,) = node.op.evaluate(operands)
         return tensor.data
 
-    def _constant(self, site: Site[None], value: Value) -> Tensor | None:
+    def _constant(self, site: RewriteSite[None], value: Value) -> Tensor | None:
         array = site.array(value)
         return Tensor(value.type.with_shape((1,)), array.reshape(1)) if array is not None else None
 
@@ -73,7 +73,7 @@ class _Chain:
 def fold_quantize(graph: Graph, context: PassContext) -> Graph:
     """Replace chains that end in quantize or requantize by the shortest thing that has their bits."""
 
-    def fold(site: Site[None]) -> Replacement:
+    def fold(site: RewriteSite[None]) -> Replacement:
         node, out = site.node, site.node.output.type
         chain = _chain(site)
         if isinstance(chain, str):
@@ -102,7 +102,7 @@ def fold_quantize(graph: Graph, context: PassContext) -> Graph:
     return forward_rewrite(graph, {Quantize: fold, Requantize: fold})
 
 
-def _chain(site: Site[None]) -> _Chain | str:
+def _chain(site: RewriteSite[None]) -> _Chain | str:
     """The chain that ends here and begins with a narrow integer; or why there is none."""
     source = site.value(0)
     assert source is not None
@@ -134,12 +134,12 @@ def _is_narrow(type: TensorType) -> bool:
     return type.dtype in _NARROW and type.quant is not None and type.quant.axis is None
 
 
-def _data(site: Site[None], node: Node) -> list[Value]:
+def _data(site: RewriteSite[None], node: Node) -> list[Value]:
     """The operands that are not constant."""
     return [value for value in node.operands if site.array(value) is None]
 
 
-def _why_not(site: Site[None], node: Node) -> str | None:
+def _why_not(site: RewriteSite[None], node: Node) -> str | None:
     """Why a node cannot be the part of a chain that another one follows."""
     where = describe(node)
     if node.op.pattern not in (Pattern.ELEMENTWISE, Pattern.BROADCAST) or node.op.has_effect:

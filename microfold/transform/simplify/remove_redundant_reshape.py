@@ -10,7 +10,7 @@ A reshape costs nothing by itself, but it stands between operators that would me
 from __future__ import annotations
 
 from microfold.ir.graph import Graph, Value
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.movement.reshape import Reshape
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
@@ -20,7 +20,7 @@ from microfold.passes.decorators import function_pass
 def remove_redundant_reshape(graph: Graph, context: PassContext) -> Graph:
     """Let each reshape look at what is not one itself."""
 
-    def merge(site: Site[None]) -> Value | tuple[Value, ...] | None:
+    def merge(site: RewriteSite[None]) -> Value | tuple[Value, ...] | None:
         node, source = site.node, site.value(0)
         assert isinstance(node.op, Reshape)
         assert source is not None

@@ -15,7 +15,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import Array, TensorType
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate
@@ -33,7 +33,7 @@ _MOVEMENTS = (BroadcastTo, Concatenate, Gather, StridedSlice, Transpose)
 def rewrite_dataflow_reshape(graph: Graph, context: PassContext) -> Graph:
     """Replace movements that keep the order of all elements."""
 
-    def rewrite(site: Site[None]) -> tuple[Value, ...] | None:
+    def rewrite(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         node, x = site.node, site.value(0)
         assert x is not None
         if node.epilogue:

@@ -20,7 +20,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, ElementType, TensorType
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.dropout import Dropout
@@ -41,7 +41,7 @@ _FLOAT = ElementType(DType.FLOAT32)
 def simplify_inference(graph: Graph, context: PassContext) -> Graph:
     """Decompose batch_norm and layer_norm; drop dropout."""
 
-    def batch_norm(site: Site[None]) -> Replacement:
+    def batch_norm(site: RewriteSite[None]) -> Replacement:
         node, op = site.node, site.node.op
         assert isinstance(op, BatchNorm)
         shape = tuple(-1 if axis == op.axis else 1 for axis in range(node.output.type.rank))
@@ -68,7 +68,7 @@ def simplify_inference(graph: Graph, context: PassContext) -> Graph:
         scaled = steps.emit(Mul(_FLOAT), "scaled", site.value(0), scale)
         return site.emit(Add(_FLOAT), scaled, shift, epilogue=site.epilogue)
 
-    def layer_norm(site: Site[None]) -> Replacement:
+    def layer_norm(site: RewriteSite[None]) -> Replacement:
         node, op, x = site.node, site.node.op, site.value(0)
         assert isinstance(op, LayerNorm)
         assert x is not None
@@ -80,7 +80,7 @@ def simplify_inference(graph: Graph, context: PassContext) -> Graph:
         scaled = steps.emit(Mul(_FLOAT), "scaled", normal, site.value(1))
         return site.emit(Add(_FLOAT), scaled, site.value(2), epilogue=site.epilogue)
 
-    def dropout(site: Site[None]) -> Replacement:
+    def dropout(site: RewriteSite[None]) -> Replacement:
         if site.node.epilogue:
             context.declined(site.node, "it has an epilogue")
             return None
@@ -93,7 +93,7 @@ def simplify_inference(graph: Graph, context: PassContext) -> Graph:
 class _Steps:
     """Nodes and constants named after the node that they are a part of."""
 
-    def __init__(self, site: Site[None]):
+    def __init__(self, site: RewriteSite[None]):
         self.builder = site.builder
         self.name = site.node.output.name
 

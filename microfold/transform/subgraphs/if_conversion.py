@@ -14,7 +14,7 @@ stays; the price is the time of both.
 from __future__ import annotations
 
 from microfold.ir.graph import Graph, Value
-from microfold.ir.rewrite import Site, forward_rewrite
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If
 from microfold.ops.elementwise.select import Select
@@ -27,7 +27,7 @@ from microfold.passes.decorators import function_pass
 def if_conversion(graph: Graph, context: PassContext) -> Graph:
     """Replace conditions by calls of both branches."""
 
-    def convert(site: Site[None]) -> list[Value] | None:
+    def convert(site: RewriteSite[None]) -> list[Value] | None:
         op, node = site.node.op, site.node
         assert isinstance(op, If)
         condition = site.value(0)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from microfold.ir.families import carried
 from microfold.ir.graph import Graph, Value
 from microfold.ir.interpret import Interpreter
-from microfold.ir.rewrite import Site, forward_rewrite, remove_dead_nodes
+from microfold.ir.rewrite import RewriteSite, forward_rewrite, remove_dead_nodes
 from microfold.ir.types import Array
 from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If, While
@@ -45,7 +45,7 @@ class PartialEvaluate:
     max_nodes: int = MAX_NODES
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
-        def choose(site: Site[None]) -> tuple[Value, ...] | None:
+        def choose(site: RewriteSite[None]) -> tuple[Value, ...] | None:
             op = site.node.op
             assert isinstance(op, If)
             condition = site.array(site.node.inputs[0])
@@ -56,7 +56,7 @@ class PartialEvaluate:
             context.fired(site.node, f"its condition is {bool(condition.item())}".lower())
             return site.emit(Call(name, op.results), *site.inputs[1:], epilogue=site.epilogue)
 
-        def unroll(site: Site[None]) -> tuple[Value, ...] | None:
+        def unroll(site: RewriteSite[None]) -> tuple[Value, ...] | None:
             op, node = site.node.op, site.node
             assert isinstance(op, While)
             if node.epilogue:

@@ -10,8 +10,8 @@ from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Call, Function, Library
-from microfold.kernels.requantize import clamp as epilogue
+from microfold.kernels.kernel import CFunction, KernelCall, Library
+from microfold.kernels.requantize import output_range
 
 ACME = Library("Acme DSP 2", ("acme_dsp.h",), templates=Path(__file__).parent / "templates")
 
@@ -37,8 +37,8 @@ class Acme(External):
     def patterns(self) -> Sequence[PatternEntry]:
         return [PatternEntry("limited_max", sequence(is_op("maximum"), optional(is_op("clip"))), check)]
 
-    def lower(self, region: Region) -> Call:
+    def lower(self, region: Region) -> KernelCall:
         site = region.site()
-        low, high = epilogue.integer_bounds(site.node)
-        function = Function("max.c.j2", "s8_maximum__acme", (), ACME, ("acme_max_s8",))
-        return Call(function, {"count": site.node.outputs[0].type.size, "low": low, "high": high})
+        low, high = output_range.integer_bounds(site.node)
+        function = CFunction("max.c.j2", "s8_maximum__acme", (), ACME, ("acme_max_s8",))
+        return KernelCall(function, {"count": site.node.outputs[0].type.size, "low": low, "high": high})

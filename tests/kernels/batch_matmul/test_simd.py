@@ -8,7 +8,7 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, Value
 from microfold.ir.types import DType, ElementType, Quant, TensorType
-from microfold.kernels.kernel import KERNELS, Site
+from microfold.kernels.kernel import KERNELS, LayerContext
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.elementwise.clip import Clip
 from microfold.verification import verify
@@ -47,7 +47,7 @@ CASES = (
 )
 
 
-def _refuse(site: Site) -> str:
+def _refuse(site: LayerContext) -> str:
     del site
     return "it is not what is tested"
 

@@ -21,7 +21,7 @@ from microfold.kernels.conv2d.dsp_winograd import (
     SCALE_BITS,
     transform_filters,
 )
-from microfold.kernels.kernel import Site
+from microfold.kernels.kernel import LayerContext
 from microfold.kernels.selection.cheapest import candidates
 from microfold.options import Options
 from microfold.target import Target
@@ -161,5 +161,5 @@ def test_only_for_speed() -> None:
     assert all("times the flash" in str(reason) for reason in reasons.values())
 
 
-def _site(graph: Graph, options: Options = SPEED) -> Site:
-    return Site(graph.nodes[0], graph, target.load("cortex-m4"), options)
+def _site(graph: Graph, options: Options = SPEED) -> LayerContext:
+    return LayerContext(graph.nodes[0], graph, target.load("cortex-m4"), options)

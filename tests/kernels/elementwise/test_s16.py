@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from microfold import target
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, Value
 from microfold.ir.op import Op

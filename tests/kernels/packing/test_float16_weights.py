@@ -12,7 +12,7 @@ from microfold.compiler import compile_graph
 from microfold.host.session import Session
 from microfold.ir.graph import Graph, Value
 from microfold.ir.types import Array, DType, Quant, TensorType
-from microfold.kernels.packing import float16_weights as float16
+from microfold.kernels.packing import float16_weights
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.options import Options
 from microfold.program import Program
@@ -114,7 +114,7 @@ def test_the_bits_are_those_of_float32_weights(core: str, monkeypatch: pytest.Mo
     plain = compile_graph(graph, target.load(core), Options(optimize="speed"))
     assert not any(layer.kernel.packed for layer in plain.layers)
     # Wherever they fit, whatever they cost.
-    monkeypatch.setattr(float16, "_SLOWEST", {})
+    monkeypatch.setattr(float16_weights, "_SLOWEST", {})
     halves = compile_graph(graph, target.load(core))
     names = sorted(layer.kernel.name for layer in halves.layers)
     assert names == sorted(_kernel(name, core) for name in GRAPHS)
@@ -125,17 +125,17 @@ def test_the_bits_are_those_of_float32_weights(core: str, monkeypatch: pytest.Mo
 def test_what_fits() -> None:
     every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     finite = every[np.isfinite(every)].astype(np.float32)
-    assert float16.fits(finite)
+    assert float16_weights.fits(finite)
     for value in (65520.0, 1e-8, 0.1, np.inf, np.nan, 2.0**-25, 1 + 2.0**-11):
-        assert not float16.fits(np.array([0.5, value], np.float32))
+        assert not float16_weights.fits(np.array([0.5, value], np.float32))
 
 
 @pytest.mark.parametrize("shape", [(4, 8), (7, 3), (1, 1), (5, 6)])
 def test_packing(shape: tuple[int, int]) -> None:
     matrix = np.random.default_rng(0).normal(0, 1, shape).astype(np.float16).astype(np.float32)
-    words = float16.pack_pairs(matrix)
+    words = float16_weights.pack_pairs(matrix)
     assert words.shape == (-(-shape[0] // 4), -(-shape[1] // 2), 4) and words.dtype == np.uint32
-    np.testing.assert_array_equal(float16.unpack_pairs(words, *shape), matrix)
+    np.testing.assert_array_equal(float16_weights.unpack_pairs(words, *shape), matrix)
 
 
 def _chosen(graph: Graph, core: str, optimize: str) -> str:

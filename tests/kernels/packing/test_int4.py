@@ -11,11 +11,9 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph, Value
 from microfold.ir.types import Quant
-from microfold.kernels.conv2d import int4_pairs as conv2d_pairs_int4
-from microfold.kernels.kernel import Site
-from microfold.kernels.packing import int4, int4_dsp, int4_mve, mve
-from microfold.kernels.packing import smlad as packing
-from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.conv2d import int4_pairs
+from microfold.kernels.kernel import LayerContext
+from microfold.kernels.packing import int4, int4_dsp, int4_mve, mve, smlad, two_pixels_per_word
 from microfold.kernels.selection.cheapest import select
 from microfold.options import Options
 from microfold.program import Program
@@ -173,7 +171,7 @@ def test_a_budget_of_flash_takes_them_where_it_must(core: str) -> None:
 
 def test_few_weights_are_not_worth_the_code() -> None:
     graph = fully_connected_graph(64, 10, largest=7)
-    site = Site(graph.nodes[0], graph, target.load("cortex-m4"), Options())
+    site = LayerContext(graph.nodes[0], graph, target.load("cortex-m4"), Options())
     chosen = select(site)
     assert not isinstance(chosen, str) and not chosen.packed
     assert "its code takes as much" in (int4.unsupported(site, graph_matrix(graph)) or "")
@@ -210,7 +208,7 @@ def test_sums_of_halves(channels: int, depth: int) -> None:
     matrix = random_matrix(channels, depth)
     x = np.random.default_rng(1).integers(-128, 128, depth)
     padded = np.pad(x, (0, -depth % 4))
-    pairs = padded[packing.pair_order(padded.size)]
+    pairs = padded[smlad.pair_order(padded.size)]
     halves = int4_dsp.pack(matrix, 1).view(np.uint16).reshape(-1, *pairs.shape)
     masks = np.array([0x000F, 0x00FF, 0x0FFF, 0xFFFF], np.uint16)
     masked = (halves[..., None] & masks).view(np.int16).astype(np.int64)
@@ -231,11 +229,11 @@ def test_runs_of_nibbles(segment: int, length: int, unroll: int) -> None:
     """What the kernels for words of two pixels take out, iteration by iteration."""
     matrix = random_matrix(3, 27)
     count = length * unroll
-    expected = word_pairs.pack_runs(matrix, segment, length, unsigned=False).reshape(-1, count)
-    words = conv2d_pairs_int4.pack_words(matrix, segment, length, unroll)
+    expected = two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=False).reshape(-1, count)
+    words = int4_pairs.pack_words(matrix, segment, length, unroll)
     nibbles = int4.split_nibbles(words).reshape(len(expected), -1)[:, :count]
     assert np.array_equal(nibbles, expected & 0xF)
-    stored = conv2d_pairs_int4.pack_bytes(matrix, segment, length, unroll)
+    stored = int4_pairs.pack_bytes(matrix, segment, length, unroll)
     nibbles = np.stack([stored & 15, stored >> 4], axis=-1).reshape(len(expected), -1)[:, :count]
     assert np.array_equal(nibbles.astype(np.int8) - 8, expected)
 

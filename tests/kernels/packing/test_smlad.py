@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from microfold.kernels.packing import smlad as packing
+from microfold.kernels.packing import smlad
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 
 
@@ -14,24 +14,24 @@ def random_weights(channels: int, depth: int, seed: int = 0) -> np.ndarray:
 
 
 def test_pair_order_is_that_of_widened_words() -> None:
-    assert packing.pair_order(4).tolist() == [[0, 2], [1, 3]]
-    assert packing.pair_order(7).tolist() == [[0, 2], [1, 3], [4, 5], [6, -1]]
-    assert packing.pair_order(1).tolist() == [[0, -1]]
+    assert smlad.pair_order(4).tolist() == [[0, 2], [1, 3]]
+    assert smlad.pair_order(7).tolist() == [[0, 2], [1, 3], [4, 5], [6, -1]]
+    assert smlad.pair_order(1).tolist() == [[0, -1]]
 
 
 @pytest.mark.parametrize(("depth", "segment"), [(8, 8), (27, 9), (7, 7), (6, 1), (20, 10)])
 def test_pairs_round_trip(depth: int, segment: int) -> None:
     matrix = random_weights(3, depth)
-    lanes = packing.pair_lanes(matrix, segment)
+    lanes = smlad.pair_lanes(matrix, segment)
     assert lanes.shape[2] == 2
-    assert np.array_equal(packing.unpair_lanes(lanes, segment), matrix)
+    assert np.array_equal(smlad.unpair_lanes(lanes, segment), matrix)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 5])
 def test_words_round_trip(channels: int) -> None:
-    lanes = packing.pair_lanes(random_weights(channels, 10), 10)
-    dual = packing.unpack_dual_lane(packing.pack_dual_lane(lanes))
-    wide = packing.unpack_int16(packing.pack_int16(256 * lanes.astype(np.int64)))
+    lanes = smlad.pair_lanes(random_weights(channels, 10), 10)
+    dual = smlad.unpack_dual_lane(smlad.pack_dual_lane(lanes))
+    wide = smlad.unpack_int16(smlad.pack_int16(256 * lanes.astype(np.int64)))
     assert np.array_equal(dual[:channels], lanes)
     assert np.array_equal(wide[:channels], 256 * lanes.astype(np.int64))
     assert not dual[channels:].any()
@@ -42,10 +42,10 @@ def test_dual_lanes_hold_both_sums() -> None:
     """The kernel's arithmetic, modulo 2^32."""
     matrix, x = random_weights(2, 500), random_weights(1, 500, 1)[0].astype(np.int64)
     bias = np.array([123456, -98765], np.int32)
-    lanes = packing.pair_lanes(matrix, 500)
-    halves = packing.pack_dual_lane(lanes)[..., None].view(np.int16).astype(np.int64)
-    start = packing.dual_lane_biases(bias).astype(np.int64)
-    widened = packing.pair_lanes(x[None], 500)[0]
+    lanes = smlad.pair_lanes(matrix, 500)
+    halves = smlad.pack_dual_lane(lanes)[..., None].view(np.int16).astype(np.int64)
+    start = smlad.dual_lane_biases(bias).astype(np.int64)
+    widened = smlad.pair_lanes(x[None], 500)[0]
     first = int(start[0]) + int((halves[0].astype(np.int8).astype(np.int64) * widened).sum())
     both = int(start[1]) + int((halves[0] * widened).sum())
     second = np.array([both - first]).astype(np.int32)[0] >> 8
@@ -59,17 +59,17 @@ def bounds(*values: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_dual_lanes_need_room() -> None:
     matrix = np.array([[-1, 5], [-127, 5]], np.int8)
-    limit = packing.DUAL_LANE_LIMIT
-    assert packing.fits_dual_lane(matrix, bounds(10 * limit, limit - 1))
-    assert not packing.fits_dual_lane(matrix, bounds(0, limit))
-    assert packing.fits_dual_lane(matrix[:1], bounds(10 * limit))
+    limit = smlad.DUAL_LANE_LIMIT
+    assert smlad.fits_dual_lane(matrix, bounds(10 * limit, limit - 1))
+    assert not smlad.fits_dual_lane(matrix, bounds(0, limit))
+    assert smlad.fits_dual_lane(matrix[:1], bounds(10 * limit))
     # -1 - 128 * 256 is less than int16 holds.
-    assert not packing.fits_dual_lane(np.array([[-1, 5], [-128, 5]], np.int8), bounds(9, 9))
+    assert not smlad.fits_dual_lane(np.array([[-1, 5], [-128, 5]], np.int8), bounds(9, 9))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 6, 7])
 def test_every_channel_is_in_a_pair(channels: int) -> None:
-    pairs = packing.pair_channels(channels)
+    pairs = smlad.pair_channels(channels)
     assert set(pairs.reshape(-1).tolist()) == set(range(channels))
     assert len(pairs) == -(-channels // 2)
     assert channels == 1 or all(second == first + 1 for first, second in pairs.tolist())
@@ -90,8 +90,8 @@ def planned(channels: int, depth: int, low: int) -> tuple[np.ndarray, SmladRequa
 def test_stream(kind: str, low: int) -> None:
     """Biases, weights, and what the inner loop requantises with, of every two channels."""
     matrix, plan = planned(6, 10, low)
-    lanes = packing.pair_lanes(matrix, 10)
-    stream = packing.smlad_stream(kind, lanes, plan)
+    lanes = smlad.pair_lanes(matrix, 10)
+    stream = smlad.smlad_stream(kind, lanes, plan)
     assert plan.shift > 0
     pairs = lanes.shape[1]
     words = stream[:, 2 : 2 + (pairs if kind == "dual" else 2 * pairs)]
@@ -100,12 +100,12 @@ def test_stream(kind: str, low: int) -> None:
     assert np.array_equal(rest[..., 0], plan.records[:, 1].reshape(3, 2))
     assert np.array_equal(rest[..., 1], plan.records[:, 2].reshape(3, 2))
     if kind == "dual":
-        assert np.array_equal(packing.unpack_dual_lane(words), lanes)
+        assert np.array_equal(smlad.unpack_dual_lane(words), lanes)
         assert np.array_equal(stream[:, 1] - stream[:, 0], 256 * plan.records[1::2, 0])
         # The second sum is 8 bits up already.
         assert np.array_equal(rest[..., 2], np.stack([left[:, 0], 8 - left[:, 1]], axis=1))
     else:
-        unpacked = packing.unpack_int16(words.reshape(3, pairs, 2))
+        unpacked = smlad.unpack_int16(words.reshape(3, pairs, 2))
         assert np.array_equal(unpacked, lanes.astype(np.int64) << plan.left[:, None, None])
         assert np.array_equal(stream[:, :2].reshape(-1), plan.records[:, 0] << plan.left)
     corrected = low < -5

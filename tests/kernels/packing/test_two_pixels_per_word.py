@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from microfold.kernels.packing import two_pixels_per_word as word_pairs
+from microfold.kernels.packing import two_pixels_per_word
 
 
 def _weights(channels: int, depth: int, largest: int = 127, seed: int = 0) -> np.ndarray:
@@ -18,14 +18,14 @@ def _weights(channels: int, depth: int, largest: int = 127, seed: int = 0) -> np
 )
 def test_runs_round_trip(depth: int, segment: int, length: int, unsigned: bool) -> None:
     matrix = _weights(3, depth)
-    packed = word_pairs.pack_runs(matrix, segment, length, unsigned=unsigned)
+    packed = two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=unsigned)
     assert packed.shape[1] == depth // segment * -(-segment // length) * length
-    assert np.array_equal(word_pairs.unpack_runs(packed, segment, length), matrix)
+    assert np.array_equal(two_pixels_per_word.unpack_runs(packed, segment, length), matrix)
 
 
 def test_what_fits() -> None:
     def fits(*weights: int) -> bool:
-        return word_pairs.runs_fit(np.array([weights], np.int8), len(weights), len(weights))
+        return two_pixels_per_word.runs_fit(np.array([weights], np.int8), len(weights), len(weights))
 
     assert fits(127, -127, 0, 1)
     assert not fits(127, -127, 3, 1)
@@ -39,15 +39,15 @@ def test_what_fits() -> None:
 def test_split_runs_fit_and_add_up(length: int, largest: int) -> None:
     matrix = _weights(5, 36, largest, length)
     matrix[0, :6] = -128
-    fitting, rests = word_pairs.split_long_runs(matrix, 12, length)
-    assert word_pairs.runs_fit(fitting, 12, length)
+    fitting, rests = two_pixels_per_word.split_long_runs(matrix, 12, length)
+    assert two_pixels_per_word.runs_fit(fitting, 12, length)
     assert np.array_equal(fitting.astype(int) + rests, matrix)
     assert not (rests[np.abs(matrix.astype(int)).max(axis=1) <= 255 // length]).any()
 
 
 def test_the_longest_run_that_pays() -> None:
-    assert word_pairs.plan_run(_weights(4, 48, 20), 48, 4, 4, 15, 4) == 8
-    assert word_pairs.plan_run(np.full((4, 48), 127, np.int8), 48, 4, 4, 15, 4) == 2
+    assert two_pixels_per_word.plan_run(_weights(4, 48, 20), 48, 4, 4, 15, 4) == 8
+    assert two_pixels_per_word.plan_run(np.full((4, 48), 127, np.int8), 48, 4, 4, 15, 4) == 2
 
 
 @pytest.mark.parametrize(("header", "unsigned"), [(0, False), (2, True)])
@@ -58,15 +58,15 @@ def test_arithmetic_of_the_inner_loop(header: int, unsigned: bool, saturated: bo
     segment, length = 9, 4
     matrix = _weights(6, 27)
     x = rng.choice([-128, 127], (2, 27)) if saturated else rng.integers(-128, 128, (2, 27))
-    fitting, rests = word_pairs.split_long_runs(matrix, segment, length)
-    packed = word_pairs.pack_runs(fitting, segment, length, unsigned=unsigned).astype(np.int64)
+    fitting, rests = two_pixels_per_word.split_long_runs(matrix, segment, length)
+    packed = two_pixels_per_word.pack_runs(fitting, segment, length, unsigned=unsigned).astype(np.int64)
     runs = packed.shape[1] // length
     patch = np.zeros(runs * (2 * length + header), np.int64)
-    places = word_pairs.word_indices(segment, length, runs, header)
+    places = two_pixels_per_word.word_indices(segment, length, runs, header)
     patch[places] = x[0] + 65536 * x[1]
     words = patch.reshape(runs, -1)[:, header::2]
     starts = 0x8000 - (128 * words.sum(axis=1) if unsigned else 0)
-    listed = iter(word_pairs.pack_rests(rests, places).tolist())
+    listed = iter(two_pixels_per_word.pack_rests(rests, places).tolist())
     for channel in range(matrix.shape[0]):
         sums = (starts + (packed[channel].reshape(runs, length) * words).sum(axis=1)).astype(np.int32)
         high = int((sums.astype(np.int64) >> 16).sum())

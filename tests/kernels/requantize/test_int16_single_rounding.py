@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from microfold import target
-from microfold.arithmetic import quantized as numerics
-from microfold.kernels.kernel import Site
+from microfold.arithmetic import numerics
+from microfold.kernels.kernel import LayerContext
 from microfold.kernels.requantize.int16_single_rounding import (
     LARGEST_SHIFT,
     SMALLEST_SHIFT,
@@ -26,9 +26,9 @@ SUMS = np.concatenate(
 )
 
 
-def site(saturated: bool = False) -> Site:
+def site(saturated: bool = False) -> LayerContext:
     graph = as_int16(graphs.fully_connected_graph(600 if saturated else 8, 4, saturated=saturated))
-    return Site(graph.nodes[0], graph, target.load("cortex-m4"), Options())
+    return LayerContext(graph.nodes[0], graph, target.load("cortex-m4"), Options())
 
 
 @pytest.mark.parametrize("shift", [-32, -20, -7, -2])

@@ -9,7 +9,7 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import Tensor
-from microfold.kernels.kernel import Site
+from microfold.kernels.kernel import LayerContext
 from microfold.kernels.requantize.linear_form import site_linear_form
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.clip import Clip
@@ -50,8 +50,8 @@ def _graph(
     return graphs.one_node_graph(op(graphs.int8_element(scales[2], -11)), operands, {}, activation)
 
 
-def _site(graph: Graph) -> Site:
-    return Site(graph.nodes[0], graph, target.load("host"), Options())
+def _site(graph: Graph) -> LayerContext:
+    return LayerContext(graph.nodes[0], graph, target.load("host"), Options())
 
 
 @pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)

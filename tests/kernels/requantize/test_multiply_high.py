@@ -7,19 +7,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from microfold.arithmetic import quantized as numerics
+from microfold.arithmetic import numerics
 from microfold.ir.types import Array
-from microfold.kernels.requantize.multiply_high import Form, plan_requantization
+from microfold.kernels.requantize.multiply_high import RequantizeForm, plan_requantization
 
 
-def _short(form: Form, record: Array, x: Array) -> Array:
+def _short(form: RequantizeForm, record: Array, x: Array) -> Array:
     """What the C helpers compute, in 64 bits; asserts that 32 bits hold every step."""
     _, m, addend, shift = (int(field) for field in record)
     shifted = x * 4
     assert np.abs(shifted).max() < 1 << 31
     u = ((shifted * m) >> 32) + addend
     assert np.abs(u).max() < (1 << 31) - 2
-    if form is Form.SHORT:
+    if form is RequantizeForm.SHORT:
         u = u - np.where(x < 0, 2, 0)
     return u >> shift
 
@@ -60,8 +60,8 @@ def test_short_forms_are_exact(
         zero_point,
         low,
     )
-    assert not (positive and plan.form is Form.SHORT)
-    if plan.form is Form.GENERAL:
+    assert not (positive and plan.form is RequantizeForm.SHORT)
+    if plan.form is RequantizeForm.GENERAL:
         return
     x = _accumulators(limit, m, e, np.random.default_rng(0))
     x = x[x >= 0] if positive else x
@@ -86,7 +86,7 @@ def test_a_channel_whose_output_never_changes_costs_nothing() -> None:
     bounds = (np.full(3, -(1 << 20)), np.full(3, 1 << 20))
     mantissas, shifts = np.array([3 << 29, 0, 3 << 29]), np.array([-7, 0, -31])
     plan = plan_requantization(np.zeros(3, np.int64), bounds, mantissas, shifts, -4, -128)
-    assert plan.form is Form.SHORT
+    assert plan.form is RequantizeForm.SHORT
     x = np.arange(-(1 << 20), 1 << 20, 997)
     for record in plan.records[1:]:
         assert (_short(plan.form, record, x) == -4).all()

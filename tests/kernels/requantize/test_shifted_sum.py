@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from microfold.arithmetic import quantized as numerics
-from microfold.kernels.requantize.multiply_high import Form
+from microfold.arithmetic import numerics
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 
 
@@ -17,7 +17,7 @@ def computed(plan: SmladRequantization, x: np.ndarray, limits: tuple[int, int]) 
     _, m, addend, shift = plan.records.astype(np.int64).T
     scaled = (x << plan.left).astype(np.int32).astype(np.int64)
     u = (scaled * m >> 32) + addend
-    if plan.form is Form.SHORT:
+    if plan.form is RequantizeForm.SHORT:
         u -= (scaled < 0) * (1 << (plan.left - 1))
     assert np.abs(u).max() < 1 << 31
     return np.clip(u >> (plan.shift or shift), *limits)
@@ -45,7 +45,7 @@ def test_equals_reference(seed: int, relu: bool, lowest_sum: float, choice: dict
     plan = plan_smlad_requantization(
         matrix, np.zeros(channels, np.int64), bounds, (mantissas, shifts), zero_point, limits, **choice
     )
-    assert plan.form is (Form.SHORT_RELU if relu or low == 0 else Form.SHORT)
+    assert plan.form is (RequantizeForm.SHORT_RELU if relu or low == 0 else RequantizeForm.SHORT)
     constant = plan.records[:, 1] == 0
     assert not plan.shift or np.all(constant | (plan.left >= choice.get("lefts", (2,))[0]))
     x = rng.integers(low, magnitude, (20000, channels))
@@ -79,7 +79,7 @@ def test_constant_channels_lose_their_weights() -> None:
 def test_general_where_the_proof_does_not_hold(mantissa: int, shift: int, magnitude: int) -> None:
     plan = plan_one(mantissa, shift, -magnitude, magnitude)
     if mantissa:
-        assert plan.form is Form.GENERAL
+        assert plan.form is RequantizeForm.GENERAL
         assert plan.records.tolist() == [[7, mantissa, 3, shift]]
     else:
         assert plan.records[0, 1] == 0

@@ -7,7 +7,7 @@ import pytest
 from microfold import compiler, target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import Kernel, Site
+from microfold.kernels.kernel import Kernel, LayerContext
 from microfold.kernels.selection.cheapest import candidates
 from microfold.verification import verify
 from tests.kernels.graphs import NO_PADDING, conv2d_graph, depthwise_conv2d_graph, fully_connected_graph
@@ -40,7 +40,7 @@ def _graphs() -> list[Graph]:
     ]
 
 
-def _rivals(site: Site) -> list[Kernel]:
+def _rivals(site: LayerContext) -> list[Kernel]:
     """What selection chooses, then those that come close."""
     found = [(c.kernel, c.cost) for c in candidates(site) if c.cost is not None]
     return [kernel for kernel, cost in found if cost <= RIVAL * found[0][1]]
@@ -55,7 +55,7 @@ def test_the_chosen_kernel_is_about_the_fastest(core: str, monkeypatch: pytest.M
     rank, deepest = 0, 1
     while rank < deepest:
 
-        def select(site: Site) -> Kernel:
+        def select(site: LayerContext) -> Kernel:
             nonlocal deepest
             rivals = _rivals(site)
             deepest = max(deepest, len(rivals))

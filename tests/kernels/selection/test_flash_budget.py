@@ -7,7 +7,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import InputError
-from microfold.kernels.kernel import Site
+from microfold.kernels.kernel import LayerContext
 from microfold.kernels.selection.flash_budget import select_within
 from microfold.options import Options
 from microfold.program import Program
@@ -49,7 +49,7 @@ def test_the_cheapest_exchange_comes_first() -> None:
         graphs.conv2d_graph(32, 32, 16, 16, padding=((1, 1), (1, 1))), TARGET, Options(optimize="speed")
     )
     both = [
-        Site(layer.node, program.graph, TARGET, program.options)
+        LayerContext(layer.node, program.graph, TARGET, program.options)
         for program in (_compiled(optimize="speed"), large)
         for layer in program.layers
     ]

@@ -10,7 +10,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph, explain_kernels
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import Call, Function, Kernel
+from microfold.kernels.kernel import CFunction, Kernel, KernelCall
 from microfold.kernels.selection.least_flash import BYTES_FOR_TIME, Option, select_smallest
 from microfold.options import Options
 from tests.kernels import graphs
@@ -28,14 +28,14 @@ def _kernel(name: str, code: int) -> Kernel:
 
 def _problem(seed: int) -> list[list[Option]]:
     rng = np.random.default_rng(seed)
-    functions = [(Function("t", f"f{i}"), _kernel(f"k{i}", int(rng.integers(100, 1500)))) for i in range(6)]
+    functions = [(CFunction("t", f"f{i}"), _kernel(f"k{i}", int(rng.integers(100, 1500)))) for i in range(6)]
     layers: list[list[Option]] = []
     for _ in range(5):
         size = int(rng.integers(1, 5))
         chosen = [functions[i] for i in rng.choice(len(functions), size, replace=False)]
         layers.append(
             [
-                Option(k, Call(f), float(rng.integers(1000, 9000)), int(rng.integers(100, 900)))
+                Option(k, KernelCall(f), float(rng.integers(1000, 9000)), int(rng.integers(100, 900)))
                 for f, k in chosen
             ]
         )

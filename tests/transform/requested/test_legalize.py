@@ -8,7 +8,7 @@ import pytest
 
 from microfold.errors import InputError
 from microfold.ir.graph import Value
-from microfold.ir.rewrite import Site
+from microfold.ir.rewrite import RewriteSite
 from microfold.ir.text import parse
 from microfold.ir.types import DType, ElementType, TensorType
 from microfold.ops.elementwise.clip import Clip
@@ -24,7 +24,7 @@ graph @g(%x: float32[2]) -> (%y) {
 """
 
 
-def as_minimum(site: Site[None]) -> Sequence[Value] | None:
+def as_minimum(site: RewriteSite[None]) -> Sequence[Value] | None:
     """A bound on one side only, by an operator that does no more."""
     op = site.node.op
     assert isinstance(op, Clip)
@@ -64,7 +64,7 @@ def test_mistakes_of_rules() -> None:
         Legalize({"clap": as_minimum})(graph)
     int8 = ElementType(DType.INT8)
 
-    def other_type(site: Site[None]) -> Value:
+    def other_type(site: RewriteSite[None]) -> Value:
         array = np.zeros(2, np.int8)
         return site.builder.constant(array, TensorType(int8.dtype, (2,)), "zero")
 

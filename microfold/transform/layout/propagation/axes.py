@@ -16,12 +16,12 @@ from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.transform.layout.propagation.frame import Frame
-from microfold.transform.layout.propagation.rule import Answer, Place, layout_rule
+from microfold.transform.layout.propagation.rule import Answer, ReorderedNode, layout_rule
 
 UNCLEAR = "the axes of its operand cannot be told apart in the other order"
 
 
-def _isolated(place: Place, *axes: int, index: int = 0) -> Frame | str:
+def _isolated(place: ReorderedNode, *axes: int, index: int = 0) -> Frame | str:
     """The operand's frame with each of these axes of it as one axis of the source."""
     frame = place.frame(index)
     if frame is None:
@@ -34,7 +34,7 @@ def _isolated(place: Place, *axes: int, index: int = 0) -> Frame | str:
 
 
 @layout_rule(Pad)
-def pad(place: Place) -> Answer:
+def pad(place: ReorderedNode) -> Answer:
     op = place.op
     assert isinstance(op, Pad)
     padded = [axis for axis, pair in enumerate(op.padding) if pair != (0, 0)]
@@ -51,7 +51,7 @@ def pad(place: Place) -> Answer:
 
 
 @layout_rule(StridedSlice)
-def strided_slice(place: Place) -> Answer:
+def strided_slice(place: ReorderedNode) -> Answer:
     op, shape = place.op, place.type(0).shape
     assert isinstance(op, StridedSlice)
     extents = zip(op.begin, op.size, op.strides, shape, strict=True)
@@ -69,7 +69,7 @@ def strided_slice(place: Place) -> Answer:
 
 
 @layout_rule(Concatenate)
-def concatenate(place: Place) -> Answer:
+def concatenate(place: ReorderedNode) -> Answer:
     """In the order of the operand that has the fewest elements of the others moved."""
     op = place.op
     assert isinstance(op, Concatenate)
@@ -92,14 +92,14 @@ def concatenate(place: Place) -> Answer:
     return place.result(source, frame.resized(op.axis, place.out.shape[op.axis]).arrangement)
 
 
-def _part(place: Place, frame: Frame, index: int) -> Frame:
+def _part(place: ReorderedNode, frame: Frame, index: int) -> Frame:
     assert isinstance(place.op, Concatenate)
     axis = place.op.axis
     return frame.resized(axis, place.type(index).shape[axis])
 
 
 @layout_rule(Mean, Sum, ReduceMax, ReduceMin, ReduceProd)
-def reduction(place: Place) -> Answer:
+def reduction(place: ReorderedNode) -> Answer:
     op = place.op
     assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin | ReduceProd)
     frame = place.frame()
@@ -127,7 +127,7 @@ def reduction(place: Place) -> Answer:
 
 
 @layout_rule(ArgMax, ArgMin)
-def arg_extremum(place: Place) -> Answer:
+def arg_extremum(place: ReorderedNode) -> Answer:
     op = place.op
     assert isinstance(op, ArgMax | ArgMin)
     frame = _isolated(place, op.axis)
@@ -138,7 +138,7 @@ def arg_extremum(place: Place) -> Answer:
 
 
 @layout_rule(Cumsum)
-def cumsum(place: Place) -> Answer:
+def cumsum(place: ReorderedNode) -> Answer:
     op = place.op
     assert isinstance(op, Cumsum)
     frame = _isolated(place, op.axis)
@@ -149,7 +149,7 @@ def cumsum(place: Place) -> Answer:
 
 
 @layout_rule(Gather)
-def gather(place: Place) -> Answer:
+def gather(place: ReorderedNode) -> Answer:
     """Along an axis, with a row of indices in their own order."""
     op = place.op
     assert isinstance(op, Gather)
@@ -164,7 +164,7 @@ def gather(place: Place) -> Answer:
 
 
 @layout_rule(Softmax, LogSoftmax, L2Normalization)
-def along_last_axis(place: Place) -> Answer:
+def along_last_axis(place: ReorderedNode) -> Answer:
     """The last axis has no attribute: it must be the last one in the other order, too."""
     last = place.out.rank - 1
     frame = _isolated(place, last)

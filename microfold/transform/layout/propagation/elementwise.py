@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from microfold.ir.op import Op, Pattern
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.transform.layout.propagation.frame import Frame
-from microfold.transform.layout.propagation.rule import Answer, Place
+from microfold.transform.layout.propagation.rule import Answer, ReorderedNode
 
 
 def is_elementwise(op: Op) -> bool:
@@ -16,7 +16,7 @@ def is_elementwise(op: Op) -> bool:
     return op.pattern in (Pattern.ELEMENTWISE, Pattern.BROADCAST) and not isinstance(op, BroadcastTo)
 
 
-def elementwise(place: Place) -> Answer:
+def elementwise(place: ReorderedNode) -> Answer:
     """In the order of an operand of the result's shape: the one that has the fewest elements moved."""
     indices = range(len(place.node.inputs))
     if any(place.node.inputs[index] is None for index in indices):
@@ -37,7 +37,7 @@ def elementwise(place: Place) -> Answer:
     return place.result(source, frame.arrangement)
 
 
-def _frame(place: Place, index: int) -> Frame | None:
+def _frame(place: ReorderedNode, index: int) -> Frame | None:
     """The frame of an operand that is not broadcast, so divided that all operands have whole axes."""
     if place.arranged(index) is None or place.type(index).shape != place.out.shape:
         return None

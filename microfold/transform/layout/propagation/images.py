@@ -19,12 +19,12 @@ from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.transform.layout.propagation.arrangement import Arrangement
 from microfold.transform.layout.propagation.message import put_in_order
-from microfold.transform.layout.propagation.rule import Answer, Place, layout_rule
+from microfold.transform.layout.propagation.rule import Answer, ReorderedNode, layout_rule
 
 CHANNELS = 3  # the axis of an NHWC image
 
 
-def _channels(place: Place) -> Arrangement | str:
+def _channels(place: ReorderedNode) -> Arrangement | str:
     """How the channels are ordered, if everything else of the image is in order; else the reason."""
     layout = refuses_layout(place.op)
     if layout is not None:
@@ -40,7 +40,7 @@ def _channels(place: Place) -> Arrangement | str:
     return frame.arrangement.restricted(lambda f: frame.axes[f] == CHANNELS)
 
 
-def _image(place: Place) -> Value:
+def _image(place: ReorderedNode) -> Value:
     """The image with its channels as the source has them."""
     message = place.arranged()
     assert message is not None
@@ -54,7 +54,7 @@ def _image(place: Place) -> Value:
     )
 
 
-def _result(place: Place, source: Value, channels: Arrangement) -> Answer:
+def _result(place: ReorderedNode, source: Value, channels: Arrangement) -> Answer:
     """Batch, height and width in order, then the channels as they are."""
     pixels = source.type.shape[:CHANNELS]
     order = (0, 1, 2, *(CHANNELS + factor for factor in channels.order))
@@ -62,7 +62,7 @@ def _result(place: Place, source: Value, channels: Arrangement) -> Answer:
 
 
 @layout_rule(AveragePool2D, MaxPool2D, ResizeBilinear, ResizeNearestNeighbor)
-def channelwise(place: Place) -> Answer:
+def channelwise(place: ReorderedNode) -> Answer:
     channels = _channels(place)
     if isinstance(channels, str):
         return channels
@@ -70,7 +70,7 @@ def channelwise(place: Place) -> Answer:
 
 
 @layout_rule(DepthwiseConv2D)
-def depthwise_conv2d(place: Place) -> Answer:
+def depthwise_conv2d(place: ReorderedNode) -> Answer:
     channels = _channels(place)
     filters, bias = place.array(1), place.array(2)
     if isinstance(channels, str):
@@ -87,7 +87,7 @@ def depthwise_conv2d(place: Place) -> Answer:
 
 
 @layout_rule(Conv2D, TransposeConv2D)
-def conv2d(place: Place) -> Answer:
+def conv2d(place: ReorderedNode) -> Answer:
     channels = _channels(place)
     filters = place.array(1)
     if isinstance(channels, str):

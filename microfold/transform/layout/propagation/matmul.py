@@ -11,13 +11,13 @@ from microfold.ops.movement.reshape import Reshape
 from microfold.transform.layout.propagation.arrangement import Arrangement
 from microfold.transform.layout.propagation.frame import Frame
 from microfold.transform.layout.propagation.message import put_in_order
-from microfold.transform.layout.propagation.rule import Answer, Place, layout_rule
+from microfold.transform.layout.propagation.rule import Answer, ReorderedNode, layout_rule
 
 ROWS, DEPTH = 0, 1
 
 
 @layout_rule(FullyConnected)
-def fully_connected(place: Place) -> Answer:
+def fully_connected(place: ReorderedNode) -> Answer:
     """Rows in order, their elements in any: the weights' columns take the order, which is exact for integers.
 
     Where the source has the elements before the rows, each sum runs along a column of it: a convolution of
@@ -45,14 +45,14 @@ def _columns(frame: Frame) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return columns.inverse.apply(np.arange(frame.value[DEPTH])).reshape(-1)
 
 
-def _source(place: Place, shape: tuple[int, ...]) -> Value:
+def _source(place: ReorderedNode, shape: tuple[int, ...]) -> Value:
     message = place.arranged()
     assert message is not None
     identity = Arrangement.identity(message.source.type.shape)
     return put_in_order(place.site.builder, message.source, identity, shape, message.name, place.made)
 
 
-def _as_convolution(place: Place, frame: Frame) -> Answer:
+def _as_convolution(place: ReorderedNode, frame: Frame) -> Answer:
     op, x, weights = place.op, place.type(0), place.type(1)
     assert isinstance(op, FullyConnected)
     if weights.quant is not None and any(weights.quant.zero_points):

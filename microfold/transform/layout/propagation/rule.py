@@ -9,7 +9,7 @@ import numpy as np
 
 from microfold.ir.graph import Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Site
+from microfold.ir.rewrite import Operand, RewriteSite
 from microfold.ir.types import Array, Shape, TensorType
 from microfold.passes.context import Numerics
 from microfold.transform.layout.propagation.arrangement import Arrangement
@@ -38,14 +38,14 @@ class Manner:
 
 
 @dataclass(frozen=True)
-class Place:
+class ReorderedNode:
     """A node, some of whose operands exist under another order, as rules see it.
 
     Attributes:
         inputs: what stands for the node's inputs.
     """
 
-    site: Site[None]
+    site: RewriteSite[None]
     inputs: tuple[Operand | None, ...]
     manner: Manner
     made: Made
@@ -165,7 +165,7 @@ class Place:
 
 # What stands for the node's results, or why it needs its operands in their own order.
 Answer = Operand | str
-Rule = Callable[[Place], Answer]
+Rule = Callable[[ReorderedNode], Answer]
 RULES: dict[type[Op], Rule] = {}
 
 

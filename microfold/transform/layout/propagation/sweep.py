@@ -9,7 +9,7 @@ from microfold.errors import TypeRuleError
 from microfold.ir import layout as layouts
 from microfold.ir.graph import Graph, Node, Value, describe
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Operand, Site, forward_rewrite
+from microfold.ir.rewrite import Operand, RewriteSite, forward_rewrite
 from microfold.ir.types import Shape, TensorType
 from microfold.ops.image import layout_of, with_layout
 from microfold.ops.movement.layout_transform import LayoutTransform
@@ -19,7 +19,7 @@ from microfold.transform.layout.propagation import axes, images, matmul
 from microfold.transform.layout.propagation.arrangement import Arrangement
 from microfold.transform.layout.propagation.elementwise import elementwise, is_elementwise
 from microfold.transform.layout.propagation.message import Arranged, Made, put_in_order
-from microfold.transform.layout.propagation.rule import RULES, Manner, Place, Rule
+from microfold.transform.layout.propagation.rule import RULES, Manner, ReorderedNode, Rule
 
 # Importing a module of rules makes them known.
 _RULES = (axes, images, matmul)
@@ -83,7 +83,7 @@ class Sweep:
         """The graph with all messages travelled; the graph itself if there were none."""
         return forward_rewrite(self.graph, self.visit)
 
-    def visit(self, site: Site[None]) -> Operand | None:
+    def visit(self, site: RewriteSite[None]) -> Operand | None:
         """The rule of the rewrite."""
         start = len(site.builder.nodes)
         operands = (site.replaced.get(value) for value in site.node.operands)
@@ -97,7 +97,7 @@ class Sweep:
             self.taken.add(site.node)
         return answer
 
-    def _answered(self, site: Site[None]) -> Operand | None:
+    def _answered(self, site: RewriteSite[None]) -> Operand | None:
         node = site.node
         wanted = self.wish(node) if self.wish is not None and layout_of(node.op) is not None else None
         if wanted not in (None, layout_of(node.op)):
@@ -107,7 +107,7 @@ class Sweep:
             return self._movement(site)
         return self._passed(site)
 
-    def _movement(self, site: Site[None]) -> Operand | None:
+    def _movement(self, site: RewriteSite[None]) -> Operand | None:
         """A message starts, or goes on in another order."""
         node, operand = site.node, site.inputs[0]
         value = node.inputs[0]
@@ -130,9 +130,9 @@ class Sweep:
         origin = message.origin if message is not None and not moves(node.op) else node
         return Arranged(source, whole, type, name, origin, self.made)
 
-    def _passed(self, site: Site[None]) -> Operand | None:
+    def _passed(self, site: RewriteSite[None]) -> Operand | None:
         """A message reaches any other node."""
-        place = Place(site, self._inputs(site), self.manner, self.made)
+        place = ReorderedNode(site, self._inputs(site), self.manner, self.made)
         messages = [operand for operand in place.inputs if isinstance(operand, Arranged)]
         if not messages:
             return None
@@ -143,7 +143,7 @@ class Sweep:
             self._stop(message, site.node, answer)
         return None
 
-    def _answer(self, place: Place, messages: list[Arranged]) -> Operand | str:
+    def _answer(self, place: ReorderedNode, messages: list[Arranged]) -> Operand | str:
         node = place.node
         if len(node.outputs) != 1:
             return "it has several results"
@@ -158,7 +158,7 @@ class Sweep:
         rule = rule_of(node.op)
         return rule(place) if rule is not None else "the order of its operands is part of what it computes"
 
-    def _inputs(self, site: Site[None]) -> tuple[Operand | None, ...]:
+    def _inputs(self, site: RewriteSite[None]) -> tuple[Operand | None, ...]:
         """The node's inputs, with those transposed that are to be."""
         inputs = list(site.inputs)
         for index, operand in enumerate(inputs):
@@ -178,7 +178,7 @@ class Sweep:
             inputs[index] = Arranged(turned, step.inverse, value.type, value.name, site.node, self.made)
         return tuple(inputs)
 
-    def _convert(self, site: Site[None], wanted: str) -> Operand | None:
+    def _convert(self, site: RewriteSite[None], wanted: str) -> Operand | None:
         """A node over images in another layout."""
         node, given = site.node, layout_of(site.node.op)
         value, operand = node.inputs[0], site.inputs[0]
@@ -206,7 +206,7 @@ class Sweep:
         return Arranged(source, order, type, name, node, self.made, spelling)
 
     def _in_order(
-        self, site: Site[None], operand: Operand, step: LayoutTransform, given: Shape, shape: Shape
+        self, site: RewriteSite[None], operand: Operand, step: LayoutTransform, given: Shape, shape: Shape
     ) -> Operand:
         """The image in the other layout."""
         order = arrangement_of(step, given)
@@ -235,7 +235,7 @@ def run_side_by_side(graph: Graph, sweeps: Mapping[Node, Sweep]) -> Graph:
         sweeps: by node. No node of one reads what a node of another one gives.
     """
 
-    def visit(site: Site[None]) -> Operand | None:
+    def visit(site: RewriteSite[None]) -> Operand | None:
         sweep = sweeps.get(site.node)
         return sweep.visit(site) if sweep is not None else None
 

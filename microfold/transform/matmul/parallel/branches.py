@@ -15,7 +15,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, Site, forward_rewrite
+from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.movement.strided_slice import StridedSlice
@@ -70,7 +70,7 @@ def combine_parallel(
             context.declined(group[0].node, f"with {names}: {reason}")
     slices: dict[Value, Value] = {}
 
-    def combine(site: Site[None]) -> Replacement:
+    def combine(site: RewriteSite[None]) -> Replacement:
         if site.node in planned:
             slices.update(_emit(site, *planned[site.node]))
         return slices.get(site.node.outputs[0]) if site.node.outputs else None
@@ -93,7 +93,7 @@ def _groups(graph: Graph, op_type: type[Op], key: Key) -> list[list[Branch]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _emit(site: Site[None], group: Sequence[Branch], weights: Weights) -> dict[Value, Value]:
+def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) -> dict[Value, Value]:
     """The combined node and, for the result of each branch, a slice."""
     builder, node = site.builder, site.node
     name = f"{node.output.name}_combined"

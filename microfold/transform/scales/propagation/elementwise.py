@@ -22,10 +22,10 @@ from microfold.transform.scales.propagation.message import (
     raised,
     varying_axes,
 )
-from microfold.transform.scales.propagation.rule import Messages, Place, Rule
+from microfold.transform.scales.propagation.rule import Messages, Rule, ScaledNode
 
 
-def to_operand(place: Place, index: int, message: Message) -> Message | str:
+def to_operand(place: ScaledNode, index: int, message: Message) -> Message | str:
     """The result's message for an operand, which may be broadcast; constants may grow."""
     type = place.type(index)
     if place.is_constant(index):
@@ -39,7 +39,7 @@ def to_operand(place: Place, index: int, message: Message) -> Message | str:
     return message.reshape(message.shape[place.out.rank - type.rank :])
 
 
-def offers_as_results(place: Place, offered: Messages) -> list[Message | None]:
+def offers_as_results(place: ScaledNode, offered: Messages) -> list[Message | None]:
     """The operands' messages in terms of the result."""
     return [None if message is None else raised(message, place.out.rank) for message in offered]
 
@@ -47,12 +47,12 @@ def offers_as_results(place: Place, offered: Messages) -> list[Message | None]:
 class _Branches(Rule):
     """Both operands have the scale of the result."""
 
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         parts = [to_operand(place, index, wanted) for index in range(2)]
         refusal = next((part for part in parts if isinstance(part, str)), None)
         return refusal if refusal is not None else [part for part in parts if not isinstance(part, str)]
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         given = offers_as_results(place, offered)
         scale = next(message for message in given if message is not None)
         rest: list[Message | None] = [None, None]
@@ -82,7 +82,7 @@ class _Extremum(_Branches):
 class _Product(Rule):
     """One operand, a constant if there is one, takes the scale of the result."""
 
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         order = sorted(range(2), key=lambda index: not place.is_constant(index))
         parts = [to_operand(place, index, wanted) for index in order]
         for index, part in zip(order, parts, strict=True):
@@ -90,7 +90,7 @@ class _Product(Rule):
                 return [part if i == index else None for i in range(2)]
         return next((part for part in parts if isinstance(part, str)), "no operand can take it")
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         given = offers_as_results(place, offered)
         product = np.ones((1,) * place.out.rank)
         for message in given:
@@ -105,11 +105,11 @@ class _Product(Rule):
 
 @SCALE.rule(Div)
 class _Quotient(Rule):
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         part = to_operand(place, 0, wanted)
         return part if isinstance(part, str) else (part, None)
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         above, below = offers_as_results(place, offered)
         if below is not None:
             return "its divisor would be scaled"
@@ -120,11 +120,11 @@ class _Quotient(Rule):
 class _Prelu(Rule):
     any_sign: ClassVar[bool] = False
 
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         part = to_operand(place, 0, wanted)
         return part if isinstance(part, str) else (part, None)
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         x, alpha = offers_as_results(place, offered)
         return "its slope would be scaled" if alpha is not None else (x, (None, None))
 
@@ -133,7 +133,7 @@ class _Prelu(Rule):
 class _ShiftedSum(Rule):
     """One operand takes the shift of the result: a constant, or the first that can."""
 
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         reasons: list[str] = []
         for index in sorted(range(2), key=lambda index: not place.is_constant(index)):
             part = to_operand(place, index, wanted)
@@ -144,7 +144,7 @@ class _ShiftedSum(Rule):
                 return [_signed(place, index, part) if i == index else None for i in range(2)]
         return reasons[0] if reasons else "neither of its operands can take the shift"
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         total = np.zeros((1,) * place.out.rank)
         for index, message in enumerate(offers_as_results(place, offered)):
             total = total if message is None else total + _signed(place, index, message)
@@ -155,7 +155,7 @@ class _ShiftedSum(Rule):
         return minimal(total), (None, None)
 
 
-def _signed(place: Place, index: int, message: Message) -> Message:
+def _signed(place: ScaledNode, index: int, message: Message) -> Message:
     return -message if isinstance(place.op, Sub) and index == 1 else message
 
 
@@ -163,10 +163,10 @@ def _signed(place: Place, index: int, message: Message) -> Message:
 class _ScaledShift(Rule):
     """A shift before a product with a constant is another shift behind it."""
 
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         return "it would have to be divided by the factor: fold the scale first"
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         for index, message in enumerate(offers_as_results(place, offered)):
             factor = place.array(1 - index)
             if message is not None and factor is not None:

@@ -11,10 +11,10 @@ from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.unary import Unary
 from microfold.transform.scales.propagation.message import Message, minimal, raised
-from microfold.transform.scales.propagation.rule import Kind, Place, Source
+from microfold.transform.scales.propagation.rule import Kind, ScaledNode, Source
 
 
-def _scale_source(place: Place) -> Source | None:
+def _scale_source(place: ScaledNode) -> Source | None:
     op = place.op
     if isinstance(op, Unary) and op.function == "neg":
         return _source(place, 0, np.array(-1.0))
@@ -30,7 +30,7 @@ def _scale_source(place: Place) -> Source | None:
     return None
 
 
-def _shift_source(place: Place) -> Source | None:
+def _shift_source(place: ScaledNode) -> Source | None:
     op = place.op
     if isinstance(op, Add):
         for data, constant in ((0, 1), (1, 0)):
@@ -44,7 +44,7 @@ def _shift_source(place: Place) -> Source | None:
     return None
 
 
-def _source(place: Place, data: int, array: Array) -> Source | None:
+def _source(place: ScaledNode, data: int, array: Array) -> Source | None:
     """None unless the data operand is computed, floating point, and of the shape of the result."""
     if place.is_constant(data) or place.type(data) != place.out or place.out.dtype is not DType.FLOAT32:
         return None

@@ -26,31 +26,31 @@ from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 from microfold.transform.scales.propagation.kinds import SCALE, SHIFT
 from microfold.transform.scales.propagation.message import Message, minimal, raised, spread, varying_axes
-from microfold.transform.scales.propagation.rule import Messages, Place, Rule
+from microfold.transform.scales.propagation.rule import Messages, Rule, ScaledNode
 
 
 class Mapped(Rule):
     """One operand; a message to it and one to the result determine each other."""
 
-    def refusal(self, place: Place) -> str | None:
+    def refusal(self, place: ScaledNode) -> str | None:
         """Why no message passes, whatever it says."""
         del place
         return None
 
     @abstractmethod
-    def to_operand(self, place: Place, message: Message) -> Message | str:
+    def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         """The operand's message for the result's."""
 
     @abstractmethod
-    def to_result(self, place: Place, message: Message) -> Message | str:
+    def to_result(self, place: ScaledNode, message: Message) -> Message | str:
         """The result's message for the operand's."""
 
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         refusal = self.refusal(place)
         answer = self.to_operand(place, wanted) if refusal is None else refusal
         return answer if isinstance(answer, str) else (answer,)
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         (message,) = offered
         assert message is not None
         refusal = self.refusal(place)
@@ -61,10 +61,10 @@ class Mapped(Rule):
 class Alike(Mapped):
     """Operand and result have the same message."""
 
-    def to_operand(self, place: Place, message: Message) -> Message | str:
+    def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         return message
 
-    def to_result(self, place: Place, message: Message) -> Message | str:
+    def to_result(self, place: ScaledNode, message: Message) -> Message | str:
         return message
 
 
@@ -81,7 +81,7 @@ class _PositivelyHomogeneous(Alike):
 
 @SCALE.rule(Clip)
 class _Clip(_PositivelyHomogeneous):
-    def refusal(self, place: Place) -> str | None:
+    def refusal(self, place: ScaledNode) -> str | None:
         assert isinstance(place.op, Clip)
         bounds = (place.op.minimum, place.op.maximum)
         fixed = [bound for bound in bounds if np.isfinite(bound) and bound != 0]
@@ -90,7 +90,7 @@ class _Clip(_PositivelyHomogeneous):
 
 @SCALE.rule(Unary)
 class _Negation(Alike):
-    def refusal(self, place: Place) -> str | None:
+    def refusal(self, place: ScaledNode) -> str | None:
         assert isinstance(place.op, Unary)
         return None if place.op.function == "neg" else f"{place.op.function} is not linear"
 
@@ -98,13 +98,13 @@ class _Negation(Alike):
 class _Windows(Alike):
     """Windows over height and width: what varies there does not pass."""
 
-    def to_operand(self, place: Place, message: Message) -> Message | str:
+    def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         mixed = [image_axis(place.op, name) for name in "HW"]
         wrong = [axis for axis in varying_axes(message) if axis in mixed]
         name = place.kind.name
         return f"its windows mix elements of different {name}s along axis {wrong[0]}" if wrong else message
 
-    def to_result(self, place: Place, message: Message) -> Message | str:
+    def to_result(self, place: ScaledNode, message: Message) -> Message | str:
         return self.to_operand(place, message)
 
 
@@ -120,12 +120,12 @@ class _MaxPool(_Windows):
 
 
 class _Reduction(Mapped):
-    def to_operand(self, place: Place, message: Message) -> Message | str:
+    def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         op = place.op
         assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin)
         return message if op.keep_dims else np.expand_dims(message, op.axes)
 
-    def to_result(self, place: Place, message: Message) -> Message | str:
+    def to_result(self, place: ScaledNode, message: Message) -> Message | str:
         op = place.op
         assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin)
         mixed = [axis for axis in varying_axes(message) if axis in op.axes]
@@ -149,14 +149,14 @@ class _Extremum(_Reduction):
 class _ScaledPad(Mapped):
     """Zeros may have any scale, infinities any positive one."""
 
-    def _fault(self, place: Place, message: Message) -> str | None:
+    def _fault(self, place: ScaledNode, message: Message) -> str | None:
         assert isinstance(place.op, Pad)
         fill = place.op.fill
         if fill == 0 or (np.isinf(fill) and bool(np.all(message > 0))):
             return None
         return f"it fills with {fill:g}, which would have to be scaled too"
 
-    def to_operand(self, place: Place, message: Message) -> Message | str:
+    def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         assert isinstance(place.op, Pad)
         fault = self._fault(place, message)
         if fault is not None:
@@ -169,7 +169,7 @@ class _ScaledPad(Mapped):
         )
         return minimal(message[inner])
 
-    def to_result(self, place: Place, message: Message) -> Message | str:
+    def to_result(self, place: ScaledNode, message: Message) -> Message | str:
         assert isinstance(place.op, Pad)
         fault = self._fault(place, message)
         if fault is not None:
@@ -182,7 +182,7 @@ class _ScaledPad(Mapped):
 
 @SHIFT.rule(Pad)
 class _ShiftedPad(Alike):
-    def refusal(self, place: Place) -> str | None:
+    def refusal(self, place: ScaledNode) -> str | None:
         assert isinstance(place.op, Pad)
         return f"it fills with {place.op.fill:g} around the image, where the shift does not reach"
 
@@ -190,21 +190,21 @@ class _ShiftedPad(Alike):
 @SCALE.rule(Reshape)
 @SHIFT.rule(Reshape)
 class _Reshape(Mapped):
-    def to_operand(self, place: Place, message: Message) -> Message | str:
+    def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         return minimal(spread(message, place.out.shape).reshape(place.type(0).shape))
 
-    def to_result(self, place: Place, message: Message) -> Message | str:
+    def to_result(self, place: ScaledNode, message: Message) -> Message | str:
         return minimal(spread(message, place.type(0).shape).reshape(place.out.shape))
 
 
 @SCALE.rule(Transpose)
 @SHIFT.rule(Transpose)
 class _Transpose(Mapped):
-    def to_operand(self, place: Place, message: Message) -> Message | str:
+    def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         assert isinstance(place.op, Transpose)
         return message.transpose(np.argsort(place.op.permutation))
 
-    def to_result(self, place: Place, message: Message) -> Message | str:
+    def to_result(self, place: ScaledNode, message: Message) -> Message | str:
         assert isinstance(place.op, Transpose)
         return message.transpose(place.op.permutation)
 
@@ -212,7 +212,7 @@ class _Transpose(Mapped):
 @SCALE.rule(StridedSlice)
 @SHIFT.rule(StridedSlice)
 class _StridedSlice(Mapped):
-    def to_operand(self, place: Place, message: Message) -> Message | str:
+    def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         """Only where all elements are alike: what is cut off has no message of its own."""
         axes = varying_axes(message)
         cut = [axis for axis in axes if place.type(0).shape[axis] != place.out.shape[axis]]
@@ -221,7 +221,7 @@ class _StridedSlice(Mapped):
         # A whole axis, in its order or reversed, is its own inverse.
         return self.to_result(place, message)
 
-    def to_result(self, place: Place, message: Message) -> Message | str:
+    def to_result(self, place: ScaledNode, message: Message) -> Message | str:
         op = place.op
         assert isinstance(op, StridedSlice)
         for axis in varying_axes(message):
@@ -233,21 +233,21 @@ class _StridedSlice(Mapped):
 @SCALE.rule(BroadcastTo)
 @SHIFT.rule(BroadcastTo)
 class _BroadcastTo(Mapped):
-    def to_operand(self, place: Place, message: Message) -> Message | str:
+    def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         source = (1,) * (place.out.rank - place.type(0).rank) + place.type(0).shape
         wrong = [axis for axis in varying_axes(message) if source[axis] == 1]
         if wrong:
             return f"it broadcasts along axis {wrong[0]}, along which the {place.kind.name} varies"
         return message.reshape(message.shape[place.out.rank - place.type(0).rank :])
 
-    def to_result(self, place: Place, message: Message) -> Message | str:
+    def to_result(self, place: ScaledNode, message: Message) -> Message | str:
         return raised(message, place.out.rank)
 
 
 @SCALE.rule(Concatenate)
 @SHIFT.rule(Concatenate)
 class _Concatenate(Rule):
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         assert isinstance(place.op, Concatenate)
         axis = place.op.axis
         if wanted.shape[axis] == 1:
@@ -257,7 +257,7 @@ class _Concatenate(Rule):
         # A part that nothing happens to need not be able to take a message.
         return [None if bool(np.all(part == place.kind.neutral)) else part for part in parts]
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         assert isinstance(place.op, Concatenate)
         axis = place.op.axis
         given = [

@@ -23,11 +23,11 @@ from microfold.passes.context import PassContext
 from microfold.transform.scales.propagation.constants import Constants, apply
 from microfold.transform.scales.propagation.mapped import Alike
 from microfold.transform.scales.propagation.message import Message, describe, equal
-from microfold.transform.scales.propagation.rule import Kind, Messages, Place, Rule, Source
+from microfold.transform.scales.propagation.rule import Kind, Messages, Rule, ScaledNode, Source
 
 
 @dataclass
-class Plan:
+class MessagePlan:
     """What one sweep found.
 
     Attributes:
@@ -57,7 +57,7 @@ class Planner:
     def __init__(self, graph: Graph, kind: Kind):
         self.graph = graph
         self.kind = kind
-        self.plan = Plan()
+        self.plan = MessagePlan()
         self.blocked: dict[Value, str] = {}
         self.ends = dict.fromkeys((*graph.outputs, *(state.next for state in graph.state)))
         self.producers = graph.producers()
@@ -77,7 +77,7 @@ class Planner:
     def after_sweep(self) -> None:
         """Called behind the last node of a sweep."""
 
-    def run(self) -> Plan:
+    def run(self) -> MessagePlan:
         """The plan in which every message arrives."""
         while self._ahead:
             while self._ahead:
@@ -121,8 +121,8 @@ class Planner:
         self.plan.sources.pop(node, None)
         self.plan.applied.pop(node, None)
 
-    def place(self, node: Node) -> Place:
-        return Place(self.kind, node, self.graph.constants, self.blocked)
+    def place(self, node: Node) -> ScaledNode:
+        return ScaledNode(self.kind, node, self.graph.constants, self.blocked)
 
     def source(self, node: Node) -> Source | None:
         """Not a node with an epilogue: it does more than apply a message."""
@@ -222,7 +222,7 @@ def fold(graph: Graph, kind: Kind, context: PassContext, direction: type[Planner
         result = rebuild(result, kind, plan)
 
 
-def rebuild(graph: Graph, kind: Kind, plan: Plan) -> Graph:
+def rebuild(graph: Graph, kind: Kind, plan: MessagePlan) -> Graph:
     """The graph without the plan's sources, its messages applied."""
     constants = Constants(kind, dict(graph.constants))
     names = _names(graph, plan)
@@ -243,7 +243,7 @@ def rebuild(graph: Graph, kind: Kind, plan: Plan) -> Graph:
     return remove_dead_nodes(graph.with_nodes(nodes, constants=constants.arrays, replaced=replaced))
 
 
-def _names(graph: Graph, plan: Plan) -> Mapping[Value, str]:
+def _names(graph: Graph, plan: MessagePlan) -> Mapping[Value, str]:
     """What values are called that stand for an output of the graph from now on: as the output."""
     names = {value: value.name for value in graph.outputs}
     for node in reversed(graph.nodes):
@@ -256,7 +256,7 @@ def _names(graph: Graph, plan: Plan) -> Mapping[Value, str]:
 
 def _renewed(
     node: Node,
-    plan: Plan,
+    plan: MessagePlan,
     replaced: Mapping[Value, Value],
     constants: Constants,
     names: Mapping[Value, str],

@@ -16,14 +16,14 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.image import image_axis, layout_of
 from microfold.transform.scales.propagation.kinds import SCALE, SHIFT
 from microfold.transform.scales.propagation.message import Message, varying_axes, vector
-from microfold.transform.scales.propagation.rule import Messages, Place, Rule
+from microfold.transform.scales.propagation.rule import Messages, Rule, ScaledNode
 
 WEIGHTS, BIAS = 1, 2
 
 Weighted = Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected
 
 
-def _channels(place: Place, message: Message, type: TensorType) -> Message | str:
+def _channels(place: ScaledNode, message: Message, type: TensorType) -> Message | str:
     """The message to a value of that type, per channel."""
     channels = message.ndim - 1 if layout_of(place.op) is None else image_axis(place.op, "C")
     wrong = [axis for axis in varying_axes(message) if axis != channels]
@@ -35,20 +35,20 @@ def _channels(place: Place, message: Message, type: TensorType) -> Message | str
     return vector(message, channels, type.shape[channels])
 
 
-def _operands(place: Place, **given: Message) -> Messages:
+def _operands(place: ScaledNode, **given: Message) -> Messages:
     """Messages for weights and bias; those for an absent bias are dropped."""
     names = enumerate(("x", "weights", "bias"))
     return [given.get(name) if place.value(index) is not None else None for index, name in names]
 
 
-def _by_filter(place: Place, scales: Message) -> Message:
+def _by_filter(place: ScaledNode, scales: Message) -> Message:
     """Per output channel, in the shape of the weights."""
     if isinstance(place.op, DepthwiseConv2D):
         return scales.reshape(1, 1, 1, -1)
     return scales.reshape(-1, *(1 for _ in place.type(WEIGHTS).shape[1:]))
 
 
-def _by_input(place: Place, message: Message) -> Message:
+def _by_input(place: ScaledNode, message: Message) -> Message:
     """Per input channel, in the shape of the weights."""
     weights = place.type(WEIGHTS).shape
     if isinstance(place.op, DepthwiseConv2D):
@@ -68,13 +68,13 @@ def _beside_data(offered: Messages) -> bool:
 class _Scaled(Rule):
     """Scales of the result are scales of filters and bias; those of the operand, of the filters' inputs."""
 
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         scales = _channels(place, wanted, place.out)
         if isinstance(scales, str):
             return scales
         return _operands(place, weights=_by_filter(place, scales), bias=scales)
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         if offered[0] is None or _beside_data(offered):
             return "it reads the scaled value as weights or bias"
         scales = _channels(place, offered[0], place.type(0))
@@ -87,11 +87,11 @@ class _Scaled(Rule):
 class _Shifted(Rule):
     """Shifts of the result are shifts of the bias; so are those of the operand, weighted."""
 
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         shifts = _channels(place, wanted, place.out)
         return shifts if isinstance(shifts, str) else (None, None, shifts)
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         weights = place.array(WEIGHTS)
         if offered[0] is None or _beside_data(offered):
             return "it reads the shifted value as weights or bias"
@@ -105,7 +105,7 @@ class _Shifted(Rule):
             return shifts
         return None, (None, None, self._bias(place, weights, shifts))
 
-    def _bias(self, place: Place, weights: Array, shifts: Message) -> Message:
+    def _bias(self, place: ScaledNode, weights: Array, shifts: Message) -> Message:
         weighted = weights.astype(np.float64) * _by_input(place, shifts)
         axes = (0, 1, 2) if isinstance(place.op, DepthwiseConv2D) else tuple(range(1, weights.ndim))
         return weighted.sum(axis=axes)
@@ -115,7 +115,7 @@ class _Shifted(Rule):
 class _Matmul(Rule):
     """A scale of columns goes into the second matrix, one of rows into the first."""
 
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         assert isinstance(place.op, BatchMatmul)
         if math.prod(wanted.shape[:-2]) != 1:
             return "the scale varies from matrix to matrix"
@@ -129,7 +129,7 @@ class _Matmul(Rule):
                 return [part if i == index else None for i in range(2)]
         return "neither matrix can take the scale"
 
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         assert isinstance(place.op, BatchMatmul)
         if any(message is not None and message.size != 1 for message in offered):
             return "only one scale for all elements passes a product of matrices"

@@ -17,7 +17,7 @@ Messages = Sequence[Message | None]
 
 
 @dataclass(frozen=True)
-class Place:
+class ScaledNode:
     """A node as rules see it.
 
     Attributes:
@@ -77,11 +77,11 @@ class Rule(ABC):
     any_sign: ClassVar[bool] = True
 
     @abstractmethod
-    def backward(self, place: Place, wanted: Message) -> Messages | str:
+    def backward(self, place: ScaledNode, wanted: Message) -> Messages | str:
         """What to apply to the operands, so that the first result comes out with `wanted` applied."""
 
     @abstractmethod
-    def forward(self, place: Place, offered: Messages) -> tuple[Message | None, Messages] | str:
+    def forward(self, place: ScaledNode, offered: Messages) -> tuple[Message | None, Messages] | str:
         """What happens if `offered` is no longer applied to some operands.
 
         Returns:
@@ -118,7 +118,7 @@ class Kind:
     name: str
     neutral: float
     compose: Callable[[Message, Message], Message]
-    source: Callable[[Place], Source | None]
+    source: Callable[[ScaledNode], Source | None]
     _rules: dict[type[Op], Rule] = field(default_factory=dict[type[Op], Rule])
 
     def rule(self, *op_types: type[Op]) -> Callable[[type[RuleType]], type[RuleType]]:

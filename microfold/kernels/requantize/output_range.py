@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from microfold.ir.graph import Node
-from microfold.kernels.kernel import Site
+from microfold.kernels.kernel import LayerContext
 from microfold.ops.elementwise.clip import Clip
 
 
@@ -28,7 +28,7 @@ def integer_bounds(node: Node) -> tuple[int, int]:
     return low, high
 
 
-def output_limits(site: Site) -> tuple[int, int]:
+def output_limits(site: LayerContext) -> tuple[int, int]:
     """The bounds that code has to clamp an integer output to.
 
     Those of `integer_bounds`, but for clips that are proved to do nothing on a side: there, the type's.
@@ -50,7 +50,7 @@ def clamping(node: Node) -> tuple[bool, dict[str, int | float]]:
     return _within(node, integer_bounds(node))
 
 
-def proved_clamping(site: Site) -> tuple[bool, dict[str, int | float]]:
+def proved_clamping(site: LayerContext) -> tuple[bool, dict[str, int | float]]:
     """The same for a product sum, without clips of integers that are proved to do nothing."""
     if site.node.outputs[0].type.dtype.is_float:
         return clamping(site.node)
