@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.frontend.operators.movement import one
+from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.graph import Value
 from microfold.ir.types import Shape
 from microfold.ops.movement.reshape import Reshape

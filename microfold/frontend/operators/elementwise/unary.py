@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, imports
 from microfold.ops.elementwise.abs import Abs
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.hard_swish import HardSwish
@@ -15,9 +15,6 @@ from microfold.ops.elementwise.relu import Relu
 from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.tanh import Tanh
 from microfold.ops.elementwise.unary import Unary
-from microfold.ops.normalize.l2_normalization import L2Normalization
-from microfold.ops.normalize.log_softmax import LogSoftmax
-from microfold.ops.normalize.softmax import Softmax
 
 _RELUS = {
     "RELU": (0.0, math.inf),
@@ -56,12 +53,6 @@ def hard_swish(context: OperatorContext) -> None:
     context.finish(*context.emit(HardSwish(context.element()), context.input(0)))
 
 
-@imports("SOFTMAX")
-def softmax(context: OperatorContext) -> None:
-    beta = float(context.required_options("SoftmaxOptions").Beta())
-    context.finish(*context.emit(Softmax(beta, context.element()), context.input(0)))
-
-
 @imports("CEIL", "COS", "ELU", "EXP", "FLOOR", "LOG", "NEG", "ROUND", "SIN", "SQRT", "SQUARE")
 def unary(context: OperatorContext) -> None:
     context.finish(*context.emit(Unary(context.raw.name.lower(), context.element()), context.input(0)))
@@ -80,19 +71,6 @@ def rsqrt(context: OperatorContext) -> None:
 @imports("PRELU")
 def prelu(context: OperatorContext) -> None:
     context.finish(*context.emit(Prelu(context.element()), context.input(0), context.input(1)))
-
-
-@imports("LOG_SOFTMAX")
-def log_softmax(context: OperatorContext) -> None:
-    context.finish(*context.emit(LogSoftmax(context.element()), context.input(0)))
-
-
-@imports("L2_NORMALIZATION")
-def l2_normalization(context: OperatorContext) -> None:
-    options = context.options("L2NormOptions")
-    if options is not None and int(options.FusedActivationFunction()) != 0:
-        raise Unsupported("a fused activation is not supported")
-    context.finish(*context.emit(L2Normalization(context.element()), context.input(0)))
 
 
 @imports("GELU")

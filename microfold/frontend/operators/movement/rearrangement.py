@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.frontend.operators.movement import padding_pairs
+from microfold.frontend.operators.movement.shapes import padding_pairs
 from microfold.ir.graph import Value
 from microfold.ir.types import Shape
 from microfold.ops.movement.broadcast_to import BroadcastTo

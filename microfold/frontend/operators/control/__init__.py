@@ -1,0 +1,1 @@
+"""Calls, conditions, loops and resource variables."""

@@ -1,0 +1,56 @@
+"""What operators with windows or weights share: paddings, strides, types that go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tflite
+
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.ir.graph import Value
+from microfold.ir.types import DType
+from microfold.ops.window import Padding, Pair, Window, same_padding
+
+
+def check_weights(x: Value, weights: Value) -> None:
+    """Refuse activations and weights whose types do not go together, with a hint."""
+    given = f"activations are {x.type.dtype.value}, weights {weights.type.dtype.value}"
+    if x.type.dtype is DType.FLOAT32 and weights.type.dtype in (DType.INT8, DType.UINT8):
+        raise Unsupported(
+            f"{given}: dynamic-range quantisation is not supported",
+            "quantise activations too (with a representative dataset), or keep weights in float",
+        )
+    if DType.UINT8 in (x.type.dtype, weights.type.dtype):
+        raise Unsupported(
+            f"{given}: the legacy uint8 quantisation is not supported",
+            "convert the model again, with int8 as the target type",
+        )
+
+
+def padding_of(options: Any, x: Value, size: Pair, strides: Pair, dilations: Pair) -> Padding:
+    """Rows and columns of padding that SAME or VALID means."""
+    if options.Padding() == tflite.Padding.VALID:
+        return ((0, 0), (0, 0))
+    extent = Window(size, strides, dilations, ((0, 0), (0, 0))).extent
+    vertical = same_padding(x.type.shape[1], extent[0], strides[0])
+    return (vertical, same_padding(x.type.shape[2], extent[1], strides[1]))
+
+
+def image(context: OperatorContext) -> Value:
+    """The first input, which must be an image."""
+    x = context.input(0)
+    if x.type.rank != 4:
+        raise Unsupported(f"its input must have rank 4 (NHWC); it is {x.type}")
+    return x
+
+
+def positive(what: str, height: int, width: int) -> Pair:
+    """The pair, both of whose numbers must be positive."""
+    if min(height, width) < 1:
+        raise Unsupported(f"{what} must be positive; they are {height} and {width}")
+    return height, width
+
+
+def strides_of(options: Any) -> Pair:
+    """Vertical and horizontal stride."""
+    return positive("strides", int(options.StrideH()), int(options.StrideW()))
