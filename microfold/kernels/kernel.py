@@ -18,6 +18,7 @@ from microfold.analysis.ranges import Ranges
 from microfold.ir.graph import Graph, Node
 from microfold.ir.op import Op
 from microfold.ir.types import Array
+from microfold.kernels.names import check_name
 from microfold.options import Options
 from microfold.target import Target
 from microfold.target.description import FEATURES
@@ -214,9 +215,10 @@ def register(kernel: type[Kernel]) -> type[Kernel]:
     """Class decorator: adds the kernel to the one list that selection, tests and benchmarks read.
 
     Raises:
-        ValueError: the name is taken, or the kernel wants features that no target has.
+        ValueError: the name breaks the grammar or is taken, or the kernel wants features that no target has.
     """
     added = kernel()
+    check_name(added.name)
     if any(other.name == added.name for other in KERNELS):
         raise ValueError(f"{kernel.__name__}: a kernel's name must be its own; there is a {added.name}")
     unknown = sorted(added.features - FEATURES.keys())

@@ -6,6 +6,7 @@ import pytest
 
 import microfold.kernels.selection.cheapest  # noqa: F401  (registers all of them)
 from microfold.kernels.kernel import KERNELS, Kernel, register
+from microfold.kernels.names import check_name
 
 
 def kernel(of_name: str, *wanted: str) -> type[Kernel]:
@@ -25,6 +26,30 @@ def test_a_name_is_taken_once() -> None:
 
 def test_features_are_those_of_targets() -> None:
     before = list(KERNELS)
-    with pytest.raises(ValueError, match=r"new__kernel wants dps; the features of targets are thumb1, .*dsp"):
-        register(kernel("new__kernel", "dps", "thumb2"))
+    with pytest.raises(ValueError, match=r"s8_new__dsp wants dps; the features of targets are thumb1, .*dsp"):
+        register(kernel("s8_new__dsp", "dps", "thumb2"))
     assert before == KERNELS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "s8_softmax",
+        "s8_softmax__",
+        "s8_softmax__sse",
+        "s8__c",
+        "s8_s4_conv2d__c",
+        "S8_add__c",
+        "s8_add__c__d",
+    ],
+)
+def test_names_are_a_grammar(name: str) -> None:
+    with pytest.raises(ValueError, match="types, operator, two underscores, instruction set, variant"):
+        register(kernel(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["s8_new__c", "s8_s4w_new__dsp_2x2", "f32_s8w_new__fpu", "new__c", "s8_f32_new_op__mve_4"]
+)
+def test_names_of_the_grammar(name: str) -> None:
+    check_name(name)

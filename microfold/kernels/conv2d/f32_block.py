@@ -145,11 +145,11 @@ class _HalfBlockConv(HalfWeights, _BlockConv):
 
 @register
 class Conv2DFloatFpuHalf(_HalfBlockConv, Conv2DFloatFpu):
-    name = "f32_conv2d__fpu_4x4_half"
+    name = "f32_f16w_conv2d__fpu_4x4"
     block_conversion = 4.0
 
 
 @register
 class Conv2DFloatMveHalf(_HalfBlockConv, Conv2DFloatMve):
-    name = "f32_conv2d__mve_4x4_half"
+    name = "f32_f16w_conv2d__mve_4x4"
     block_conversion = 0.5

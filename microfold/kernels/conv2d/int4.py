@@ -63,7 +63,7 @@ class Conv2DInt4(Kernel):
 class Conv2DPortableInt4(Conv2DInt4):
     """One pixel by four channels: sums of two share a word, for as many inputs as they fit 16 bits."""
 
-    name = "s8_conv2d__c_int4"
+    name = "s8_s4w_conv2d__c"
     code = 900
 
     def cost(self, site: LayerContext) -> float:

@@ -14,7 +14,7 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 class Conv2DDspInt4(Conv2DInt4):
     """Widens the patches of two pixels to int16, then computes blocks of 2 pixels by 4 channels."""
 
-    name = "s8_conv2d__dsp_int4"
+    name = "s8_s4w_conv2d__dsp"
     features = frozenset({"dsp"})
     code = 950
     PIXELS = 2

@@ -13,7 +13,7 @@ from microfold.kernels.packing import int4, two_pixels_per_word
 class Conv2DThumb2Int4(Conv2DThumb2):
     """Eight weights a word, each taken out by one instruction."""
 
-    name = "s8_conv2d__thumb2_int4"
+    name = "s8_s4w_conv2d__thumb2"
     packed = True
     nibbles = True
     # Products of small weights are small.
@@ -35,7 +35,7 @@ class Conv2DThumb2Int4(Conv2DThumb2):
 class Conv2DThumb1Int4(Conv2DThumb1):
     """Two weights a byte, 8 larger than they are."""
 
-    name = "s8_conv2d__thumb1_int4"
+    name = "s8_s4w_conv2d__thumb1"
     packed = True
     nibbles = True
     lengths = range(1, 13)

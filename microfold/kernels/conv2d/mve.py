@@ -138,7 +138,7 @@ class Conv2DMve(Kernel):
 class Conv2DMveInt4(Conv2DMve):
     """The same with weights of four bits."""
 
-    name = "s8_conv2d__mve_int4"
+    name = "s8_s4w_conv2d__mve"
     packed = True
 
     def supports(self, site: LayerContext) -> str | None:

@@ -221,7 +221,7 @@ class Conv2DFloat(_PatchConv):
 class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
     """Weights are converted for every two pixels."""
 
-    name = "f32_conv2d__c_2x2_half"
+    name = "f32_f16w_conv2d__c_2x2"
 
     def conversion_cost(self, site: LayerContext) -> float:
         return site.node.macs() / _PatchConv.PIXELS * float16_weights.convert_cost(site)

@@ -225,12 +225,12 @@ class _HalfRingDepthwise(float16_weights.HalfWeights, RingDepthwise):
 
 @register
 class DepthwiseConv2DFloatFpuHalf(_HalfRingDepthwise, DepthwiseConv2DFloatFpu):
-    name = "f32_depthwise_conv2d__fpu_4x4_half"
+    name = "f32_f16w_depthwise_conv2d__fpu_4x4"
 
 
 @register
 class DepthwiseConv2DFloatMveHalf(_HalfRingDepthwise, DepthwiseConv2DFloatMve):
-    name = "f32_depthwise_conv2d__mve_4x4_half"
+    name = "f32_f16w_depthwise_conv2d__mve_4x4"
 
 
 def _plan_ring(site: LayerContext, block: int) -> Ring:

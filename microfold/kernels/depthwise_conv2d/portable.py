@@ -222,7 +222,7 @@ class DepthwiseConv2DFloat(_PlaneDepthwise):
 class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat):
     """Weights are converted for every block of neighbouring outputs."""
 
-    name = "f32_depthwise_conv2d__c_plane_half"
+    name = "f32_f16w_depthwise_conv2d__c_plane"
 
     def conversion_cost(self, site: LayerContext) -> float:
         return site.node.macs() / _plan_plane(site).block * float16_weights.convert_cost(site)

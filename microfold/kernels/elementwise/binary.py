@@ -16,6 +16,7 @@ from microfold.kernels.kernel import (
     Parameter,
     register,
 )
+from microfold.kernels.names import TYPES
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.cast import Cast
@@ -107,14 +108,6 @@ class _Arithmetic(BinaryKernel):
 
 
 _ORDERED = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
-_PREFIXES = {
-    DType.BOOL: "bool",
-    DType.INT8: "s8",
-    DType.INT16: "s16",
-    DType.INT32: "s32",
-    DType.INT64: "s64",
-    DType.FLOAT32: "f32",
-}
 # Plain integers wrap around, which C leaves undefined for signed ones.
 _EXPRESSIONS = (
     (Add, (DType.FLOAT32,), "a + b"),
@@ -136,7 +129,7 @@ for _operator, _dtypes, _expression in _EXPRESSIONS:
                 f"{_operator.__name__}{_dtype.name.title()}",
                 (_Arithmetic,),
                 {
-                    "name": f"{_PREFIXES[_dtype]}_{_operator.name}__c",
+                    "name": f"{TYPES[_dtype]}_{_operator.name}__c",
                     "op": _operator,
                     "dtype": _dtype,
                     "expression": _expression,

@@ -16,6 +16,7 @@ from microfold.kernels.kernel import (
     Parameter,
     register,
 )
+from microfold.kernels.names import TYPES
 from microfold.ops.elementwise.compare import LEFT_SHIFT, Compare
 from microfold.ops.elementwise.select import Select
 
@@ -60,7 +61,7 @@ class _Compare(BinaryKernel):
 
 
 for _dtype in (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL):
-    _name = f"{_dtype.value}_compare__c"
+    _name = f"{TYPES[_dtype]}_compare__c"
     register(
         type(f"Compare{_dtype.name.title()}", (_Compare,), {"name": _name, "op": Compare, "dtype": _dtype})
     )

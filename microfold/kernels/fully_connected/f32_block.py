@@ -100,11 +100,11 @@ class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
 
 @register
 class FullyConnectedFloatFpuHalf(_HalfBlockFullyConnected, FullyConnectedFloatFpu):
-    name = "f32_fully_connected__fpu_4_half"
+    name = "f32_f16w_fully_connected__fpu_4"
     block_conversion = 4.0
 
 
 @register
 class FullyConnectedFloatMveHalf(_HalfBlockFullyConnected, FullyConnectedFloatMve):
-    name = "f32_fully_connected__mve_16_half"
+    name = "f32_f16w_fully_connected__mve_16"
     block_conversion = 0.5

@@ -37,7 +37,7 @@ class FullyConnectedInt4(Kernel):
 class FullyConnectedPortableInt4(FullyConnectedInt4):
     """Four units at a time: sums of two share a word, for as many inputs as they fit 16 bits."""
 
-    name = "s8_fully_connected__c_int4"
+    name = "s8_s4w_fully_connected__c"
     code = 700
 
     def cost(self, site: LayerContext) -> float:

@@ -16,7 +16,7 @@ from microfold.kernels.packing import int4_dsp
 class FullyConnectedDspInt4(FullyConnectedInt4):
     """Eight units at a time, then four; inputs are widened to int16 on the fly."""
 
-    name = "s8_fully_connected__dsp_int4"
+    name = "s8_s4w_fully_connected__dsp"
     features = frozenset({"dsp"})
     code = 850
 

@@ -78,7 +78,7 @@ class FullyConnectedMve(Kernel):
 class FullyConnectedMveInt4(FullyConnectedMve):
     """The same with weights of four bits."""
 
-    name = "s8_fully_connected__mve_int4"
+    name = "s8_s4w_fully_connected__mve"
     packed = True
 
     def supports(self, site: LayerContext) -> str | None:

@@ -170,7 +170,7 @@ class FullyConnectedFloat(_UnitGroups):
 
 @register
 class FullyConnectedFloatHalf(float16_weights.HalfWeights, FullyConnectedFloat):
-    name = "f32_fully_connected__c_4_half"
+    name = "f32_f16w_fully_connected__c_4"
 
     def conversion_cost(self, site: LayerContext) -> float:
         return site.node.macs() * float16_weights.convert_cost(site)

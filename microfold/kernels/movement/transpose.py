@@ -113,7 +113,7 @@ class _TransposeBlocks(Kernel):
 class TransposeWords(_TransposeBlocks):
     """Blocks of four by four bytes, in four words."""
 
-    name = "transpose__words_4x4"
+    name = "transpose__c_words_4x4"
     features = frozenset({"thumb2"})
     template = "movement/transpose_words.c.j2"
 

@@ -85,13 +85,13 @@ class _Vectors(_ChannelSums):
 
 @register
 class MeanWords(_Words):
-    name = "mean__words_4"
+    name = "mean__c_words_4"
     op = Mean
 
 
 @register
 class SumWords(_Words):
-    name = "sum__words_4"
+    name = "sum__c_words_4"
     op = Sum
 
 

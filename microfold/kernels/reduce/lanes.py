@@ -8,6 +8,7 @@ from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.names import TYPES
 from microfold.kernels.reduce.portable import Reduction
 from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
@@ -76,7 +77,7 @@ class _Lanes(Reduction):
 
 def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:
     """Registers the kernel for Helium, and that of a floating-point unit if it has one."""
-    prefix = {DType.INT8: "s8", DType.INT16: "s16", DType.FLOAT32: "f32"}[dtype]
+    prefix = TYPES[dtype]
     for core, combine, feature, estimate in (
         ("mve", mve, "mve_fp" if dtype.is_float else "mve", (5.0, 22.0)),
         ("fpu", fpu, "fpu", (11.0 if fpu.startswith("+") else 23.0, 50.0)),

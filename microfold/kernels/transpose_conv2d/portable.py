@@ -127,7 +127,7 @@ class TransposeConv2DFloat(_TransposeConv2D):
 
 @register
 class TransposeConv2DFloatHalf(float16_weights.HalfWeights, TransposeConv2DFloat):
-    name = "f32_transpose_conv2d__c_half"
+    name = "f32_f16w_transpose_conv2d__c"
 
     def conversion_cost(self, site: LayerContext) -> float:
         return site.node.macs() * float16_weights.convert_cost(site)

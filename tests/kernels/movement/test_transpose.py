@@ -17,8 +17,8 @@ from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled
 
 KERNEL = {
-    "cortex-m3": "transpose__words_4x4",
-    "cortex-m4": "transpose__words_4x4",
+    "cortex-m3": "transpose__c_words_4x4",
+    "cortex-m4": "transpose__c_words_4x4",
     "cortex-m55": "transpose__mve_8",
 }
 

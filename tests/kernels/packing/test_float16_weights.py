@@ -77,22 +77,22 @@ OPERATORS = {
     "transposed": "transpose_conv2d",
 }
 VARIANTS = {
-    ("conv", "cortex-m4"): "fpu_4x4_half",
-    ("conv", "cortex-m55"): "mve_4x4_half",
-    ("depthwise", "cortex-m4"): "fpu_4x4_half",
-    ("depthwise", "cortex-m55"): "mve_4x4_half",
-    ("dense", "cortex-m4"): "fpu_4_half",
-    ("dense", "cortex-m55"): "mve_16_half",
+    ("conv", "cortex-m4"): "fpu_4x4",
+    ("conv", "cortex-m55"): "mve_4x4",
+    ("depthwise", "cortex-m4"): "fpu_4x4",
+    ("depthwise", "cortex-m55"): "mve_4x4",
+    ("dense", "cortex-m4"): "fpu_4",
+    ("dense", "cortex-m55"): "mve_16",
 }
-PORTABLE = {"conv": "c_2x2_half", "depthwise": "c_plane_half", "dense": "c_4_half", "transposed": "c_half"}
+PORTABLE = {"conv": "c_2x2", "depthwise": "c_plane", "dense": "c_4", "transposed": "c"}
 
 
 def _kernel(name: str, core: str) -> str:
     kind = name.split()[0]
     variant = VARIANTS.get((kind, core), PORTABLE[kind])
     if name == "transposed rows":
-        variant = {"cortex-m4": "fpu_4x4_half_rows", "cortex-m55": "mve_4x4_half_rows"}.get(core, variant)
-    return f"f32_{OPERATORS[kind]}__{variant}"
+        variant = {"cortex-m4": "fpu_4x4_rows", "cortex-m55": "mve_4x4_rows"}.get(core, variant)
+    return f"f32_f16w_{OPERATORS[kind]}__{variant}"
 
 
 def _results(program: Program) -> bytes:
@@ -145,11 +145,11 @@ def _chosen(graph: Graph, core: str, optimize: str) -> str:
 
 def test_selection() -> None:
     graph = as_halves(graphs.fully_connected_graph(64, 64))
-    assert _chosen(graph, "cortex-m4", "balanced") == "f32_fully_connected__fpu_4_half"
+    assert _chosen(graph, "cortex-m4", "balanced") == "f32_f16w_fully_connected__fpu_4"
     assert _chosen(graph, "cortex-m4", "speed") == "f32_fully_connected__fpu_4"
     # In software, a conversion for each product takes too long unless size is all that counts.
     assert _chosen(graph, "cortex-m3", "balanced") == "f32_fully_connected__c_4"
-    assert _chosen(graph, "cortex-m3", "size") == "f32_fully_connected__c_4_half"
+    assert _chosen(graph, "cortex-m3", "size") == "f32_f16w_fully_connected__c_4"
 
 
 def test_one_weight_that_does_not_fit() -> None:
@@ -168,7 +168,7 @@ def test_one_weight_that_does_not_fit() -> None:
 def test_a_budget_of_flash_is_met_by_halves() -> None:
     graph = as_halves(graphs.fully_connected_graph(64, 64))
     program = compile_graph(graph, target.load("cortex-m4"), Options(flash=12_000))
-    assert [layer.kernel.name for layer in program.layers] == ["f32_fully_connected__fpu_4_half"]
+    assert [layer.kernel.name for layer in program.layers] == ["f32_f16w_fully_connected__fpu_4"]
 
 
 def test_few_weights_are_left_as_they_are() -> None:

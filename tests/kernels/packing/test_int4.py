@@ -74,7 +74,7 @@ def compiled(graph: Graph, core: str, optimize: str = "balanced", flags: tuple[s
 
 
 def check(program: Program, runs: int = 6) -> None:
-    assert all(layer.kernel.name.endswith("_int4") for layer in program.layers)
+    assert all("_s4w_" in layer.kernel.name for layer in program.layers)
     result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], runs))
     assert result.exact, result.first_difference
 
@@ -135,7 +135,7 @@ def test_what_fits_is_a_fact_about_values() -> None:
     (weights,) = (value for value in graph.constants if value.name == "weights")
     array = graph.constants[weights]
     program = compiled(graph, "cortex-m4")
-    assert program.layers[0].kernel.name == "s8_fully_connected__dsp_int4"
+    assert program.layers[0].kernel.name == "s8_s4w_fully_connected__dsp"
     larger = array.copy()
     larger[0, 0] = 8
     changed = replace(graph, constants={**graph.constants, weights: larger})
@@ -157,7 +157,7 @@ def test_weights_with_a_zero_point() -> None:
 
 def test_speed_takes_what_is_fastest() -> None:
     graph = fully_connected_graph(256, 64, largest=7)
-    assert compiled(graph, "cortex-m4").layers[0].kernel.name == "s8_fully_connected__dsp_int4"
+    assert compiled(graph, "cortex-m4").layers[0].kernel.name == "s8_s4w_fully_connected__dsp"
     assert compiled(graph, "cortex-m4", "speed").layers[0].kernel.name == "s8_fully_connected__dsp_8"
 
 

@@ -1,0 +1,40 @@
+"""The grammar of kernels' names.
+
+A name says the type of the activations, that of weights (with a ``w``) or results where it differs, the
+operator, two underscores, the instruction set and the variant: ``s8_conv2d__dsp_4x2``, ``s8_s4w_conv2d__mve``,
+``s8_s16_softmax__c``. Kernels of any type have none: ``copy__c``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from microfold.ir.types import DType
+
+TYPES = {
+    DType.BOOL: "bool",
+    DType.INT8: "s8",
+    DType.INT16: "s16",
+    DType.INT32: "s32",
+    DType.INT64: "s64",
+    DType.FLOAT16: "f16",
+    DType.FLOAT32: "f32",
+}
+INSTRUCTION_SETS = ("c", "thumb1", "thumb2", "dsp", "fpu", "mve")
+
+_TYPE = "|".join(TYPES.values())
+_WEIGHT = f"(?:{_TYPE}|s4)w"
+_NAME = re.compile(
+    rf"(?:(?:{_TYPE})_(?:(?:{_WEIGHT}|{_TYPE})_)?)?"  # of activations; of weights or results
+    rf"(?!(?:{_WEIGHT}|{_TYPE}|s4)_)[a-z][a-z0-9]*(?:_[a-z0-9]+)*"
+    rf"__(?:{'|'.join(INSTRUCTION_SETS)})(?:_[a-z0-9]+)*"
+)
+
+
+def check_name(name: str) -> None:
+    """Raises `ValueError` for a name that breaks the grammar."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "a kernel's name must be types, operator, two underscores, instruction set, variant "
+            f"(types: {', '.join(TYPES.values())}; sets: {', '.join(INSTRUCTION_SETS)}); it is {name!r}"
+        )
