@@ -1,8 +1,8 @@
 """The grammar of kernels' names.
 
 A name says the type of the activations, that of weights (with a ``w``) or results where it differs, the
-operator, two underscores, the instruction set and the variant: ``s8_conv2d__dsp_4x2``, ``s8_s4w_conv2d__mve``,
-``s8_s16_softmax__c``. Kernels of any type have none: ``copy__c``.
+operator, two underscores, the instruction set and the variant: ``s8_conv2d__dsp_4x2``,
+``s8_s4w_conv2d__mve``, ``s8_s16_softmax__c``. Kernels of any type have none: ``copy__c``.
 """
 
 from __future__ import annotations
