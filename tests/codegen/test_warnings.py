@@ -75,7 +75,7 @@ def test_some_models(core: str) -> None:
 def test_all_targets_and_levels() -> None:
     """Some of the bundled models; `python -m tests.codegen.sweep` takes all of them, and much longer."""
     need_tools("gcc", "clang", "arm-none-eabi-gcc")
-    assert sweep.main(["--every", "40"]) == 0
+    assert sweep.main(["--every", "80"]) == 0
 
 
 def test_sweep_finds_what_is_new() -> None:
