@@ -77,6 +77,10 @@ def strided_slice(context: OperatorContext) -> None:
                 raise Unsupported("strides must not be 0")
             start = None if begin_mask & bit else begin[i]
             if shrink_mask & bit:
+                if step < 0:
+                    raise Unsupported(
+                        f"the stride of an axis taken at one index must be positive; it is {step}"
+                    )
                 start = begin[i] if start is not None else 0
                 if not -extent <= start < extent:
                     raise Unsupported(f"index {start} must be in [{-extent}, {extent})")
