@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
 from types import ModuleType
@@ -24,18 +25,23 @@ def available() -> Mapping[str, Pass | PassFactory[Any]]:
 
 def location(name: str) -> str:
     """The module of a pass."""
-    return next(module.__name__ for module in _modules() if _stem(module) == name)
+    return _module(name).__name__
 
 
 def summary(name: str) -> str:
     """What a pass does: the first line of its file."""
-    doc = import_module(location(name)).__doc__ or ""
+    doc = _module(name).__doc__ or ""
     return doc.strip().partition("\n")[0]
 
 
-def _modules() -> Iterator[ModuleType]:
-    for module in walk_packages(__path__, f"{__name__}."):
-        yield import_module(module.name)
+def _module(name: str) -> ModuleType:
+    return next(module for module in _modules() if _stem(module) == name)
+
+
+@cache
+def _modules() -> tuple[ModuleType, ...]:
+    found = walk_packages(__path__, f"{__name__}.")
+    return tuple(import_module(module.name) for module in found)
 
 
 def _stem(module: ModuleType) -> str:
