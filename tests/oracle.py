@@ -168,9 +168,24 @@ def differences(
     return faults
 
 
+# Activations of a promise: see docs/reference.md, "Floats beyond the largest number".
+_LARGEST_ACTIVATION = 2.0**63
+
+
 def defined(node: Node, tensors: Mapping[Value, Tensor], ours: Array, theirs: Array) -> Array:
-    """The oracle's result with ours where the oracle's C is undefined: quantised values beyond int32."""
-    if not isinstance(node.op, Quantize) or ours.size != theirs.size:
+    """The oracle's result with ours where nothing is promised.
+
+    That is, where its C is undefined (quantised values beyond int32), and where products of activations
+    beyond the domain are summed: infinities that the order of the sum decides.
+    """
+    if ours.size != theirs.size:
+        return theirs
+    if node.macs() and any(
+        value.type.dtype.is_float and np.abs(tensors[value].data).max(initial=0) >= _LARGEST_ACTIVATION
+        for value in node.operands
+    ):
+        return ours
+    if not isinstance(node.op, Quantize):
         return theirs
     assert node.op.out.quant is not None
     with np.errstate(all="ignore"):
