@@ -16,8 +16,9 @@ from microfold.external.kernel import ExternalKernel, external_kernel
 from microfold.external.registry import resolve
 from microfold.frontend import tflite
 from microfold.ir.domain import admit
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
+from microfold.ir.node import Node, Value
 from microfold.ir.views import Views
 from microfold.kernels.kernel import Kernel, KernelCall, LayerContext
 from microfold.kernels.selection.cheapest import Candidate, candidates, select

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from microfold.analysis.certificate import Certificate
 from microfold.analysis.ranges import NO_RANGES, Ranges
 from microfold.analysis.relaxation import Relaxation
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
 from microfold.kernels.kernel import Kernel, KernelCall, Library

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Node
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.control.control_flow import While
 

@@ -15,8 +15,8 @@ import tflite
 from numpy.typing import NDArray
 
 from microfold.frontend.tflite import Traced
-from microfold.ir.graph import Node, Value
 from microfold.ir.interpret import functions
+from microfold.ir.node import Node, Value
 from microfold.ir.types import Quant, Tensor
 from microfold.ops.elementwise.quantize import Quantize
 

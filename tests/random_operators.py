@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.ops.batch_matmul import BatchMatmul

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from microfold.ir.graph import Graph, Node, State, Value
+from microfold.ir.graph import Graph, State
+from microfold.ir.node import Node, Value
 from microfold.ir.parse import parse
 from microfold.kernels.selection.least_flash import Option
 from microfold.plan.liveness import Storage

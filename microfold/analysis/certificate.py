@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 
 
 class Reason(enum.Enum):

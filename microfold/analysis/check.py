@@ -13,7 +13,8 @@ import numpy as np
 
 from microfold.analysis.certificate import Certificate, Reason
 from microfold.analysis.element_ranges import MOVEMENTS, Ends, element_ranges
-from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import Pattern
 from microfold.ir.types import Array, Tensor
 from microfold.ops.convolution.conv2d import Conv2D

@@ -8,7 +8,8 @@ import numpy as np
 
 from microfold.analysis.element_ranges import Ends, element_ranges, element_reach, element_sums
 from microfold.analysis.ranges import Ranges
-from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe
 from microfold.ir.types import Array
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D

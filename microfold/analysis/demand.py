@@ -18,7 +18,8 @@ import numpy as np
 from microfold.analysis.interval import Range, channel_count, is_tracked
 from microfold.analysis.product_sum import ProductSum
 from microfold.analysis.ranges import Ranges
-from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D

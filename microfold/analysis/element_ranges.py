@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops import accumulate

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.analysis.interval import EXACT, INT32, Range, fits, multiply, multiply_wide
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops import accumulate
 from microfold.ops.convolution.conv2d import Conv2D

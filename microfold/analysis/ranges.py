@@ -25,7 +25,8 @@ from microfold.analysis.interval import (
     to_element,
 )
 from microfold.analysis.product_sum import Accumulator, ProductSum, product_sum
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.ops.elementwise.add import Add, add_parameters

@@ -10,7 +10,7 @@ from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal
 from microfold.codegen.names import Namer, short_name
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
 from microfold.kernels.kernel import Constant

@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.kernel import KernelCall, LayerContext
 from microfold.options import Options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from microfold.external.external import External, Region
 from microfold.external.registry import resolve
-from microfold.ir.graph import Node
+from microfold.ir.node import Node
 from microfold.kernels import kernel
 from microfold.kernels.kernel import Kernel, LayerContext
 from microfold.ops.control.call import Call

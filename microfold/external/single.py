@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from microfold.ir.graph import Graph, Node, Step, make_node
+from microfold.ir.graph import Graph
 from microfold.ir.match import Match
+from microfold.ir.node import Node, Step, make_node
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.kernel import Kernel, LayerContext

@@ -13,8 +13,9 @@ from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ord
 from microfold.frontend.reader import OperatorOptions, RawOperator, RawTensor, type_name
 from microfold.frontend.schema import NO_OPTIONS, option_faults, options_code, options_name
 from microfold.frontend.variables import Variable, Variables
-from microfold.ir.graph import Graph, Node, Value, make_node
+from microfold.ir.graph import Graph
 from microfold.ir.limits import shape_fault
+from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.clip import Clip

@@ -17,8 +17,9 @@ from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.domain import constant_faults
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_DEPTH
+from microfold.ir.node import Node, Value
 from microfold.ir.types import TensorType
 from microfold.support import files
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from microfold.ir.graph import State, Value
+from microfold.ir.graph import State
+from microfold.ir.node import Value
 from microfold.ir.types import Array, TensorType
 
 Key = tuple[str, str]  # container and shared name: the same variable in every subgraph

@@ -7,7 +7,7 @@ from typing import Any
 import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.types import DType
 from microfold.ops.window import Padding, Pair, Window, same_padding
 

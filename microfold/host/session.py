@@ -16,8 +16,9 @@ from microfold.compiler import compile_file, compile_graph
 from microfold.errors import InputError
 from microfold.host.library import HostLibrary
 from microfold.host.ports import Port
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import check_inputs
+from microfold.ir.node import Value
 from microfold.ir.types import Array
 from microfold.options import Options
 from microfold.plan.overlap import align

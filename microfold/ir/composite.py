@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
 from microfold.ir.match import GraphFlow, Match
+from microfold.ir.node import Node, Value
 from microfold.ir.pattern import match
 from microfold.ir.pattern_table import PatternEntry
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from microfold.errors import GraphError
-from microfold.ir.graph import Graph, Node, Value, describe, verify
+from microfold.ir.graph import Graph, verify
 from microfold.ir.limits import MAX_BYTES
+from microfold.ir.node import Node, Value, describe
 
 
 def admit(graph: Graph) -> None:

@@ -3,91 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
 
 from microfold.errors import GraphError, TypeRuleError
 from microfold.ir.limits import MAX_NODES, MAX_OPERATIONS
-from microfold.ir.op import NO_FUNCTIONS, Function, Op, Signature
-from microfold.ir.types import Array, Tensor, TensorType, type_fault
-
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """An SSA value. Identity matters; the name is for people and need not be unique."""
-
-    name: str
-    type: TensorType
-
-    def __repr__(self) -> str:
-        return f"%{self.name}: {self.type}"
-
-
-@dataclass(frozen=True)
-class Step:
-    """One fused operation, applied to the running value of its node.
-
-    The running value is the operator's first operand; `operands` are the others.
-    """
-
-    op: Op
-    operands: tuple[Value, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """An operator applied to values; `epilogue` steps then run over its first output."""
-
-    op: Op
-    inputs: tuple[Value | None, ...]
-    outputs: tuple[Value, ...]
-    epilogue: tuple[Step, ...] = ()
-
-    @property
-    def output(self) -> Value:
-        """The only output of a single-output node."""
-        (value,) = self.outputs
-        return value
-
-    @cached_property
-    def operands(self) -> tuple[Value, ...]:
-        """All values that the node reads: inputs that are there, then the epilogue's."""
-        present = tuple(value for value in self.inputs if value is not None)
-        return present + tuple(value for step in self.epilogue for value in step.operands)
-
-    def infer(self) -> tuple[TensorType, ...]:
-        """Types of the outputs by the type rules of the operator and its epilogue."""
-        types = self.op.infer_all([v.type if v is not None else None for v in self.inputs])
-        for step in self.epilogue:
-            types = (*step.op.infer_all([types[0], *(v.type for v in step.operands)]), *types[1:])
-        return types
-
-    def evaluate(
-        self, tensors: Mapping[Value, Tensor], functions: Mapping[str, Function] = NO_FUNCTIONS
-    ) -> tuple[Tensor, ...]:
-        """The node's meaning on numpy arrays.
-
-        Args:
-            functions: what the bodies that the operator names compute (`microfold.ir.interpret.functions`).
-        """
-        operands = [tensors[v] if v is not None else None for v in self.inputs]
-        results = self.op.evaluate(operands, functions)
-        for step in self.epilogue:
-            first = step.op.evaluate([results[0], *(tensors[v] for v in step.operands)])
-            results = (*first, *results[1:])
-        return results
-
-    def operations(self) -> int:
-        """Elementary operations of one evaluation, without those of the bodies that the operator names."""
-        sizes = sum(value.type.size for value in (*self.operands, *self.outputs))
-        return sizes + self.op.operations(*(v.type if v is not None else None for v in self.inputs))
-
-    def macs(self) -> int:
-        return self.op.macs(*(v.type if v is not None else None for v in self.inputs))
+from microfold.ir.node import Node, Value, resolve
+from microfold.ir.op import Signature
+from microfold.ir.types import Array, type_fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,39 +129,6 @@ class Graph:
         pool = self.constants if constants is None else constants
         kept = {value: array for value, array in pool.items() if value in live}
         return Graph(self.name, self.inputs, outputs, nodes, kept, state, self.subgraphs)
-
-
-def describe(node: Node) -> str:
-    """How messages call a node: its operator and what it computes."""
-    return " ".join([node.op.name, *(f"%{value.name}" for value in node.outputs)])
-
-
-def resolve(value: Value, replaced: Mapping[Value, Value]) -> Value:
-    """Follow replacements to the end."""
-    while value in replaced:
-        value = replaced[value]
-    return value
-
-
-def rewire(node: Node, replaced: Mapping[Value, Value]) -> Node:
-    """The node reading the replacements of its operands; itself if none is replaced."""
-    if not any(value in replaced for value in node.operands):
-        return node
-    inputs = tuple(resolve(v, replaced) if v is not None else None for v in node.inputs)
-    epilogue = tuple(Step(s.op, tuple(resolve(v, replaced) for v in s.operands)) for s in node.epilogue)
-    return Node(node.op, inputs, node.outputs, epilogue)
-
-
-def make_node(
-    op: Op,
-    inputs: Sequence[Value | None],
-    names: Sequence[str],
-    epilogue: Sequence[Step] = (),
-) -> Node:
-    """A node whose outputs are typed by the type rule and carry the given names."""
-    draft = Node(op, tuple(inputs), (), tuple(epilogue))
-    outputs = tuple(Value(name, t) for name, t in zip(names, draft.infer(), strict=True))
-    return Node(op, tuple(inputs), outputs, tuple(epilogue))
 
 
 def verify(graph: Graph) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from microfold.errors import InputError, NoReferenceError
-from microfold.ir.graph import Graph, Node, State, Value
+from microfold.ir.graph import Graph, State
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Function
 from microfold.ir.types import Array, Tensor
 

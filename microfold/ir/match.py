@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.types import Array
 
 

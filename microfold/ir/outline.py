@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from microfold.errors import GraphError
-from microfold.ir.graph import Graph, Node, Step, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Step, Value
 from microfold.ir.op import Op
 from microfold.ir.types import TensorType
 

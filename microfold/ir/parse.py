@@ -14,9 +14,10 @@ import numpy as np
 
 from microfold.errors import TypeRuleError
 from microfold.ir.attributes import attribute_types, from_results
-from microfold.ir.graph import Graph, Node, State, Step, Value
+from microfold.ir.graph import Graph, State
 from microfold.ir.limits import MAX_DEPTH
 from microfold.ir.literals import LiteralCursor
+from microfold.ir.node import Node, Step, Value
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.tokens import Token
 from microfold.ir.types import Array, DType, TensorType

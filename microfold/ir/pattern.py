@@ -27,8 +27,9 @@ from itertools import permutations
 from typing import Any
 
 from microfold.errors import InputError
-from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.graph import Graph
 from microfold.ir.match import At, Dataflow, GraphFlow, Match, Refusal, Search, State, States
+from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import DType, TensorType
 

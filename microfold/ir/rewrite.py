@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast, overload
 
-from microfold.ir.graph import Graph, Node, Step, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, TensorType
 

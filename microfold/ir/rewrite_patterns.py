@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
 from microfold.ir.match import Match
+from microfold.ir.node import Node, Value
 from microfold.ir.pattern import DataflowPattern, match
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import Array

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from microfold.ir.graph import Graph, Node, Step, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Step, Value
 
 
 @dataclass(frozen=True, eq=False)

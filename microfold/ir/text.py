@@ -34,8 +34,9 @@ from typing import Any, cast
 import numpy as np
 
 from microfold.ir.attributes import attribute_types, from_results, is_usual_layout
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
 from microfold.ir.literals import read_scale
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.parse import parse, read_element
 from microfold.ir.tokens import BARE_NAME

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from microfold.errors import GraphError
-from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe
 
 # Views start at multiples of it, as storage does: kernels load words.
 ALIGNMENT = 8

@@ -15,7 +15,8 @@ from typing import ClassVar
 from microfold.analysis.interval import Range, full_range
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.ranges import Ranges
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.ir.types import Array
 from microfold.kernels.names import check_name

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from microfold.errors import InputError
-from microfold.ir.graph import Graph, Node, describe
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, describe
 from microfold.ir.pattern_table import PatternTable
 
 if TYPE_CHECKING:

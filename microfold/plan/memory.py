@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.views import Views
 from microfold.kernels.kernel import Kernel, KernelCall, LayerContext
 from microfold.plan.arena import ArenaPlan, plan_arena

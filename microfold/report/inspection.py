@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from microfold.frontend.tflite import read_file, survey
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.types import Quant
 
 

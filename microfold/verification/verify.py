@@ -10,8 +10,8 @@ import numpy as np
 from microfold.analysis.deviation import Deviation, measure_deviation
 from microfold.errors import NoReferenceError
 from microfold.host.session import Session
-from microfold.ir.graph import Node, Value
 from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.program import Program
 from microfold.simulate.program import simulator

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from microfold.errors import TypeRuleError
-from microfold.ir.graph import Graph, Node, State, Step, Value, make_node
+from microfold.ir.graph import Graph, State
+from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D

@@ -15,8 +15,9 @@ from microfold import target
 from microfold.analysis.certificate import Certificate, Claim, PrunedValue, Reason
 from microfold.analysis.check import check_certificate
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Node
 from microfold.ir.text import parse
 from microfold.ir.types import Tensor
 from microfold.passes.context import Decision, PassContext

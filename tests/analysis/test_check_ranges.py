@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from microfold.analysis.check_ranges import check_ranges
 from microfold.analysis.interval import Range
 from microfold.analysis.ranges import analyze
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Node
 from microfold.ir.types import Array, ElementType, Tensor
 from microfold.ops import accumulate
 from tests.analysis.networks import networks

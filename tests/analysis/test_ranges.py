@@ -9,8 +9,9 @@ import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.analysis.element_ranges import element_ranges
 from microfold.analysis.interval import Range
 from microfold.analysis.ranges import Ranges, analyze
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Node
 from microfold.ir.text import parse
 from microfold.ir.types import Tensor
 from tests.analysis.networks import networks

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, State, Step, Value, make_node
+from microfold.ir.graph import Graph, State
+from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.elementwise.add import Add

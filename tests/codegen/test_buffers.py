@@ -10,8 +10,9 @@ from microfold import target
 from microfold.codegen.emit import emit
 from microfold.compiler import compile_graph
 from microfold.host.session import Session
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, Tensor
 from microfold.options import IO, Options
 from microfold.verification.verify import compare, input_sets

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D

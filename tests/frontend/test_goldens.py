@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from microfold.frontend.tflite import trace_model
-from microfold.ir.graph import Node
 from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Node
 from microfold.ir.types import Tensor
 from tests import oracle
 from tests.frontend import models

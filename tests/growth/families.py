@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, State, Value, make_node
+from microfold.ir.graph import Graph, State
+from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.batch_matmul import BatchMatmul

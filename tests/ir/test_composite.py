@@ -4,7 +4,8 @@ from textwrap import dedent
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.ir.composite import find_composites
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.pattern import is_op, sequence
 from microfold.ir.pattern_table import PatternEntry
 from microfold.ir.text import parse

@@ -9,8 +9,9 @@ from microfold.compiler import compile_graph
 from microfold.errors import GraphError, TypeRuleError
 from microfold.ir import limits
 from microfold.ir.domain import admit
-from microfold.ir.graph import Graph, Value, make_node, verify
+from microfold.ir.graph import Graph, verify
 from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Value, make_node
 from microfold.ir.text import parse
 from microfold.ir.types import DType, ElementType, TensorType
 from microfold.ops.convolution.conv2d import Conv2D

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from microfold.errors import GraphError
-from microfold.ir.graph import Graph, Node, verify
+from microfold.ir.graph import Graph, verify
+from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.ir.outline import Region, outline
 from microfold.ir.text import parse, to_text

@@ -6,7 +6,8 @@ import pytest
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.errors import InputError
-from microfold.ir.graph import Graph, Node, Value, verify
+from microfold.ir.graph import Graph, verify
+from microfold.ir.node import Node, Value
 from microfold.ir.pattern import (
     DataflowPattern,
     Match,

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from textwrap import dedent
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
-from microfold.ir.graph import Graph, Node, Value, verify
+from microfold.ir.graph import Graph, verify
+from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import (
     GraphBuilder,
     Operand,

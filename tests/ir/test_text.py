@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.errors import TextFormError, UnsupportedModelError
 from microfold.frontend import tflite
-from microfold.ir.graph import Graph, State, Step, Value, make_node, verify
+from microfold.ir.graph import Graph, State, verify
+from microfold.ir.node import Step, Value, make_node
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.text import digests, parse, to_text
 from microfold.ir.types import DType, Quant, TensorType

@@ -11,7 +11,8 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import make_node
 from microfold.kernels.kernel import KERNELS, LayerContext
 from microfold.options import Options
 from microfold.plan import memory

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, Step, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D

@@ -9,7 +9,8 @@ import numpy as np
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.program import Program
 from microfold.simulate.toolchain import missing_tools

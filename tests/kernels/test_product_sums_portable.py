@@ -8,7 +8,8 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import UnsupportedModelError
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.types import DType, Quant, TensorType
 from microfold.kernels.packing.product_sum import interleave_channels
 from microfold.ops.fully_connected.fully_connected import FullyConnected

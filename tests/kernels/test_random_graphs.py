@@ -9,8 +9,9 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.graph import Graph
 from microfold.ir.graph import verify as verify_graph
+from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType
 from microfold.kernels.kernel import LayerContext
 from microfold.kernels.selection.cheapest import candidates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from microfold.frontend.context import OperatorContext, imports
 from microfold.frontend.operators.movement.shapes import one
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum

@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.kernels.conv2d.dsp import (
     PIXELS,
     WRITTEN_SEGMENT,

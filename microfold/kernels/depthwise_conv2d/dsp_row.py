@@ -13,7 +13,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.types import Array, DType
 from microfold.kernels.depthwise_conv2d.dsp import (
     Tiling,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array
 from microfold.kernels.conv2d import dsp, mve, pairs, s16_dsp, s16_mve
 from microfold.kernels.fully_connected.portable import fully_connected_types, weights_zero_point

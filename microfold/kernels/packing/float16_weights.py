@@ -14,7 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType
 from microfold.kernels.kernel import KERNELS, Constant, Kernel, KernelCall, LayerContext

@@ -13,7 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType
 from microfold.kernels.kernel import Constant, LayerContext, Parameter, SpecValue

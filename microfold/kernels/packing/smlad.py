@@ -17,7 +17,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.types import Array, DType
 from microfold.kernels.kernel import LayerContext
 from microfold.kernels.packing import product_sum

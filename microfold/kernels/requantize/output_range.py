@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from microfold.ir.graph import Node
+from microfold.ir.node import Node
 from microfold.kernels.kernel import LayerContext
 from microfold.ops.elementwise.clip import Clip
 

@@ -14,7 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.conv2d import dsp, f32_block, mve, pairs, s16_dsp
 from microfold.kernels.conv2d import portable as conv2d

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from microfold.analysis.compiler_regions import compiler_regions
 from microfold.ir.composite import Composite, find_composites
-from microfold.ir.graph import Graph, Node, Value, make_node, rewire
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, make_node, rewire
 from microfold.ops.control.call import Call
 from microfold.ops.external.compiler_region import CompilerBegin, CompilerEnd
 from microfold.passes.context import PassContext

@@ -15,7 +15,8 @@ one through a node outside to the other: as one they would have to run both befo
 from __future__ import annotations
 
 from microfold.analysis.compiler_regions import compiler_regions, has_detour
-from microfold.ir.graph import Graph, Node, Value, make_node, rewire
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, make_node, rewire
 from microfold.ir.rewrite import remove_dead_nodes
 from microfold.ops.external.compiler_region import CompilerBegin, CompilerEnd
 from microfold.passes.context import PassContext

@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 
 from microfold.analysis.compiler_regions import CompilerRegion, compiler_regions
-from microfold.ir.graph import Graph, Node, Value, rewire
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, rewire
 from microfold.ir.outline import MakeCall, Region, outline
 from microfold.ir.types import TensorType
 from microfold.ops.control.call import Call

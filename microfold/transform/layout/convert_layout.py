@@ -25,7 +25,8 @@ from dataclasses import dataclass
 
 from microfold.errors import InputError, TypeRuleError
 from microfold.ir import layout as layouts
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.op import REGISTRY
 from microfold.ops.image import layout_of
 from microfold.ops.movement.layout_transform import LayoutTransform

@@ -23,7 +23,8 @@ from dataclasses import dataclass, replace
 
 from microfold.errors import InputError, TypeRuleError
 from microfold.ir import layout as layouts
-from microfold.ir.graph import Graph, Node, Value, make_node, rewire
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, make_node, rewire
 from microfold.ir.types import Shape
 from microfold.ops.image import layout_of
 from microfold.ops.movement.concatenate import Concatenate

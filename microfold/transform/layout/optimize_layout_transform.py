@@ -28,7 +28,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import remove_dead_nodes
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass

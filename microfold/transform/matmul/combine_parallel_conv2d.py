@@ -27,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
 from microfold.ir.layout import NHWC
+from microfold.ir.node import Node
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass

@@ -24,7 +24,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass

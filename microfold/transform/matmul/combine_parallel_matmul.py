@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass

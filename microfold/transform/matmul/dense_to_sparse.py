@@ -25,8 +25,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
 from microfold.ir.layout import NHWC
+from microfold.ir.node import Node
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops.convolution.conv2d import Conv2D

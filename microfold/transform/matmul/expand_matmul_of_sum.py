@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops.batch_matmul import BatchMatmul

@@ -15,7 +15,8 @@ A transposed value that anything else reads is computed anyway and stays as it i
 
 from __future__ import annotations
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ops.batch_matmul import BatchMatmul

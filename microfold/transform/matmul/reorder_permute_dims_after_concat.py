@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.transpose import Transpose

@@ -21,7 +21,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import Shape, Tensor, TensorType

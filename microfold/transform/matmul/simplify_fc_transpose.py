@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import Array, Tensor, TensorType

@@ -16,7 +16,8 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 
-from microfold.ir.graph import Graph, Node, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, make_node
 from microfold.ir.views import ALIGNMENT, Views
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.concatenate_view import ConcatenateView

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node, Step, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Step, Value
 from microfold.ir.op import Op, Pattern
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.elementwise.clip import Clip

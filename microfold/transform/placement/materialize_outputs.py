@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from microfold.ir.graph import Graph, Node, State, Value, make_node
+from microfold.ir.graph import Graph, State
+from microfold.ir.node import Node, Value, make_node
 from microfold.ops.movement.copy import Copy
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass

@@ -12,7 +12,8 @@ graph computes.
 
 from __future__ import annotations
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.views import ALIGNMENT, Views
 from microfold.ops.movement.slice_view import SliceView, is_block

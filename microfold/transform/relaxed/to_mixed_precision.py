@@ -22,7 +22,8 @@ from dataclasses import fields, replace
 import numpy as np
 
 from microfold.analysis.relaxation import Relaxation
-from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import DType, ElementType, TensorType

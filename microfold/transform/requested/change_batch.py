@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from microfold.errors import InputError, Problem, TypeRuleError, UnsupportedModelError
-from microfold.ir.graph import Graph, Node, State, Step, Value, describe, make_node
+from microfold.ir.graph import Graph, State
+from microfold.ir.node import Node, Step, Value, describe, make_node
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, TensorType
 from microfold.ops.batch_matmul import BatchMatmul

@@ -17,7 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from microfold.errors import InputError
-from microfold.ir.graph import Graph, Value, describe
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value, describe
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.rewrite import RewriteSite, Rule, forward_rewrite
 from microfold.passes.context import PassContext

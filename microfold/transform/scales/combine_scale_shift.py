@@ -21,7 +21,8 @@ import numpy as np
 
 from microfold.analysis.relaxation import Relaxation
 from microfold.errors import TypeRuleError
-from microfold.ir.graph import Graph, Node, Value, describe, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe, make_node
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import DType, Quant, TensorType
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D

@@ -32,7 +32,8 @@ import numpy as np
 from microfold.analysis.product_sum import PRODUCT_SUMS
 from microfold.analysis.relaxation import Relaxation
 from microfold.errors import TypeRuleError
-from microfold.ir.graph import Graph, Node, Value, describe, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe, make_node
 from microfold.ir.op import Op
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import TensorType

@@ -13,7 +13,8 @@ that narrow go before them. Casts that so meet become one again. All of it keeps
 
 from __future__ import annotations
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import DType

@@ -22,7 +22,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import Array, DType, ElementType, TensorType

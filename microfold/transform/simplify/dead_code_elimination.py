@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.rewrite import remove_dead_nodes
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass

@@ -10,7 +10,8 @@ one constant. Nodes with effects are never merged, nor are copies: they are ther
 
 from __future__ import annotations
 
-from microfold.ir.graph import Graph, Step, Value, rewire
+from microfold.ir.graph import Graph
+from microfold.ir.node import Step, Value, rewire
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, RewriteSite, forward_rewrite
 from microfold.ir.types import TensorType

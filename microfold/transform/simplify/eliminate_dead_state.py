@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from microfold.ir.graph import Graph, State, Value, resolve, rewire
+from microfold.ir.graph import Graph, State
+from microfold.ir.node import Value, resolve, rewire
 from microfold.ir.types import Array, TensorType
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass

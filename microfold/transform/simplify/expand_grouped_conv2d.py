@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.image import refuses_layout

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import functions
 from microfold.ir.limits import FOLD_BYTES, FOLD_BYTES_TOTAL, FOLD_OPERATIONS, FOLD_OPERATIONS_TOTAL
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import Tensor

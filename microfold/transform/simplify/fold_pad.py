@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.errors import TypeRuleError
-from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import Op, Pattern
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, Tensor, TensorType

@@ -37,7 +37,8 @@ from microfold.analysis.certificate import Certificate, Claim, PrunedValue, Reas
 from microfold.analysis.demand import Demand, Link
 from microfold.analysis.interval import Range, channel_count
 from microfold.analysis.ranges import Ranges, analyze
-from microfold.ir.graph import Graph, Node, Step, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.op import Pattern
 from microfold.ir.types import Array, TensorType
 from microfold.ops.accumulate import BIAS_DTYPES

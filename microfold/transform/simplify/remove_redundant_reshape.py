@@ -9,7 +9,8 @@ A reshape costs nothing by itself, but it stands between operators that would me
 
 from __future__ import annotations
 
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.movement.reshape import Reshape
 from microfold.passes.context import PassContext

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import Array, TensorType

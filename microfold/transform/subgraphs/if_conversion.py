@@ -13,7 +13,8 @@ stays; the price is the time of both.
 
 from __future__ import annotations
 
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from microfold.ir.graph import Graph, Node, State, Value, make_node, rewire
+from microfold.ir.graph import Graph, State
+from microfold.ir.node import Node, Value, make_node, rewire
 from microfold.ir.outline import fresh_name
 from microfold.ir.splice import splice
 from microfold.ir.types import Array

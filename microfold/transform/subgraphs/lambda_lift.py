@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ir.outline import Region, outline
 from microfold.ops.control.call import Call
 from microfold.passes.context import PassContext

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from microfold.ir.families import carried
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite, remove_dead_nodes
 from microfold.ir.types import Array
 from microfold.ops.control.call import Call

@@ -16,7 +16,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from microfold.ir.families import Family, carried, families
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import remove_dead_nodes
 from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If, While

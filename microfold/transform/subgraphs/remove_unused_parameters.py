@@ -16,7 +16,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from microfold.ir.families import Family, families
-from microfold.ir.graph import Graph, Node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
 from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If
 from microfold.passes.context import PassContext

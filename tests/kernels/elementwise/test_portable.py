@@ -8,7 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.kernels.elementwise.broadcast import broadcast_strides, contiguous_strides, merge_axes

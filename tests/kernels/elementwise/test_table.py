@@ -8,7 +8,8 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import TypeRuleError
-from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value, make_node
 from microfold.ir.text import parse, to_text
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.ops.elementwise.lookup import Lookup

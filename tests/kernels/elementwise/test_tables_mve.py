@@ -7,7 +7,8 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.ops.elementwise.logistic import Logistic

@@ -9,7 +9,8 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import make_node
 from microfold.ir.types import Array
 from microfold.kernels.fully_connected.sparse import pack_blocks, unpack_blocks
 from microfold.ops.fully_connected.sparse_fully_connected import SparseFullyConnected

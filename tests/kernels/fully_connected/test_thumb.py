@@ -7,7 +7,8 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.types import DType, Quant, TensorType
 from microfold.kernels.fully_connected import pairs as fully_connected_pairs
 from microfold.kernels.fully_connected.pairs import FullyConnectedPairsThumb1, FullyConnectedPairsThumb2

@@ -9,7 +9,8 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, DType, ElementType, TensorType
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.cast import Cast

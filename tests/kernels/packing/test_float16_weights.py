@@ -10,7 +10,8 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.host.session import Session
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.kernels.packing import float16_weights
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D

@@ -9,7 +9,8 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.types import Quant
 from microfold.kernels.conv2d import int4_pairs
 from microfold.kernels.kernel import LayerContext

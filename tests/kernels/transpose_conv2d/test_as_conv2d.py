@@ -7,7 +7,8 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.ir.graph import Graph, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.kernels.kernel import KERNELS
 from microfold.kernels.transpose_conv2d.as_conv2d import Phases, find_phases, phase_filters

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from microfold.ir.graph import Node
+from microfold.ir.node import Node
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.transform.layout.alter_op_layout import AlterOpLayout
 from tests.transform.check import check_declined, check_rewrite

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from microfold.ir.graph import Graph, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import PassContext

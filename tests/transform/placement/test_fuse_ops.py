@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from microfold.ir.graph import Node
+from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.transform.placement.fuse_ops import FuseOps
 from tests.transform.check import check_declined, check_rewrite

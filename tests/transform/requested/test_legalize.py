@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from microfold.errors import InputError
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite
 from microfold.ir.text import parse
 from microfold.ir.types import DType, ElementType, TensorType

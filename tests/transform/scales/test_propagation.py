@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from microfold.errors import TypeRuleError
-from microfold.ir.graph import Graph, Node, Value, make_node, verify
+from microfold.ir.graph import Graph, verify
+from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Shape, TensorType
 from microfold.ops.batch_matmul import BatchMatmul

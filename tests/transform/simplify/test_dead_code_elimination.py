@@ -6,7 +6,8 @@ from typing import ClassVar
 import pytest
 
 from microfold.ir import op as op_module
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, TensorType
 from microfold.transform.simplify.dead_code_elimination import dead_code_elimination

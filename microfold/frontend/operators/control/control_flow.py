@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from microfold.frontend.bodies import Body
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.variables import Variable
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.outline import fresh_name
 from microfold.ir.types import TensorType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.ops.elementwise.add import Add

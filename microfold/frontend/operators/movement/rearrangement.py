@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import padding_pairs
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.types import Shape
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate

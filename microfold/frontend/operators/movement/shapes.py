@@ -8,8 +8,8 @@ import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.reader import OperatorOptions
-from microfold.ir.graph import Value
 from microfold.ir.limits import MAX_RANK
+from microfold.ir.node import Value
 from microfold.ir.types import DType, Shape
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.gather import Gather

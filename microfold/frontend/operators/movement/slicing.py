@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.types import Shape
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.strided_slice import StridedSlice

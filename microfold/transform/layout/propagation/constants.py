@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.rewrite import GraphBuilder
 from microfold.ir.types import Array
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.transform.layout.propagation.sweep import arrangement_of, moves
 
 # Elements moved, bytes moved, transposes, and how late they stand (negative).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.reshape import Reshape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from microfold.ir.graph import Node, Value
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import GraphBuilder, Pending
 from microfold.ir.types import Shape, TensorType

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microfold.ir.graph import Node, Value
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, RewriteSite
 from microfold.ir.types import Array, Shape, TensorType

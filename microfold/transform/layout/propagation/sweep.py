@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from microfold.errors import TypeRuleError
 from microfold.ir import layout as layouts
-from microfold.ir.graph import Graph, Node, Value, describe
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Operand, RewriteSite, forward_rewrite
 from microfold.ir.types import Shape, TensorType

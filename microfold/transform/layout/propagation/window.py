@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.reshape import Reshape

@@ -7,7 +7,8 @@ constants.
 
 from __future__ import annotations
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.types import DType
 from microfold.passes.context import PassContext
 from microfold.transform.scales.propagation.message import Message, agree, describe, equal

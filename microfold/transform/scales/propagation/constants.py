@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Value
+from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, TensorType
 from microfold.transform.scales.propagation.message import Message, spread
 from microfold.transform.scales.propagation.rule import Kind

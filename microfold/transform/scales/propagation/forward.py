@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.passes.context import PassContext
 from microfold.transform.scales.propagation.message import Message, describe
 from microfold.transform.scales.propagation.plan import Planner, first_names, fold, listed, named

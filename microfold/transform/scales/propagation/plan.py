@@ -15,7 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from microfold.ir.graph import Graph, Node, Value, make_node
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, make_node
 from microfold.ir.rewrite import remove_dead_nodes
 from microfold.ir.types import DType
 from microfold.ops.image import refuses_blocks

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
 
-from microfold.ir.graph import Node, Value
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import Array, TensorType
 from microfold.transform.scales.propagation.message import Message

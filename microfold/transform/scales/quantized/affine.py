@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from microfold.ir.graph import Node, Value
+from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, TensorType
 from microfold.ops.elementwise.add import Add

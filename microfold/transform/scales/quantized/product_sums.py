@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from microfold.ir.graph import Node, Value
+from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.accumulate import BIAS_DTYPES
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D

@@ -9,7 +9,8 @@ import numpy as np
 from microfold.analysis.interval import INT32, Range, fits, full_range, multiply
 from microfold.analysis.product_sum import PRODUCT_SUMS, ProductSum, product_sum
 from microfold.arithmetic.staircase import Function, first_difference
-from microfold.ir.graph import Graph, Node, Value
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops import accumulate
 from microfold.transform.scales.quantized.product_sums import Result
