@@ -20,7 +20,9 @@ from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
 from microfold.ir.node import Node, Value
 from microfold.ir.views import Views
-from microfold.kernels.kernel import Kernel, KernelCall, LayerContext
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, candidates, select
 from microfold.kernels.selection.flash_budget import select_within
 from microfold.options import Options
@@ -91,10 +93,10 @@ def explain_kernels(
         InputError: as `compile_graph`.
     """
     way = _Way(graph, target, options, context)
-    outside = [external_kernel(site) for site in way.sites]
+    outside = [external_kernel(layer) for layer in way.layers]
     layers = [
-        (site, candidates(site) if kernel is None else [Candidate(kernel, kernel.cost(site), None)])
-        for site, kernel in zip(way.sites, outside, strict=True)
+        (layer, candidates(layer) if kernel is None else [Candidate(kernel, kernel.cost(layer), None)])
+        for layer, kernel in zip(way.layers, outside, strict=True)
     ]
     if all(found and found[0].cost is not None for _, found in layers):
         for (_, found), (_, kernel) in zip(layers, way.kernels, strict=True):
@@ -111,7 +113,7 @@ class _Way:
         context: what the passes were told.
         decisions: what they decided.
         ranges: what is proved about the integers of `graph`.
-        sites: the nodes that are computed, in order.
+        layers: the nodes that are computed, in order.
     """
 
     def __init__(self, graph: Graph, target: Target, options: Options, context: PassContext | None):
@@ -136,7 +138,7 @@ class _Way:
         self.graph = optimize(self.source, self.context.reporting_to(self.decisions.append))
         self.ranges = analyze(self.graph)
         nodes = computing_nodes(self.graph)
-        self.sites = [LayerContext(node, self.graph, target, options, self.ranges) for node in nodes]
+        self.layers = [LayerContext(node, self.graph, target, options, self.ranges) for node in nodes]
 
     @cached_property
     def kernels(self) -> list[tuple[LayerContext, Kernel]]:
@@ -146,21 +148,21 @@ class _Way:
             UnsupportedModelError: some layers have none.
             InputError: none of them fit the flash that the options allow.
         """
-        return _select_kernels(self.graph, self.sites, self.options)
+        return _select_kernels(self.graph, self.layers, self.options)
 
 
 def _select_kernels(
-    graph: Graph, sites: Sequence[LayerContext], options: Options
+    graph: Graph, layers: Sequence[LayerContext], options: Options
 ) -> list[tuple[LayerContext, Kernel]]:
     problems: list[Problem] = []
     chosen: list[tuple[LayerContext, Kernel]] = []
-    for index, site in enumerate(sites):
-        kernel = external_kernel(site) or select(site)
+    for index, layer in enumerate(layers):
+        kernel = external_kernel(layer) or select(layer)
         if isinstance(kernel, str):
-            where = f"layer {index} ({site.node.op.name}) {site.node.outputs[0].name!r}"
-            problems.append(Problem(where, f"no kernel for {site.target.name} computes it: {kernel}"))
+            where = f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}"
+            problems.append(Problem(where, f"no kernel for {layer.target.name} computes it: {kernel}"))
         else:
-            chosen.append((site, kernel))
+            chosen.append((layer, kernel))
     if problems:
         raise UnsupportedModelError(graph.name, problems)
     if options.flash is not None:
@@ -172,23 +174,23 @@ def _smallest(
     graph: Graph, chosen: list[tuple[LayerContext, Kernel]], options: Options
 ) -> list[tuple[LayerContext, Kernel]]:
     """Kernels that share code; external code generators keep their regions."""
-    free = [external_kernel(site) is None for site, _ in chosen]
+    free = [external_kernel(layer) is None for layer, _ in chosen]
     return smallest_kernels(graph, chosen, free, include_io=options.io == "arena")
 
 
 def _within(flash: int, chosen: list[tuple[LayerContext, Kernel]]) -> list[tuple[LayerContext, Kernel]]:
     """The fastest kernels whose constants fit; external code generators keep their regions."""
-    free = [index for index, (site, _) in enumerate(chosen) if external_kernel(site) is None]
+    free = [index for index, (layer, _) in enumerate(chosen) if external_kernel(layer) is None]
     choices = select_within(flash, [chosen[index][0] for index in free])
     if isinstance(choices, str):
         raise InputError(f"constants must fit {flash} bytes of flash; {choices}")
-    replaced = dict(zip(free, ((choice.site, choice.kernel) for choice in choices), strict=True))
+    replaced = dict(zip(free, ((choice.layer, choice.kernel) for choice in choices), strict=True))
     return [replaced.get(index, pair) for index, pair in enumerate(chosen)]
 
 
 def _plan(way: _Way, name: str) -> Program:
     graph, kernels, options = way.graph, way.kernels, way.options
-    calls = [kernel.lower(site) for site, kernel in kernels]
+    calls = [kernel.lower(layer) for layer, kernel in kernels]
     memory = plan_memory(graph, kernels, calls, include_io=options.io == "arena")
     arena = memory.arena
     if arena.size > MAX_BYTES:
@@ -203,10 +205,10 @@ def _plan(way: _Way, name: str) -> Program:
     locate = _Locator(graph, views, memory.owners, arena.offsets, options)
     namer = Namer()
     layers: list[Layer] = []
-    for index, ((site, kernel), call) in enumerate(zip(kernels, calls, strict=True)):
+    for index, ((layer, kernel), call) in enumerate(zip(kernels, calls, strict=True)):
         block = memory.scratch.get(index)
         layers.append(
-            _layer(index, namer, site, kernel, call, locate, arena.offsets[block] if block else None)
+            _layer(index, namer, layer, kernel, call, locate, arena.offsets[block] if block else None)
         )
     return Program(
         name=name,
@@ -227,15 +229,15 @@ def _plan(way: _Way, name: str) -> Program:
 def _layer(
     index: int,
     namer: Namer,
-    site: LayerContext,
+    layer: LayerContext,
     kernel: Kernel,
     call: KernelCall,
     locate: _Locator,
     scratch: int | None,
 ) -> Layer:
-    node: Node = site.node
-    work = kernel.work(site)
-    inputs = [node.inputs[i] for i in kernel.data_inputs(site)]
+    node: Node = layer.node
+    work = kernel.work(layer)
+    inputs = [node.inputs[i] for i in kernel.data_inputs(layer)]
     return Layer(
         index=index,
         name=namer.unique(node.outputs[0].name, work[-1].op.name),
@@ -244,7 +246,7 @@ def _layer(
         call=call,
         work=work,
         macs=sum(each.macs() for each in work),
-        estimated_instructions=None if isinstance(kernel, ExternalKernel) else round(kernel.cost(site)),
+        estimated_instructions=None if isinstance(kernel, ExternalKernel) else round(kernel.cost(layer)),
         inputs=tuple(locate(value) for value in inputs if value is not None),
         outputs=tuple(locate(value) for value in node.outputs),
         scratch=scratch,

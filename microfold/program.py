@@ -15,7 +15,8 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
-from microfold.kernels.kernel import Kernel, KernelCall, Library
+from microfold.kernels.call import KernelCall, Library
+from microfold.kernels.kernel import Kernel
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan

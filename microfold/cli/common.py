@@ -16,7 +16,7 @@ from microfold.errors import InputError
 
 if TYPE_CHECKING:
     from microfold.ir.graph import Graph
-    from microfold.kernels.kernel import LayerContext
+    from microfold.kernels.layer import LayerContext
     from microfold.kernels.selection.cheapest import Candidate
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext

@@ -20,13 +20,13 @@ def kernels(
     if as_json:
         print_json([
             {
-                "op": site.node.op.name,
-                "tensor": site.node.outputs[0].name,
+                "op": layer.node.op.name,
+                "tensor": layer.node.outputs[0].name,
                 "candidates": [
                     {"kernel": c.kernel.name, "cost": c.cost, "reason": c.reason} for c in candidates
                 ],
             }
-            for site, candidates in layers
+            for layer, candidates in layers
         ])  # fmt: skip
     else:
         print_kernels(layers)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.codegen.environment import environment
-from microfold.kernels.kernel import CFunction, Constant
+from microfold.kernels.call import CFunction, Constant
 from microfold.program import Program
 
 # Types narrower than int32_t and what they hold, the narrowest first; unsigned ones load in less code.

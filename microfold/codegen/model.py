@@ -13,7 +13,7 @@ from microfold.codegen.names import Namer, short_name
 from microfold.ir.node import Value
 from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
-from microfold.kernels.kernel import Constant
+from microfold.kernels.call import Constant
 from microfold.plan.overlap import align
 from microfold.program import Buffer, Layer, Program, constant_key
 

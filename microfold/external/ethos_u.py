@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from microfold.external.external import External, Region
 from microfold.ir.pattern import is_op
 from microfold.ir.pattern_table import PatternEntry
-from microfold.kernels.kernel import CFunction, Constant, KernelCall, Library, Parameter
+from microfold.kernels.call import CFunction, Constant, KernelCall, Library, Parameter
 from microfold.ops.external.ethos_u import EthosU
 
 ALIGNMENT = 16
@@ -47,10 +47,10 @@ class EthosUDriver(External):
         return [PatternEntry("command_stream", is_op(EthosU))]
 
     def lower(self, region: Region) -> KernelCall:
-        site = region.site()
-        node, op = site.node, site.node.op
+        layer = region.layer()
+        node, op = layer.node, layer.node.op
         assert isinstance(op, EthosU)
-        commands, weights = site.array(0), site.array(1)
+        commands, weights = layer.array(0), layer.array(1)
         assert commands is not None
         parameters: dict[str, Parameter] = {"commands": Constant("commands", commands, alignment=ALIGNMENT)}
         sizes = {"commands_size": commands.size, "weights_size": 0 if weights is None else weights.size}

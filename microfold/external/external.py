@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.pattern_table import PatternEntry
-from microfold.kernels.kernel import KernelCall, LayerContext
+from microfold.kernels.call import KernelCall
+from microfold.kernels.layer import LayerContext
 from microfold.options import Options
 from microfold.target import Target
 
@@ -33,7 +34,7 @@ class Region:
     target: Target
     options: Options
 
-    def site(self, node: Node | None = None) -> LayerContext:
+    def layer(self, node: Node | None = None) -> LayerContext:
         """A node of the body, by default the last one, as kernels see it."""
         return LayerContext(node or self.body.nodes[-1], self.body, self.target, self.options)
 

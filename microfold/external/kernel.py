@@ -6,7 +6,8 @@ from microfold.external.external import External, Region
 from microfold.external.registry import resolve
 from microfold.ir.node import Node
 from microfold.kernels import kernel
-from microfold.kernels.kernel import Kernel, LayerContext
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.ops.control.call import Call
 
 
@@ -21,27 +22,27 @@ class ExternalKernel(Kernel):
         self._call = external.lower(region)
         self.name = self._call.function.name
 
-    def supports(self, site: LayerContext) -> str | None:
+    def supports(self, layer: LayerContext) -> str | None:
         return None
 
-    def cost(self, site: LayerContext) -> float:
+    def cost(self, layer: LayerContext) -> float:
         return 0.0
 
-    def lower(self, site: LayerContext) -> kernel.KernelCall:
+    def lower(self, layer: LayerContext) -> kernel.KernelCall:
         return self._call
 
-    def work(self, site: LayerContext) -> tuple[Node, ...]:
+    def work(self, layer: LayerContext) -> tuple[Node, ...]:
         return self.region.body.nodes
 
-    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
-        return tuple(range(len(site.node.inputs)))
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
+        return tuple(range(len(layer.node.inputs)))
 
 
-def external_kernel(site: LayerContext) -> ExternalKernel | None:
+def external_kernel(layer: LayerContext) -> ExternalKernel | None:
     """The kernel of a region that an external code generator takes; None for all other nodes."""
-    op = site.node.op
+    op = layer.node.op
     if not isinstance(op, Call) or not op.compiler:
         return None
-    (external,) = (found for found in resolve(site.options.external) if found.name == op.compiler)
-    body = site.graph.subgraphs[op.body]
-    return ExternalKernel(external, Region(body, op.composite, site.target, site.options))
+    (external,) = (found for found in resolve(layer.options.external) if found.name == op.compiler)
+    body = layer.graph.subgraphs[op.body]
+    return ExternalKernel(external, Region(body, op.composite, layer.target, layer.options))

@@ -9,7 +9,8 @@ from microfold.ir.match import Match
 from microfold.ir.node import Node, Step, make_node
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
-from microfold.kernels.kernel import Kernel, LayerContext
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.image import refuses_layout
 from microfold.options import Options

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.views import Views
-from microfold.kernels.kernel import Kernel, KernelCall, LayerContext
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.overlap import Overlap
@@ -53,7 +55,7 @@ def plan_memory(
         calls: of the kernels.
         include_io: whether the graph's inputs and outputs are in it.
     """
-    owners = storages(graph, [site.node for site, _ in kernels], include_io=include_io)
+    owners = storages(graph, [layer.node for layer, _ in kernels], include_io=include_io)
     scratch = {
         index: Storage(f"scratch of call {index}", call.scratch, index, index)
         for index, call in enumerate(calls)
@@ -69,14 +71,14 @@ def _overlaps(
 ) -> list[Overlap]:
     """Inputs that die in a call, and that its kernel lets the output lie over."""
     found: list[Overlap] = []
-    for index, (site, kernel) in enumerate(kernels):
-        output = site.node.outputs[0]
+    for index, (layer, kernel) in enumerate(kernels):
+        output = layer.node.outputs[0]
         target = owners.get(output)
         # Storage with other parts, computed before, must not lie over anything.
         if target is None or target.first != index:
             continue
-        data = kernel.data_inputs(site)
-        values = [site.node.inputs[i] for i in data]
+        data = kernel.data_inputs(layer)
+        values = [layer.node.inputs[i] for i in data]
         sources = [owners.get(value) if value is not None else None for value in values]
         for position, value, source in zip(data, values, sources, strict=True):
             # Storage that is read twice would have to satisfy both reads.
@@ -84,9 +86,9 @@ def _overlaps(
                 continue
             # Kernels speak of values, the planner of storages.
             shift = views[output].offset - views[value].offset
-            distance = kernel.overlap(site, position)
+            distance = kernel.overlap(layer, position)
             if distance is not None:
                 found.append(Overlap(source, target, distance + shift))
-            elif kernel.in_place(site, position):
+            elif kernel.in_place(layer, position):
                 found.append(Overlap(source, target, shift, exact=True))
     return found

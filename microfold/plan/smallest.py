@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import Kernel, LayerContext
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.least_flash import Option, layer_options, select_smallest
 from microfold.plan.memory import Memory, plan_memory
 
@@ -39,18 +40,18 @@ def smallest_kernels(
         free: for each whether another one may take its place.
         include_io: whether the graph's inputs and outputs are in the arena.
     """
-    calls = [kernel.lower(site) for site, kernel in fastest]
+    calls = [kernel.lower(layer) for layer, kernel in fastest]
     limit = plan_memory(graph, fastest, calls, include_io=include_io).arena.size
 
     def kernels(chosen: dict[int, Option]) -> list[tuple[LayerContext, Kernel]]:
-        return [(site, chosen[i].kernel if i in chosen else k) for i, (site, k) in enumerate(fastest)]
+        return [(layer, chosen[i].kernel if i in chosen else k) for i, (layer, k) in enumerate(fastest)]
 
     def choose(options: _Options) -> _Choice:
         chosen = dict(zip(options, select_smallest([*options.values()]), strict=True))
         lowered = [chosen[i].call if i in chosen else call for i, call in enumerate(calls)]
         return _Choice(options, chosen, plan_memory(graph, kernels(chosen), lowered, include_io=include_io))
 
-    choice = choose({i: layer_options(site) for i, (site, _) in enumerate(fastest) if free[i]})
+    choice = choose({i: layer_options(layer) for i, (layer, _) in enumerate(fastest) if free[i]})
     while choice.arena > limit:
         changed = [i for i, option in choice.chosen.items() if option.kernel is not fastest[i][1]]
         guilty = [i for i in changed if choice.memory.need(i) > limit]

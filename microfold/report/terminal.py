@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate
 from microfold.program import Program
 from microfold.report.data import Report, deviation_report
@@ -266,11 +266,11 @@ def print_inspection(inspection: Report) -> None:
 def print_kernels(layers: Sequence[tuple[LayerContext, Sequence[Candidate]]]) -> None:
     """Every candidate of every layer, the chosen one first."""
     table = _table("kernels", "#", "layer", "kernel", ">estimated instructions", "why not")
-    for index, (site, candidates) in enumerate(layers):
+    for index, (layer, candidates) in enumerate(layers):
         for position, candidate in enumerate(candidates):
             first = position == 0
             cost = f"{candidate.cost:,.0f}" if candidate.cost is not None else ""
-            label = f"{site.node.op.name} {site.node.outputs[0].name}" if first else ""
+            label = f"{layer.node.op.name} {layer.node.outputs[0].name}" if first else ""
             name = f"{candidate.kernel.name} *" if first and cost else candidate.kernel.name
             table.add_row(
                 str(index) if first else "", escape(label), name, cost, escape(candidate.reason or "")

@@ -10,7 +10,7 @@ import pytest
 from microfold import target
 from microfold.codegen.functions import render_functions
 from microfold.compiler import compile_graph
-from microfold.kernels.kernel import Constant
+from microfold.kernels.call import Constant
 from microfold.options import Options
 from microfold.program import Program
 from tests.codegen.test_warnings import check_core

@@ -13,7 +13,8 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import make_node
-from microfold.kernels.kernel import KERNELS, LayerContext
+from microfold.kernels.kernel import KERNELS
+from microfold.kernels.layer import LayerContext
 from microfold.options import Options
 from microfold.plan import memory
 from microfold.plan.arena import ArenaPlan, plan_arena
@@ -118,6 +119,6 @@ def prefer(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
             monkeypatch.setattr(kernel, "cost", _nothing)
 
 
-def _nothing(site: LayerContext) -> float:
-    del site
+def _nothing(layer: LayerContext) -> float:
+    del layer
     return 0.0

@@ -13,7 +13,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.graph import verify as verify_graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import candidates
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.pad import Pad
@@ -84,11 +84,11 @@ def test_every_kernel_has_a_cost(core: str) -> None:
     """Kernels that compute a node say at what cost, and lower it."""
     program = compile_graph(networks(1000, DType.INT8), target.load(core))
     for node in computing_nodes(program.graph):
-        site = LayerContext(node, program.graph, program.target, program.options)
-        for candidate in candidates(site):
+        layer = LayerContext(node, program.graph, program.target, program.options)
+        for candidate in candidates(layer):
             if candidate.cost is not None:
                 assert candidate.cost >= 0
-                assert candidate.kernel.lower(site).scratch >= 0
+                assert candidate.kernel.lower(layer).scratch >= 0
 
 
 SEEDS = (2000, 2000 + TOGETHER)

@@ -11,7 +11,8 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
-from microfold.kernels.kernel import KERNELS, Kernel, LayerContext
+from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.verification import verify
@@ -59,7 +60,7 @@ def layer_instructions(program: Program, calls: Sequence[Sequence[Array]]) -> li
 def measured(program: Program) -> list[tuple[str, float, float]]:
     """Name, estimated and counted instructions of each layer."""
     (counted,) = layer_instructions(program, verify.input_sets([b.type for b in program.inputs], 1))
-    sites = [LayerContext(x.node, program.graph, program.target, program.options) for x in program.layers]
-    estimated = [x.kernel.cost(site) for x, site in zip(program.layers, sites, strict=True)]
+    layers = [LayerContext(x.node, program.graph, program.target, program.options) for x in program.layers]
+    estimated = [x.kernel.cost(layer) for x, layer in zip(program.layers, layers, strict=True)]
     names = [layer.kernel.name for layer in program.layers]
     return list(zip(names, estimated, counted, strict=True))

@@ -10,7 +10,8 @@ import pytest
 from microfold import compiler, target
 from microfold.compiler import compile_file
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import Kernel, LayerContext
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.options import Options
 from microfold.plan.smallest import smallest_kernels
 from tests.counts import MODELS

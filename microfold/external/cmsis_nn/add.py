@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.add import quantized_parameters
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 
@@ -16,25 +18,25 @@ class ElementwiseAddS8(Kernel):
     name = "s8_add__cmsis_nn"
     op = Add
 
-    def supports(self, site: LayerContext) -> str | None:
-        first, second = site.node.operands[:2]
-        if first.type.dtype is not DType.INT8 or site.node.outputs[0].type.dtype is not DType.INT8:
+    def supports(self, layer: LayerContext) -> str | None:
+        first, second = layer.node.operands[:2]
+        if first.type.dtype is not DType.INT8 or layer.node.outputs[0].type.dtype is not DType.INT8:
             return f"it adds int8; the operands are {first.type.dtype.value}"
         if first.type.shape != second.type.shape:
             return f"it does not broadcast; the operands are {first.type} and {second.type}"
-        if site.array(0) is not None or site.array(1) is not None:
+        if layer.array(0) is not None or layer.array(1) is not None:
             return "an operand is constant"
-        reason = output_range.unsupported_epilogue(site.node)
-        if reason is None and quantized_parameters(site).output.shift > 0:
+        reason = output_range.unsupported_epilogue(layer.node)
+        if reason is None and quantized_parameters(layer).output.shift > 0:
             return "the output's scale must be larger than 2^-19 of the larger operand's"
         return reason
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        first, second = site.node.operands[:2]
-        out = site.node.outputs[0].type
+    def lower(self, layer: LayerContext) -> KernelCall:
+        first, second = layer.node.operands[:2]
+        out = layer.node.outputs[0].type
         assert first.type.quant is not None and second.type.quant is not None and out.quant is not None
-        scales = quantized_parameters(site)
-        low, high = output_range.integer_bounds(site.node)
+        scales = quantized_parameters(layer)
+        low, high = output_range.integer_bounds(layer.node)
         parameters: dict[str, Parameter] = {
             "count": out.size,
             "left_shift": scales.left_shift,

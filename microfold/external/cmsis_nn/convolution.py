@@ -10,7 +10,9 @@ from microfold.external.cmsis_nn import library, scratch
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.external.cmsis_nn.scratch import Geometry
 from microfold.ir.types import Array, TensorType
-from microfold.kernels.kernel import CFunction, Constant, Kernel, KernelCall, LayerContext, Parameter
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.ops.accumulate import output_multipliers
@@ -25,58 +27,58 @@ class _Convolution(Kernel):
     function: str
     template: str
 
-    def types(self, site: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
+    def types(self, layer: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
         """Of input, filters and output."""
-        x, weights = site.node.inputs[0], site.node.inputs[1]
+        x, weights = layer.node.inputs[0], layer.node.inputs[1]
         assert x is not None and weights is not None
-        return x.type, weights.type, site.node.outputs[0].type
+        return x.type, weights.type, layer.node.outputs[0].type
 
-    def geometry(self, site: LayerContext) -> Geometry:
-        x, weights, out = self.types(site)
-        assert isinstance(site.node.op, Conv2D | DepthwiseConv2D)
-        window: Window = site.node.op.window(weights)
+    def geometry(self, layer: LayerContext) -> Geometry:
+        x, weights, out = self.types(layer)
+        assert isinstance(layer.node.op, Conv2D | DepthwiseConv2D)
+        window: Window = layer.node.op.window(weights)
         return Geometry(
             (x.shape[1], x.shape[2]), x.shape[3], (out.shape[1], out.shape[2]), out.shape[3], window
         )
 
-    def matrix(self, site: LayerContext) -> Array:
+    def matrix(self, layer: LayerContext) -> Array:
         """The filters as [channels, K]."""
         raise NotImplementedError
 
-    def multipliers(self, site: LayerContext) -> tuple[Array, Array]:
-        x, weights, out = self.types(site)
+    def multipliers(self, layer: LayerContext) -> tuple[Array, Array]:
+        x, weights, out = self.types(layer)
         assert x.quant is not None and weights.quant is not None and out.quant is not None
         return output_multipliers(x.quant, weights.quant, out.quant, out.shape[3])
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = product_sum.unsupported_int8_constants(site) or self.unsupported_shape(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = product_sum.unsupported_int8_constants(layer) or self.unsupported_shape(layer)
         if reason is not None:
             return reason
-        matrix = self.matrix(site)
-        reason = product_sum.unsupported_bounds(site, matrix)
+        matrix = self.matrix(layer)
+        reason = product_sum.unsupported_bounds(layer, matrix)
         if reason is not None:
             return reason
-        mantissas, shifts = self.multipliers(site)
-        _, bounds = product_sum.bias_and_bounds(site, matrix)
+        mantissas, shifts = self.multipliers(layer)
+        _, bounds = product_sum.bias_and_bounds(layer, matrix)
         return library.unsupported_shifts(shifts, mantissas, bounds)
 
-    def unsupported_shape(self, site: LayerContext) -> str | None:
+    def unsupported_shape(self, layer: LayerContext) -> str | None:
         """Why the function does not compute such a window."""
-        return library.unsupported_extents(*self.types(site))
+        return library.unsupported_extents(*self.types(layer))
 
     def call(
         self,
-        site: LayerContext,
+        layer: LayerContext,
         weights: Array,
         constants: Mapping[str, Parameter],
         size: int,
         more: Mapping[str, int],
     ) -> KernelCall:
         """The call with its own fields, `more`, among those that both functions have."""
-        x, _, out = self.types(site)
+        x, _, out = self.types(layer)
         assert x.quant is not None and out.quant is not None
-        shape = self.geometry(site)
-        low, high = output_range.integer_bounds(site.node)
+        shape = self.geometry(layer)
+        low, high = output_range.integer_bounds(layer.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             **constants,
@@ -113,16 +115,16 @@ class ConvolveS8(_Convolution):
     function = "arm_convolve_wrapper_s8"
     template = "external/cmsis_nn/conv2d.c.j2"
 
-    def matrix(self, site: LayerContext) -> Array:
-        weights = site.array(1)
+    def matrix(self, layer: LayerContext) -> Array:
+        weights = layer.array(1)
         assert weights is not None
         return weights.reshape(weights.shape[0], -1)
 
-    def unsupported_shape(self, site: LayerContext) -> str | None:
-        x, weights, _ = self.types(site)
+    def unsupported_shape(self, layer: LayerContext) -> str | None:
+        x, weights, _ = self.types(layer)
         if weights.shape[3] != x.shape[3]:
             return f"it is called for one group of channels; there are {x.shape[3] // weights.shape[3]}"
-        shape = self.geometry(site)
+        shape = self.geometry(layer)
         window = shape.window
         # The library is told the padding at top and left; in these two cases it guesses the other two.
         if window.size == (1, 1) and any(side for pair in window.padding for side in pair):
@@ -138,18 +140,18 @@ class ConvolveS8(_Convolution):
                 )
             if unused:
                 return f"a row must be used to its end; {unused} elements are not"
-        return super().unsupported_shape(site)
+        return super().unsupported_shape(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        weights = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        weights = layer.array(1)
         assert weights is not None
-        shape = self.geometry(site)
+        shape = self.geometry(layer)
         height, width = shape.window.dilations
         return self.call(
-            site,
+            layer,
             weights,
-            library.requantization(site.array(2), *self.multipliers(site)),
-            scratch.convolution(shape, site.target),
+            library.requantization(layer.array(2), *self.multipliers(layer)),
+            scratch.convolution(shape, layer.target),
             {"dilation_height": height, "dilation_width": width},
         )
 
@@ -160,30 +162,30 @@ class DepthwiseConvS8(_Convolution):
     function = "arm_depthwise_conv_wrapper_s8"
     template = "external/cmsis_nn/depthwise_conv2d.c.j2"
 
-    def matrix(self, site: LayerContext) -> Array:
-        weights = site.array(1)
+    def matrix(self, layer: LayerContext) -> Array:
+        weights = layer.array(1)
         assert weights is not None
         return weights.reshape(-1, weights.shape[3]).T
 
-    def unsupported_shape(self, site: LayerContext) -> str | None:
-        shape = self.geometry(site)
-        batch = self.types(site)[0].shape[0]
+    def unsupported_shape(self, layer: LayerContext) -> str | None:
+        shape = self.geometry(layer)
+        batch = self.types(layer)[0].shape[0]
         if batch != 1:
             return f"it computes one image; there are {batch}"
         if shape.window.dilations != (1, 1):
             return f"it has no dilation; it is {shape.window.dilations}"
-        return super().unsupported_shape(site)
+        return super().unsupported_shape(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        weights = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        weights = layer.array(1)
         assert weights is not None
         # Vectors read up to three elements behind filters and channel constants.
-        beyond = 4 if site.target.has("mve") else 1
-        shape = self.geometry(site)
+        beyond = 4 if layer.target.has("mve") else 1
+        shape = self.geometry(layer)
         return self.call(
-            site,
+            layer,
             np.pad(weights.reshape(-1), (0, beyond - 1)),
-            library.requantization(site.array(2), *self.multipliers(site), multiple=beyond),
-            scratch.depthwise_convolution(shape, site.target),
+            library.requantization(layer.array(2), *self.multipliers(layer), multiple=beyond),
+            scratch.depthwise_convolution(shape, layer.target),
             {"multiplier": shape.filters // shape.channels},
         )

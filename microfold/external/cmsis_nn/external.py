@@ -12,7 +12,8 @@ from microfold.external.cmsis_nn.pool2d import AveragePoolS8, MaxPoolS8
 from microfold.external.cmsis_nn.softmax import SoftmaxS8
 from microfold.external.external import External, Region
 from microfold.ir.pattern_table import PatternEntry
-from microfold.kernels.kernel import Kernel, KernelCall
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
 
 _KERNELS: dict[str, Kernel] = {
     kernel.op.name: kernel
@@ -38,4 +39,4 @@ class CmsisNN(External):
         return [single.entry(name, kernel, clips=name != "softmax") for name, kernel in _KERNELS.items()]
 
     def lower(self, region: Region) -> KernelCall:
-        return _KERNELS[region.composite].lower(region.site())
+        return _KERNELS[region.composite].lower(region.layer())

@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.external.cmsis_nn import library
 from microfold.external.cmsis_nn.library import CMSIS_NN
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -13,7 +14,8 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import CFunction, Constant, Kernel, KernelCall, LayerContext, Parameter
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -25,30 +27,30 @@ class FullyConnectedS8(Kernel):
     name = "s8_fully_connected__cmsis_nn"
     op = FullyConnected
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_integer_fully_connected(site)
-        if reason is None and weights_zero_point(site):
-            return f"weights must have zero point 0; it is {weights_zero_point(site)}"
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_integer_fully_connected(layer)
+        if reason is None and weights_zero_point(layer):
+            return f"weights must have zero point 0; it is {weights_zero_point(layer)}"
         if reason is not None:
             return reason
-        mantissas, shifts = unit_multipliers(site)
-        _, bounds = product_sum.bias_and_bounds(site, centred_weights(site))
+        mantissas, shifts = unit_multipliers(layer)
+        _, bounds = product_sum.bias_and_bounds(layer, centred_weights(layer))
         return library.unsupported_shifts(shifts, mantissas, bounds)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, weights, out = fully_connected_types(site)
-        matrix = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, weights, out = fully_connected_types(layer)
+        matrix = layer.array(1)
         assert matrix is not None
         assert x.quant is not None and weights.quant is not None and out.quant is not None
         per_channel = weights.quant.axis is not None
-        mantissas, shifts = unit_multipliers(site)
-        constants = library.requantization(site.array(2), mantissas, shifts)
+        mantissas, shifts = unit_multipliers(layer)
+        constants = library.requantization(layer.array(2), mantissas, shifts)
         if not per_channel:
             constants |= {
                 "multipliers": Constant("multipliers", mantissas[:1]),
                 "shifts": Constant("shifts", shifts[:1]),
             }
-        low, high = output_range.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(layer.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", matrix),
             **constants,
@@ -60,10 +62,10 @@ class FullyConnectedS8(Kernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        sums = site.target.has("mve")
+        sums = layer.target.has("mve")
         if sums:
             # What `arm_vector_sum_s8` gives: with vectors, sums start from it.
-            totals, _ = product_sum.bias_and_bounds(site, centred_weights(site))
+            totals, _ = product_sum.bias_and_bounds(layer, centred_weights(layer))
             parameters["sums"] = Constant("sums", totals.astype(np.int32))
         name = "arm_fully_connected_wrapper_s8"
         calls = (name, "arm_fully_connected_s8_get_buffer_size")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, TensorType
-from microfold.kernels.kernel import Constant, Library, Parameter
+from microfold.kernels.call import Constant, Library, Parameter
 
 # 7.0.0 is the first with arm_fully_connected_wrapper_s8, so that older ones do not link.
 CMSIS_NN = Library(

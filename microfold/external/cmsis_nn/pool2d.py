@@ -5,7 +5,9 @@ from __future__ import annotations
 from microfold.external.cmsis_nn import library, scratch
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.ir.types import DType
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
@@ -14,17 +16,17 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 class _Pool(Kernel):
     calls: tuple[str, ...]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x, out, _ = pool_types(site)
-        return unsupported_pool(site, DType.INT8) or library.unsupported_extents(x, out)
+    def supports(self, layer: LayerContext) -> str | None:
+        x, out, _ = pool_types(layer)
+        return unsupported_pool(layer, DType.INT8) or library.unsupported_extents(x, out)
 
-    def scratch(self, site: LayerContext) -> int:
+    def scratch(self, layer: LayerContext) -> int:
         return 0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        low, high = output_range.integer_bounds(site.node)
-        size = self.scratch(site)
-        parameters = pool_parameters(site) | {
+    def lower(self, layer: LayerContext) -> KernelCall:
+        low, high = output_range.integer_bounds(layer.node)
+        size = self.scratch(layer)
+        parameters = pool_parameters(layer) | {
             "output_minimum": low,
             "output_maximum": high,
             "scratch_size": size,
@@ -41,8 +43,8 @@ class AveragePoolS8(_Pool):
     op = AveragePool2D
     calls = ("arm_avgpool_s8", "arm_avgpool_s8_get_buffer_size")
 
-    def scratch(self, site: LayerContext) -> int:
-        return scratch.average_pooling(pool_types(site)[0].shape[3], site.target)
+    def scratch(self, layer: LayerContext) -> int:
+        return scratch.average_pooling(pool_types(layer)[0].shape[3], layer.target)
 
 
 class MaxPoolS8(_Pool):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from microfold.external.cmsis_nn.library import CMSIS_NN
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.softmax import SoftmaxInt8
 from microfold.ops.normalize.softmax import Softmax, SoftmaxParameters, softmax_parameters
 
@@ -14,20 +16,22 @@ class SoftmaxS8(Kernel):
     name = "s8_softmax__cmsis_nn"
     op = Softmax
 
-    def _parameters(self, site: LayerContext) -> SoftmaxParameters:
-        quant = site.node.operands[0].type.quant
-        assert isinstance(site.node.op, Softmax) and quant is not None
-        return softmax_parameters(site.node.op.beta, quant)
+    def _parameters(self, layer: LayerContext) -> SoftmaxParameters:
+        quant = layer.node.operands[0].type.quant
+        assert isinstance(layer.node.op, Softmax) and quant is not None
+        return softmax_parameters(layer.node.op.beta, quant)
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = SoftmaxInt8().supports(site)
-        if reason is None and not 0 <= self._parameters(site).left_shift <= 31:
-            return f"the input's multiplier must have a shift of 0 to 31; {self._parameters(site).left_shift}"
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = SoftmaxInt8().supports(layer)
+        if reason is None and not 0 <= self._parameters(layer).left_shift <= 31:
+            return (
+                f"the input's multiplier must have a shift of 0 to 31; {self._parameters(layer).left_shift}"
+            )
         return reason
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x = site.node.operands[0].type
-        mantissa, shift, minimum = self._parameters(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x = layer.node.operands[0].type
+        mantissa, shift, minimum = self._parameters(layer)
         parameters = {
             "rows": x.size // x.shape[-1],
             "depth": x.shape[-1],

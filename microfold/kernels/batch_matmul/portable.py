@@ -7,18 +7,11 @@ from typing import ClassVar
 
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType, TensorType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.broadcast import broadcast_strides, loop_records, merge_axes
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.product_sum import wide_record
 from microfold.kernels.requantize import output_range
 from microfold.ops.accumulate import output_multipliers
@@ -62,41 +55,41 @@ class _Matmul(Kernel):
 
     dtype: ClassVar[DType]
 
-    def product(self, site: LayerContext) -> _Product:
-        first, second = (v.type for v in site.node.operands[:2])
-        op = site.node.op
+    def product(self, layer: LayerContext) -> _Product:
+        first, second = (v.type for v in layer.node.operands[:2])
+        op = layer.node.op
         turns = (op.transpose_first, op.transpose_second) if isinstance(op, BatchMatmul) else (False, True)
-        return _product(first, second, site.node.outputs[0].type, turns)
+        return _product(first, second, layer.node.outputs[0].type, turns)
 
-    def supports(self, site: LayerContext) -> str | None:
-        first, second = (v.type for v in site.node.operands[:2])
+    def supports(self, layer: LayerContext) -> str | None:
+        first, second = (v.type for v in layer.node.operands[:2])
         if first.dtype is not self.dtype or second.dtype is not self.dtype:
             return (
                 f"it needs {self.dtype.value} operands; they are {first.dtype.value} and {second.dtype.value}"
             )
-        if site.present(2):
+        if layer.present(2):
             return "it adds no bias"
-        product = self.product(site)
+        product = self.product(layer)
         if len(product.loops) > LOOPS:
             return "its operands broadcast along too many axes in turn"
         if self.dtype is DType.INT8 and product.depth >= 1 << 15:
             return f"sums of {product.depth} products might overflow"
         if second.quant is not None and second.quant.axis is not None:
             return "it needs one scale per tensor"
-        return output_range.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(layer.node)
 
-    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def cost(self, site: LayerContext) -> float:
-        product, output = (12.9, 60.0) if site.target.has("thumb1") else (9.5, 35.0)
-        return site.node.outputs[0].type.size * (product * self.product(site).depth + output)
+    def cost(self, layer: LayerContext) -> float:
+        product, output = (12.9, 60.0) if layer.target.has("thumb1") else (9.5, 35.0)
+        return layer.node.outputs[0].type.size * (product * self.product(layer).depth + output)
 
     def call(
-        self, site: LayerContext, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
+        self, layer: LayerContext, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
     ) -> KernelCall:
-        product = self.product(site)
-        clamped, limits = output_range.clamping(site.node)
+        product = self.product(layer)
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "loops": Constant("loops", loop_records(product.loops, LOOPS), record="mf_loop"),
             "rows": product.rows,
@@ -116,24 +109,24 @@ class _Matmul(Kernel):
 class _MatmulFloat(_Matmul):
     dtype = DType.FLOAT32
 
-    def lower(self, site: LayerContext) -> KernelCall:
+    def lower(self, layer: LayerContext) -> KernelCall:
         spec = (("type", "float"), ("accumulator", "float"), ("requantize", ""))
-        return self.call(site, spec, {})
+        return self.call(layer, spec, {})
 
 
 class _MatmulQuantized(_Matmul):
-    def multiplier(self, site: LayerContext) -> Multiplier:
-        first, second = (v.type.quant for v in site.node.operands[:2])
+    def multiplier(self, layer: LayerContext) -> Multiplier:
+        first, second = (v.type.quant for v in layer.node.operands[:2])
         assert first is not None and second is not None
-        op = site.node.op
+        op = layer.node.op
         if isinstance(op, BatchMatmul):
             return op.multiplier(first, second)
         assert isinstance(op, FullyConnected) and op.out.quant is not None
         mantissas, shifts = output_multipliers(first, second, op.out.quant, 1)
         return Multiplier(int(mantissas[0]), int(shifts[0]))
 
-    def zero_points(self, site: LayerContext) -> dict[str, Parameter]:
-        first, second = (v.type.quant for v in site.node.operands[:2])
+    def zero_points(self, layer: LayerContext) -> dict[str, Parameter]:
+        first, second = (v.type.quant for v in layer.node.operands[:2])
         assert first is not None and second is not None
         return {"first_zero_point": first.zero_point, "second_zero_point": second.zero_point}
 
@@ -141,29 +134,29 @@ class _MatmulQuantized(_Matmul):
 class MatmulInt8(_MatmulQuantized):
     dtype = DType.INT8
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        out = site.node.outputs[0].type.quant
+    def lower(self, layer: LayerContext) -> KernelCall:
+        out = layer.node.outputs[0].type.quant
         assert out is not None
-        extent = self.product(site).depth * 255 * 255
-        low, _ = output_range.integer_bounds(site.node)
-        plan = plan_one(0, (-extent, extent), self.multiplier(site), out.zero_point, low)
+        extent = self.product(layer).depth * 255 * 255
+        low, _ = output_range.integer_bounds(layer.node)
+        plan = plan_one(0, (-extent, extent), self.multiplier(layer), out.zero_point, low)
         spec = (("type", "int8_t"), ("accumulator", "int32_t"), ("requantize", plan.form.value))
         scale = Constant("scale", plan.records, record="mf_channel")
-        return self.call(site, spec, self.zero_points(site) | {"scale": scale})
+        return self.call(layer, spec, self.zero_points(layer) | {"scale": scale})
 
 
 class MatmulInt16(_MatmulQuantized):
     dtype = DType.INT16
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        record = wide_record(0, self.multiplier(site))
+    def lower(self, layer: LayerContext) -> KernelCall:
+        record = wide_record(0, self.multiplier(layer))
         spec = (("type", "int16_t"), ("accumulator", "int64_t"), ("requantize", "wide"))
         scale = Constant("scale", record, record="mf_channel")
-        return self.call(site, spec, self.zero_points(site) | {"scale": scale})
+        return self.call(layer, spec, self.zero_points(layer) | {"scale": scale})
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = super().supports(site)
-        if reason is None and not -47 <= self.multiplier(site).shift <= 14:
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = super().supports(layer)
+        if reason is None and not -47 <= self.multiplier(layer).shift <= 14:
             return "the multiplier is too large"
         return reason
 

@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 from microfold.kernels.batch_matmul.portable import MatmulInt16
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.ops.batch_matmul import BatchMatmul
 
 _UNROLL = 8
@@ -27,30 +29,30 @@ class _Columns(MatmulInt16):
     core: ClassVar[str]
     estimate: ClassVar[tuple[float, float, float]]
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := super().supports(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
             return reason
-        if self.product(site).first_strides[1] != 1:
+        if self.product(layer).first_strides[1] != 1:
             return "it needs the rows of the first operand in one piece"
-        if any(v.type.quant is None or v.type.quant.zero_point for v in site.node.operands[:2]):
+        if any(v.type.quant is None or v.type.quant.zero_point for v in layer.node.operands[:2]):
             return "it needs zero points of 0"
         return None
 
-    def _gathered(self, site: LayerContext) -> bool:
-        return self.product(site).second_strides[0] != 1
+    def _gathered(self, layer: LayerContext) -> bool:
+        return self.product(layer).second_strides[0] != 1
 
-    def cost(self, site: LayerContext) -> float:
-        product = self.product(site)
-        matrices = site.node.outputs[0].type.size // (product.rows * product.columns)
+    def cost(self, layer: LayerContext) -> float:
+        product = self.product(layer)
+        matrices = layer.node.outputs[0].type.size // (product.rows * product.columns)
         eight, one, around = self.estimate
         dot = product.depth // _UNROLL * eight + product.depth % _UNROLL * one + around
-        column = 5.0 * product.depth * self._gathered(site) + 25
+        column = 5.0 * product.depth * self._gathered(layer) + 25
         return matrices * product.columns * (product.rows * dot + column) + 60
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        call = super().lower(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        call = super().lower(layer)
         kept: dict[str, Parameter] = {k: v for k, v in call.parameters.items() if k not in _UNREAD}
-        depth, gathered = self.product(site).depth, self._gathered(site)
+        depth, gathered = self.product(layer).depth, self._gathered(layer)
         spec = (
             ("core", self.core),
             ("tail", depth % _UNROLL != 0),

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from microfold.kernels.batch_matmul.portable import MatmulInt8
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, SpecValue, register
+from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import LANES
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -20,25 +22,25 @@ _UNREAD = ("first_step",)
 class _Columns(MatmulInt8):
     template: str
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := super().supports(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
             return reason
-        if self.product(site).first_strides[1] != 1:
+        if self.product(layer).first_strides[1] != 1:
             return "it needs the rows of the first operand in one piece"
         return None
 
-    def choices(self, site: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
+    def choices(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
         raise NotImplementedError
 
-    def scratch(self, site: LayerContext) -> int:
+    def scratch(self, layer: LayerContext) -> int:
         raise NotImplementedError
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        call = super().lower(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        call = super().lower(layer)
         kept: dict[str, Parameter] = {k: v for k, v in call.parameters.items() if k not in _UNREAD}
         common = [(key, value) for key, value in call.function.spec if key in ("requantize", "clamped")]
-        function = CFunction(self.template, self.name, (*common, *self.choices(site)))
-        return replace(call, function=function, parameters=kept, scratch=self.scratch(site))
+        function = CFunction(self.template, self.name, (*common, *self.choices(layer)))
+        return replace(call, function=function, parameters=kept, scratch=self.scratch(layer))
 
 
 class _ColumnsDsp(_Columns):
@@ -47,23 +49,23 @@ class _ColumnsDsp(_Columns):
     features = frozenset({"dsp"})
     template = "batch_matmul/dsp.c.j2"
 
-    def cost(self, site: LayerContext) -> float:
-        product = self.product(site)
-        matrices = site.node.outputs[0].type.size // (product.rows * product.columns)
+    def cost(self, layer: LayerContext) -> float:
+        product = self.product(layer)
+        matrices = layer.node.outputs[0].type.size // (product.rows * product.columns)
         output = 2.4 * product.depth + 5 * (product.depth % 4) + 20
         column = 6.0 * product.depth + 40
         return matrices * product.columns * (product.rows * output + column) + 60
 
-    def choices(self, site: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
-        product = self.product(site)
+    def choices(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
+        product = self.product(layer)
         return (
             ("tail", product.depth % 4),
             ("pairs", product.columns >= 2),
             ("odd", product.columns % 2 != 0),
         )
 
-    def scratch(self, site: LayerContext) -> int:
-        product = self.product(site)
+    def scratch(self, layer: LayerContext) -> int:
+        product = self.product(layer)
         words = product.depth // 4 * 2 + product.depth % 4
         return 4 * words * min(product.columns, 2)
 
@@ -74,28 +76,28 @@ class _ColumnsMve(_Columns):
     features = frozenset({"mve"})
     template = "batch_matmul/mve.c.j2"
 
-    def _gathered(self, site: LayerContext) -> bool:
-        return self.product(site).second_strides[0] != 1
+    def _gathered(self, layer: LayerContext) -> bool:
+        return self.product(layer).second_strides[0] != 1
 
-    def cost(self, site: LayerContext) -> float:
-        product = self.product(site)
-        matrices = site.node.outputs[0].type.size // (product.rows * product.columns)
+    def cost(self, layer: LayerContext) -> float:
+        product = self.product(layer)
+        matrices = layer.node.outputs[0].type.size // (product.rows * product.columns)
         vectors = -(-product.depth // LANES)
-        column = 6 * vectors + 3.6 * product.depth * self._gathered(site) + 20
+        column = 6 * vectors + 3.6 * product.depth * self._gathered(layer) + 20
         return matrices * product.columns * (product.rows * (7 * vectors + 22) + column) + 60
 
-    def choices(self, site: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
-        second = site.node.operands[1].type.quant
+    def choices(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
+        second = layer.node.operands[1].type.quant
         assert second is not None
         return (
-            ("gathered", self._gathered(site)),
+            ("gathered", self._gathered(layer)),
             ("symmetric", second.zero_point == 0),
-            ("full", self.product(site).depth >= LANES),
-            ("tail", self.product(site).depth % LANES != 0),
+            ("full", self.product(layer).depth >= LANES),
+            ("tail", self.product(layer).depth % LANES != 0),
         )
 
-    def scratch(self, site: LayerContext) -> int:
-        return self.product(site).depth if self._gathered(site) else 0
+    def scratch(self, layer: LayerContext) -> int:
+        return self.product(layer).depth if self._gathered(layer) else 0
 
 
 @register

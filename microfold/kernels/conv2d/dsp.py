@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
@@ -13,16 +14,8 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range
@@ -51,22 +44,22 @@ class Channels:
     """How the output channels of a convolution are computed, two at a time.
 
     Attributes:
-        site: the layer.
+        layer: the layer.
         plan: their requantisation, in the order of `smlad.pair_channels`.
     """
 
-    site: LayerContext
+    layer: LayerContext
     plan: SmladRequantization
 
     @cached_property
     def packing(self) -> str:
-        if smlad.affords_int16(self.site):
+        if smlad.affords_int16(self.layer):
             return "int16"
-        return smlad.choose_packing(self.site.options, self.plan.matrix, self.plan.bounds)
+        return smlad.choose_packing(self.layer.options, self.plan.matrix, self.plan.bounds)
 
     @cached_property
     def limits(self) -> tuple[int, int]:
-        return output_range.output_limits(self.site)
+        return output_range.output_limits(self.layer)
 
     def instructions(self, quads: int, loops: float) -> float:
         """Estimate for four pixels in all channels.
@@ -115,7 +108,7 @@ class Channels:
 
     def stream(self, lanes: Array, packed: str) -> dict[str, Parameter]:
         """Those of them that tell of the weights, with a packing of the caller's choice."""
-        channels = conv_types(self.site)[2].shape[3]
+        channels = conv_types(self.layer)[2].shape[3]
         stream = smlad.smlad_stream(packed, lanes, self.plan)
         odd = channels % 2 and channels > 1
         return {
@@ -126,23 +119,23 @@ class Channels:
         }
 
 
-def plan_channels(site: LayerContext) -> Channels:
+def plan_channels(layer: LayerContext) -> Channels:
     """How a convolution's channels are requantised, and which are computed together."""
-    out = conv_types(site)[2]
+    out = conv_types(layer)[2]
     assert out.quant is not None
-    matrix = filter_matrix(site)
+    matrix = filter_matrix(layer)
     plan = plan_smlad_requantization(
         matrix,
-        *product_sum.bias_and_bounds(site, matrix),
-        product_sum.channel_multipliers(site),
+        *product_sum.bias_and_bounds(layer, matrix),
+        product_sum.channel_multipliers(layer),
         out.quant.zero_point,
-        output_range.integer_bounds(site.node),
+        output_range.integer_bounds(layer.node),
         common=True,
     )
     order = smlad.pair_channels(out.shape[3]).reshape(-1)
     low, high = plan.bounds
     return Channels(
-        site,
+        layer,
         replace(
             plan,
             left=plan.left[order],
@@ -165,49 +158,49 @@ class Conv2DDsp(Kernel):
     features = frozenset({"dsp"})
     code = 1200
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_integer_conv(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_integer_conv(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, window = conv_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, window = conv_types(layer)
         pixels = out.size // out.shape[3]
-        segments, segment = count_segments(site)
-        pairs, channels = count_pairs(site), plan_channels(site)
+        segments, segment = count_segments(layer)
+        pairs, channels = count_pairs(layer), plan_channels(layer)
         if is_pointwise(window):
             widen = 5.0 * segment + 60
         else:
             edges = 1 - out.shape[0] * window.positions_inside(*x.shape[1:3]) / pixels
-            together = segment <= WRITTEN_SEGMENT and _neighbours(site)
+            together = segment <= WRITTEN_SEGMENT and _neighbours(layer)
             each = 4.0 * segment + 2 if together else 10.0 * segment + 48
             widen = segments * (each + 4 * 50 * edges)
         single = channels.single(pairs) + widen / 4
-        if _group(site) == 1:
+        if _group(layer) == 1:
             return pixels * single
-        loops = 0 if _written(site) else pairs / UNROLL
+        loops = 0 if _written(layer) else pairs / UNROLL
         group = channels.instructions(pairs, loops) + widen
         # Two or three pixels that are left over make another group with those before.
         left = group if is_pointwise(window) and pixels % 4 > 1 else pixels % 4 * single
         return pixels // 4 * group + left
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
-        return window_overlap(x, out, window, _group(site), across_rows=True)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
+        return window_overlap(x, out, window, _group(layer), across_rows=True)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
         assert x.quant is not None
-        channels = plan_channels(site)
-        _, segment = count_segments(site)
-        pairs, group = count_pairs(site), _group(site)
+        channels = plan_channels(layer)
+        _, segment = count_segments(layer)
+        pairs, group = count_pairs(layer), _group(layer)
         pointwise = is_pointwise(window)
         written = not pointwise and segment <= WRITTEN_SEGMENT
         spec = (
             *channels.spec,
             ("pointwise", pointwise),
             ("group", group),
-            ("steps", pairs if _written(site) else 0),
+            ("steps", pairs if _written(layer) else 0),
             ("segment", segment if written else 0),
-            ("neighbours", written and group == PIXELS and _neighbours(site)),
+            ("neighbours", written and group == PIXELS and _neighbours(layer)),
         )
         parameters = channels.parameters(smlad.pair_lanes(channels.plan.matrix, segment))
         parameters |= {"pairs": pairs, "skip": _skip(pairs), "segment": segment}
@@ -215,20 +208,23 @@ class Conv2DDsp(Kernel):
         if pointwise:
             parameters |= {"pixels": out.size // out.shape[3]}
         else:
-            parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point, "border": scratch}
+            parameters |= shape_parameters(layer) | {
+                "input_zero_point": x.quant.zero_point,
+                "border": scratch,
+            }
             scratch += segment + -segment % 4
         return KernelCall(CFunction("conv2d/dsp.c.j2", self.name, spec), parameters, scratch)
 
 
-def count_segments(site: LayerContext) -> tuple[int, int]:
+def count_segments(layer: LayerContext) -> tuple[int, int]:
     """How many contiguous runs of inputs a patch has, and their length."""
-    x, _, _, window = conv_types(site)
+    x, _, _, window = conv_types(layer)
     return window.size[0], window.size[1] * x.shape[3]
 
 
-def count_pairs(site: LayerContext) -> int:
+def count_pairs(layer: LayerContext) -> int:
     """Pairs of inputs of a patch."""
-    segments, segment = count_segments(site)
+    segments, segment = count_segments(layer)
     return segments * smlad.pair_order(segment).shape[0]
 
 
@@ -237,24 +233,24 @@ def _skip(pairs: int) -> int:
     return -(pairs - 1) % UNROLL if pairs > 1 else UNROLL
 
 
-def _neighbours(site: LayerContext) -> bool:
+def _neighbours(layer: LayerContext) -> bool:
     """At least four neighbouring windows of a row are runs of bytes inside of the image."""
-    x, _, out, window = conv_types(site)
+    x, _, out, window = conv_types(layer)
     stride, left = window.strides[1], window.padding[1][0]
     first = -(-left // stride)
     last = min((x.shape[2] + left - window.size[1]) // stride, out.shape[2] - 1)
     return window.dilations[1] == 1 and last - first + 1 >= PIXELS
 
 
-def _group(site: LayerContext) -> int:
+def _group(layer: LayerContext) -> int:
     """Pixels computed together: one where four do not exist, or where their patches would be too large."""
-    x, _, out, _ = conv_types(site)
-    scratch = 4 * PIXELS * count_pairs(site)
+    x, _, out, _ = conv_types(layer)
+    scratch = 4 * PIXELS * count_pairs(layer)
     many = out.size // out.shape[3] >= PIXELS and out.shape[3] > 1
     return PIXELS if many and scratch <= max(SCRATCH_LIMIT, x.nbytes + out.nbytes) else 1
 
 
-def _written(site: LayerContext) -> bool:
+def _written(layer: LayerContext) -> bool:
     """The loop over the pairs is written out: they are few, and there are many outputs."""
-    few = count_pairs(site) <= WRITTEN_PAIRS and _group(site) == PIXELS
-    return few and conv_types(site)[2].size >= WRITTEN_OUTPUTS
+    few = count_pairs(layer) <= WRITTEN_PAIRS and _group(layer) == PIXELS
+    return few and conv_types(layer)[2].size >= WRITTEN_OUTPUTS

@@ -11,21 +11,15 @@ from dataclasses import replace
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range
@@ -39,13 +33,13 @@ PIXELS = 4
 END_BYTES = 8
 
 
-def unsupported_size(site: LayerContext) -> str | None:
+def unsupported_size(layer: LayerContext) -> str | None:
     """The reason if code is not what counts."""
-    return None if site.options.optimize == "size" else "it is for optimize = size"
+    return None if layer.options.optimize == "size" else "it is for optimize = size"
 
 
 def compact_call(
-    site: LayerContext, plan: SmladRequantization, segment: int, shape: dict[str, Parameter], *, apart: bool
+    layer: LayerContext, plan: SmladRequantization, segment: int, shape: dict[str, Parameter], *, apart: bool
 ) -> KernelCall:
     """The call of the function.
 
@@ -55,12 +49,12 @@ def compact_call(
         shape: the fields of `shape_parameters`.
         apart: whether there are windows with gaps, or that are not all in the image.
     """
-    x = site.node.operands[0].type
+    x = layer.node.operands[0].type
     assert x.quant is not None
     plan = _even(plan)
     lanes = _even_pairs(smlad.pair_lanes(plan.matrix, segment))
     packed = "dual" if smlad.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
-    low, high = output_range.output_limits(site)
+    low, high = output_range.output_limits(layer)
     # SHORT does for SHORT_RELU too: what it corrects is clamped there.
     spec = (("packing", packed), ("general", plan.form is RequantizeForm.GENERAL))
     parameters: dict[str, Parameter] = {
@@ -116,54 +110,54 @@ class Conv2DCompactDsp(Kernel):
     features = frozenset({"dsp"})
     code = 950
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_size(site) or unsupported_integer_conv(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_size(layer) or unsupported_integer_conv(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, window = conv_types(site)
-        pixels, segment = out.size // out.shape[3], _segment(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, window = conv_types(layer)
+        pixels, segment = out.size // out.shape[3], _segment(layer)
         edges = 1 - out.shape[0] * window.positions_inside(*x.shape[1:3]) / pixels
         if window.dilations[1] > 1:
             edges = 1.0
         rows = window.size[0]
         border = edges * (4 * segment + 10 * window.size[1])
         widen = pixels * (47 + rows * (45 + 2.5 * segment + (12 if segment % 4 else 0) + border))
-        return widen + compact_instructions(pixels, out.shape[3], _pairs(site), _general(site))
+        return widen + compact_instructions(pixels, out.shape[3], _pairs(layer), _general(layer))
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        window = conv_types(site)[3]
+    def lower(self, layer: LayerContext) -> KernelCall:
+        window = conv_types(layer)[3]
         apart = window.dilations[1] > 1 or window.padding != ((0, 0), (0, 0))
-        return compact_call(site, _plan(site), _segment(site), shape_parameters(site), apart=apart)
+        return compact_call(layer, _plan(layer), _segment(layer), shape_parameters(layer), apart=apart)
 
 
-def _plan(site: LayerContext) -> SmladRequantization:
-    out = conv_types(site)[2]
+def _plan(layer: LayerContext) -> SmladRequantization:
+    out = conv_types(layer)[2]
     assert out.quant is not None
-    matrix = filter_matrix(site)
+    matrix = filter_matrix(layer)
     return plan_smlad_requantization(
         matrix,
-        *product_sum.bias_and_bounds(site, matrix),
-        product_sum.channel_multipliers(site),
+        *product_sum.bias_and_bounds(layer, matrix),
+        product_sum.channel_multipliers(layer),
         out.quant.zero_point,
-        output_range.integer_bounds(site.node),
+        output_range.integer_bounds(layer.node),
         common=False,
     )
 
 
-def _general(site: LayerContext) -> bool:
-    return _plan(site).form is RequantizeForm.GENERAL
+def _general(layer: LayerContext) -> bool:
+    return _plan(layer).form is RequantizeForm.GENERAL
 
 
-def _segment(site: LayerContext) -> int:
+def _segment(layer: LayerContext) -> int:
     """Inputs under a row of the window."""
-    x, _, _, window = conv_types(site)
+    x, _, _, window = conv_types(layer)
     return window.size[1] * x.shape[3]
 
 
-def _pairs(site: LayerContext) -> int:
+def _pairs(layer: LayerContext) -> int:
     """Pairs of inputs of a patch."""
-    return conv_types(site)[3].size[0] * smlad.pair_order(_segment(site)).shape[0]
+    return conv_types(layer)[3].size[0] * smlad.pair_order(_segment(layer)).shape[0]

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
+from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
 from microfold.kernels.conv2d.dsp import (
     PIXELS,
     WRITTEN_SEGMENT,
@@ -23,15 +24,8 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import band_overlap, window_overlap
 from microfold.kernels.packing import smlad
 from microfold.kernels.requantize.multiply_high import RequantizeForm
@@ -61,16 +55,16 @@ class FpuConvolution:
     """How a layer is computed.
 
     Attributes:
-        site: the layer.
+        layer: the layer.
         channels: its output channels.
     """
 
-    site: LayerContext
+    layer: LayerContext
     channels: Channels
 
     @property
     def pairs(self) -> int:
-        return count_pairs(self.site)
+        return count_pairs(self.layer)
 
     @cached_property
     def packing(self) -> str:
@@ -82,22 +76,22 @@ class FpuConvolution:
     def placement(self) -> Placement:
         dual = self.packing == "dual"
         record = 2 + dual + (self.channels.plan.form is RequantizeForm.SHORT)
-        pointwise = is_pointwise(conv_types(self.site)[3])
+        pointwise = is_pointwise(conv_types(self.layer)[3])
         return place_weights(self.pairs, 1 if dual else 2, 2 * record, spaced=not pointwise)
 
     @property
     def shared(self) -> int:
         """Quads of a group that the next one, below it, begins with."""
-        window = conv_types(self.site)[3]
+        window = conv_types(self.layer)[3]
         rows = window.size[0] - window.strides[0] if window.dilations[0] == 1 else 0
         return max(rows, 0) * self.pairs // window.size[0]
 
     @cached_property
     def groups(self) -> int:
         """Groups of four pixels computed one after the other in two channels."""
-        _, _, out, window = conv_types(self.site)
+        _, _, out, window = conv_types(self.layer)
         quad = 4 * PIXELS
-        limit = SCRATCH_LIMIT if self.site.options.optimize == "speed" else SMALL_SCRATCH
+        limit = SCRATCH_LIMIT if self.layer.options.optimize == "speed" else SMALL_SCRATCH
         most = max((limit // quad - self.shared) // (self.pairs - self.shared), 2)
         if not is_pointwise(window):
             # Bands of about the same height; columns that are left over are computed in four parts.
@@ -121,25 +115,25 @@ class FpuConvolution:
     @property
     def rest(self) -> int:
         """Pixels behind whole groups; 1 stands for any number of columns, which end with single pixels."""
-        _, _, out, window = conv_types(self.site)
+        _, _, out, window = conv_types(self.layer)
         pointwise = is_pointwise(window)
         return out.size // out.shape[3] % PIXELS if pointwise else int(out.shape[2] % PIXELS > 0)
 
     @property
     def padded_row(self) -> int:
         """Bytes of a row of inputs that all windows of a row of outputs lie in."""
-        x, _, out, window = conv_types(self.site)
+        x, _, out, window = conv_types(self.layer)
         row = ((out.shape[2] - 1) * window.strides[1] + window.size[1]) * x.shape[3]
         return row + -row % 4
 
     @property
     def padded_bytes(self) -> int:
         """Bytes of such rows for all groups; 0: they are not copied."""
-        x, _, out, window = conv_types(self.site)
+        x, _, out, window = conv_types(self.layer)
         crossing = 1 - window.positions_inside(*x.shape[1:3]) / (out.shape[1] * out.shape[2])
         height = (self.groups - 1) * window.strides[0] + (window.size[0] - 1) * window.dilations[0] + 1
         size = height * self.padded_row
-        run = window.dilations[1] == 1 and count_segments(self.site)[1] <= WRITTEN_SEGMENT
+        run = window.dilations[1] == 1 and count_segments(self.layer)[1] <= WRITTEN_SEGMENT
         return size if run and crossing > CROSSING and size <= PADDED_LIMIT else 0
 
     @property
@@ -150,14 +144,14 @@ class FpuConvolution:
         return self.channels.blocks * (self.placement.instructions + rest)
 
 
-def make_plan(site: LayerContext) -> FpuConvolution:
-    return FpuConvolution(site, plan_channels(site))
+def make_plan(layer: LayerContext) -> FpuConvolution:
+    return FpuConvolution(layer, plan_channels(layer))
 
 
-def _share(site: LayerContext) -> float:
+def _share(layer: LayerContext) -> float:
     """What part of the graph's products is that of layers with the same window and input channels."""
-    products = _products(site.graph)
-    return products[_kind(site.node)] / max(products.total(), 1)
+    products = _products(layer.graph)
+    return products[_kind(layer.node)] / max(products.total(), 1)
 
 
 def _kind(node: Node) -> tuple[object, ...] | None:
@@ -189,17 +183,17 @@ class Conv2DFpuDsp(Kernel):
     op = Conv2D
     features = frozenset({"dsp", "fpu"})
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_integer_conv(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_integer_conv(layer)
         if reason is not None:
             return reason
-        x, _, out, _ = conv_types(site)
-        level = site.options.optimize
-        if level == "size" or (level == "balanced" and _share(site) < SMALLEST_SHARE):
+        x, _, out, _ = conv_types(layer)
+        level = layer.options.optimize
+        if level == "size" or (level == "balanced" and _share(layer) < SMALLEST_SHARE):
             return "its code is too long for this part of the model's products; optimize = speed allows it"
         if out.size < FEWEST_OUTPUTS or out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
             return f"its code needs {FEWEST_OUTPUTS} outputs, 2 channels and {PIXELS} pixels to pay"
-        plan = make_plan(site)
+        plan = make_plan(layer)
         channels = plan.channels
         if not channels.plan.shift or channels.limits != (-128, 127):
             return "the channels must have a common shift, and outputs all values of int8"
@@ -209,11 +203,11 @@ class Conv2DFpuDsp(Kernel):
             return "its scratch would be larger than input and output"
         return None
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, window = conv_types(site)
-        plan = make_plan(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, window = conv_types(layer)
+        plan = make_plan(layer)
         channels, groups = plan.channels, plan.groups
-        segments, segment = count_segments(site)
+        segments, segment = count_segments(layer)
         single = channels.single(plan.pairs)
         start = 24 * channels.blocks + 60
         if is_pointwise(window):
@@ -241,25 +235,25 @@ class Conv2DFpuDsp(Kernel):
             total += left * singles * (single + segments * row)
         return out.shape[0] * total
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
-        placement = make_plan(site).placement
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
+        placement = make_plan(layer).placement
         if placement.batches:
             return 1.44
         return 1.31 if placement.stream < placement.quads else 1.26
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
-        groups = make_plan(site).groups
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
+        groups = make_plan(layer).groups
         if is_pointwise(window):
             return window_overlap(x, out, window, PIXELS * groups, across_rows=True)
         return band_overlap(x, out, window, PIXELS, groups)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
         assert x.quant is not None
-        plan = make_plan(site)
+        plan = make_plan(layer)
         channels, placement = plan.channels, plan.placement
-        _, segment = count_segments(site)
+        _, segment = count_segments(layer)
         pointwise = is_pointwise(window)
         spec: tuple[tuple[str, SpecValue], ...] = (
             ("requantize", channels.plan.form.value),
@@ -289,7 +283,10 @@ class Conv2DFpuDsp(Kernel):
         if pointwise:
             parameters |= {"pixels": out.size // out.shape[3]}
         else:
-            parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point, "border": scratch}
+            parameters |= shape_parameters(layer) | {
+                "input_zero_point": x.quant.zero_point,
+                "border": scratch,
+            }
             scratch += plan.padded_bytes or PIXELS * (segment + -segment % 4)
         if plan.padded_bytes:
             parameters |= {"padded_row": plan.padded_row}

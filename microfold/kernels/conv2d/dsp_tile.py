@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
 from microfold.kernels.conv2d.dsp import GROUP_BYTES, PIXELS, Channels, plan_channels
 from microfold.kernels.conv2d.portable import (
     conv_types,
@@ -14,15 +15,8 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import largest_step, window_overlap
 from microfold.kernels.packing.smlad import pair_order
 from microfold.ops.convolution.conv2d import Conv2D
@@ -68,9 +62,9 @@ class Tile:
         return next(u for u in (4, 2, 1) if self.rows % u == 0 and len(self.taps) * u <= MAX_QUADS)
 
 
-def make_tile(site: LayerContext, outputs: int) -> Tile:
+def make_tile(layer: LayerContext, outputs: int) -> Tile:
     """The tile of that many outputs."""
-    x, _, _, window = conv_types(site)
+    x, _, _, window = conv_types(layer)
     stride = window.strides[1]
     columns = [j * window.dilations[1] for j in range(window.size[1])]
     phases: list[tuple[int, int, int]] = []
@@ -84,23 +78,23 @@ def make_tile(site: LayerContext, outputs: int) -> Tile:
     return Tile(outputs, tuple(phases), taps, pitch, window.size[0] * x.shape[3] // 2)
 
 
-def plan_tile(site: LayerContext) -> Tile | None:
+def plan_tile(layer: LayerContext) -> Tile | None:
     """The cheapest tile that takes hardly more memory than patches, or than other layers leave over."""
-    x, _, out, window = conv_types(site)
+    x, _, out, window = conv_types(layer)
     limit = SLACK + 2 * PIXELS * window.size[0] * window.size[1] * x.shape[3]
     size = x.nbytes + out.nbytes
-    if 2 * size <= largest_step(site.graph):
+    if 2 * size <= largest_step(layer.graph):
         limit += size // 8
-    tiles = [make_tile(site, outputs) for outputs in range(PIXELS, min(out.shape[2], 64) + PIXELS, PIXELS)]
+    tiles = [make_tile(layer, outputs) for outputs in range(PIXELS, min(out.shape[2], 64) + PIXELS, PIXELS)]
     fitting = [t for t in tiles if t.unroll * t.pitch + 2 <= REACH and t.scratch <= limit]
     if not fitting:
         return None
-    channels = plan_channels(site)
-    return min(fitting, key=lambda t: _cost(site, t, channels))
+    channels = plan_channels(layer)
+    return min(fitting, key=lambda t: _cost(layer, t, channels))
 
 
-def _cost(site: LayerContext, tile: Tile, channels: Channels) -> float:
-    x, _, out, window = conv_types(site)
+def _cost(layer: LayerContext, tile: Tile, channels: Channels) -> float:
+    x, _, out, window = conv_types(layer)
     full, last = divmod(out.shape[2], tile.outputs)
     quads = tile.rows * len(tile.taps)
     pixels = sum(count for _, _, count in tile.phases)
@@ -122,36 +116,36 @@ class Conv2DTileDsp(Kernel):
     features = frozenset({"dsp"})
     code = 1350
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_integer_conv(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_integer_conv(layer)
         if reason is not None:
             return reason
-        x, _, out, window = conv_types(site)
+        x, _, out, window = conv_types(layer)
         if is_pointwise(window):
             return "the window must be larger than a pixel, or must leave out some"
         if window.size[1] > MAX_QUADS:
             return f"the window may be {MAX_QUADS} pixels wide"
         if x.shape[3] % 4 or out.shape[3] == 1 or out.shape[2] < PIXELS:
             return f"it needs a multiple of 4 input channels, 2 output channels and {PIXELS} outputs in a row"
-        return None if plan_tile(site) is not None else "no tile is small enough"
+        return None if plan_tile(layer) is not None else "no tile is small enough"
 
-    def cost(self, site: LayerContext) -> float:
-        tile = plan_tile(site)
+    def cost(self, layer: LayerContext) -> float:
+        tile = plan_tile(layer)
         assert tile is not None
-        return _cost(site, tile, plan_channels(site))
+        return _cost(layer, tile, plan_channels(layer))
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
-        tile = plan_tile(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
+        tile = plan_tile(layer)
         assert tile is not None
         return window_overlap(x, out, window, tile.outputs)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, _, window = conv_types(site)
-        tile = plan_tile(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, _, window = conv_types(layer)
+        tile = plan_tile(layer)
         assert tile is not None
         assert x.quant is not None
-        channels = plan_channels(site)
+        channels = plan_channels(layer)
         spec: tuple[tuple[str, SpecValue], ...] = (
             *channels.spec,
             ("tile", tile.outputs),
@@ -161,8 +155,8 @@ class Conv2DTileDsp(Kernel):
             ("pitch", tile.pitch),
             ("unroll", tile.unroll),
         )
-        parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, site))
-        parameters |= shape_parameters(site) | {
+        parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, layer))
+        parameters |= shape_parameters(layer) | {
             "blocks": tile.rows // tile.unroll,
             "tile_words": tile.words,
             "row_words": tile.words // window.size[0],
@@ -173,9 +167,9 @@ class Conv2DTileDsp(Kernel):
         return KernelCall(CFunction("conv2d/dsp_tile.c.j2", self.name, spec), kept, tile.scratch)
 
 
-def _lanes(matrix: Array, site: LayerContext) -> Array:
+def _lanes(matrix: Array, layer: LayerContext) -> Array:
     """Weights [channels, K] as [channels, pairs, 2] in the order of quads: rows, pairs of channels, taps."""
-    x, _, _, window = conv_types(site)
+    x, _, _, window = conv_types(layer)
     taps = matrix.reshape(matrix.shape[0], *window.size, x.shape[3])
     pairs = taps[..., pair_order(x.shape[3])]
     return pairs.transpose(0, 1, 3, 2, 4).reshape(matrix.shape[0], -1, 2)

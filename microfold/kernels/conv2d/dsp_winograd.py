@@ -30,21 +30,15 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
@@ -89,45 +83,45 @@ class _Winograd(Kernel):
     features = frozenset({"dsp"})
     tile: ClassVar[int]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x, _, out, window = conv_types(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        x, _, out, window = conv_types(layer)
         if window.size != (3, 3) or window.strides != (1, 1) or window.dilations != (1, 1):
             return "it needs a 3x3 filter with stride 1 and dilation 1"
         if x.shape[3] % 4:
             return f"it needs a multiple of 4 input channels; there are {x.shape[3]}"
         if x.shape[3] > MAXIMUM_CHANNELS:
             return f"its loop would be too long for {x.shape[3]} input channels; at most {MAXIMUM_CHANNELS}"
-        reason = unsupported_integer_conv(site)
+        reason = unsupported_integer_conv(layer)
         if reason is not None:
             return reason
-        if site.options.optimize != "speed":
+        if layer.options.optimize != "speed":
             ratio = 2 * (self.tile + 2) ** 2 / 9
             return f"its weights need {ratio:.1f} times the flash; optimize = speed allows it"
-        if np.abs(transform_filters(self._filters(site), self.tile)).max(initial=0) >= 1 << 15:
+        if np.abs(transform_filters(self._filters(layer), self.tile)).max(initial=0) >= 1 << 15:
             return "its transformed filters do not fit int16"
-        bounds = _requantization(site, self.tile).bounds
+        bounds = _requantization(layer, self.tile).bounds
         limit = 1 << (31 - SCALE_BITS[self.tile])
         largest = max(-int(bounds[0].min()), int(bounds[1].max()))
         if largest >= limit:
             return f"it needs accumulators below {limit}; they reach {largest}"
         allowed = max(SCRATCH_LIMIT, SCRATCH_RATIO * (x.nbytes + out.nbytes))
-        scratch = self._scratch(site)
+        scratch = self._scratch(layer)
         return (
             f"it needs {scratch} bytes of scratch; at most {allowed} are allowed"
             if scratch > allowed
             else None
         )
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, _ = conv_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, _ = conv_types(layer)
         side, channels = self.tile + 2, x.shape[3]
-        tiles = self._tiles(site)
+        tiles = self._tiles(layer)
         groups = -(-tiles // TILES)
         pairs = -(-out.shape[3] // 2)
         find = 5.5 * side**2
         transform = channels / 4 * (290 if self.tile == 2 else 762)
         multiply = side**2 * (6.5 * channels + 4) + 40
-        plan = _requantization(site, self.tile)
+        plan = _requantization(layer, self.tile)
         output = 4 if plan.shift and plan.form is RequantizeForm.SHORT_RELU else 6.5
         store = output * self.tile**2 + (76 if self.tile == 2 else 238)
         # What goes beyond the image is stored elsewhere first.
@@ -135,11 +129,11 @@ class _Winograd(Kernel):
         copied = parts * out.shape[3] * (6 * self.tile**2 + 90)
         return tiles * (find + transform + 2 * pairs * store) + groups * pairs * multiply + copied
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.25
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         # First input byte that each group of tiles reads, and the byte behind its last output.
         y, top = np.arange(0, out.shape[1], self.tile), window.padding[0][0]
         column, left = np.arange(0, out.shape[2], self.tile), window.padding[1][0]
@@ -156,16 +150,16 @@ class _Winograd(Kernel):
         # The last group reads everything before it writes.
         return int((written - still_needed).max()) if written.size else -x.nbytes
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, _ = conv_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, _ = conv_types(layer)
         assert x.quant is not None
         side, channels = self.tile + 2, x.shape[3]
-        plan = _requantization(site, self.tile)
-        filters = self._filters(site, plan)
+        plan = _requantization(layer, self.tile)
+        filters = self._filters(layer, plan)
         # Column by column, as the inputs are transformed.
         transformed = transform_filters(filters, self.tile).swapaxes(1, 2)
         lanes = smlad.pair_lanes(transformed.reshape(out.shape[3], -1), channels)
-        low, high = output_range.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(layer.node)
         words = side**2 * (2 * channels + 2)
         sums = side**2 * 2 * TILES
         # Without parts of tiles, all of a tile's outputs lie at known distances.
@@ -175,7 +169,7 @@ class _Winograd(Kernel):
             "channels": Constant(
                 "channels", self._records(plan, filters), record=f"mf_winograd{self.tile}_channel"
             ),
-            **{name: value for name, value in shape_parameters(site).items() if name in SHAPE},
+            **{name: value for name, value in shape_parameters(layer).items() if name in SHAPE},
             "input_zero_point": x.quant.zero_point,
             "sums": words,
             "outside": words + sums,
@@ -193,7 +187,7 @@ class _Winograd(Kernel):
             ("full_range", (low, high) == (-128, 127)),
         )
         return KernelCall(
-            CFunction("conv2d/dsp_winograd.c.j2", self.name, spec), parameters, self._scratch(site)
+            CFunction("conv2d/dsp_winograd.c.j2", self.name, spec), parameters, self._scratch(layer)
         )
 
     def _records(self, plan: SmladRequantization, filters: Array) -> Array:
@@ -214,18 +208,18 @@ class _Winograd(Kernel):
         records[:, 0] = biases[:, 0]
         return np.concatenate([records, factors.astype(np.int32)[:, None], biases[:, 1:]], axis=1)
 
-    def _filters(self, site: LayerContext, plan: SmladRequantization | None = None) -> Array:
+    def _filters(self, layer: LayerContext, plan: SmladRequantization | None = None) -> Array:
         """OHWI; of a plan: zero for channels whose output is constant."""
-        _, weights, _, _ = conv_types(site)
-        return (filter_matrix(site) if plan is None else plan.matrix).reshape(weights.shape)
+        _, weights, _, _ = conv_types(layer)
+        return (filter_matrix(layer) if plan is None else plan.matrix).reshape(weights.shape)
 
-    def _tiles(self, site: LayerContext) -> int:
-        batch, rows, columns, _ = conv_types(site)[2].shape
+    def _tiles(self, layer: LayerContext) -> int:
+        batch, rows, columns, _ = conv_types(layer)[2].shape
         return batch * -(-rows // self.tile) * -(-columns // self.tile)
 
-    def _scratch(self, site: LayerContext) -> int:
+    def _scratch(self, layer: LayerContext) -> int:
         """Bytes: transformed inputs and sums of four tiles, with two words at each position, and a pixel."""
-        channels = conv_types(site)[0].shape[3]
+        channels = conv_types(layer)[0].shape[3]
         return 4 * (self.tile + 2) ** 2 * (2 * channels + 2 + 2 * TILES) + channels
 
 
@@ -253,17 +247,17 @@ def _sums_of_offsets(filters: Array) -> Array:
     return np.einsum("oij,yxij->oyx", lower, windows)
 
 
-def _requantization(site: LayerContext, tile: int) -> SmladRequantization:
+def _requantization(layer: LayerContext, tile: int) -> SmladRequantization:
     """With a common last shift if the sums, as they come out, need not be shifted to the right for it."""
-    out = conv_types(site)[2]
+    out = conv_types(layer)[2]
     assert out.quant is not None
-    matrix = filter_matrix(site)
+    matrix = filter_matrix(layer)
     return plan_smlad_requantization(
         matrix,
-        *product_sum.bias_and_bounds(site, matrix),
-        product_sum.channel_multipliers(site),
+        *product_sum.bias_and_bounds(layer, matrix),
+        product_sum.channel_multipliers(layer),
         out.quant.zero_point,
-        output_range.integer_bounds(site.node),
+        output_range.integer_bounds(layer.node),
         common=True,
         shifts=COMMON_SHIFTS[tile],
         lefts=(SCALE_BITS[tile], 31),

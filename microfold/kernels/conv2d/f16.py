@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
@@ -16,15 +17,8 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_grouping,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_cost
@@ -42,21 +36,21 @@ class Conv2DHalf(Kernel):
     name = "f16_conv2d__c"
     op = Conv2D
 
-    def supports(self, site: LayerContext) -> str | None:
-        return product_sum.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
+    def supports(self, layer: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(layer, DType.FLOAT16, DType.FLOAT16)
 
-    def cost(self, site: LayerContext) -> float:
-        return 14.0 * site.node.macs() + 60.0 * site.node.output.type.size
+    def cost(self, layer: LayerContext) -> float:
+        return 14.0 * layer.node.macs() + 60.0 * layer.node.output.type.size
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, weights, out, _ = conv_types(site)
-        array = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, weights, out, _ = conv_types(layer)
+        array = layer.array(1)
         assert array is not None
-        clamped, limits = output_range.clamping(site.node)
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", array),
-            "channels": Constant("biases", half_biases(site, out.shape[3]).astype(np.float32)),
-            **shape_parameters(site),
+            "channels": Constant("biases", half_biases(layer, out.shape[3]).astype(np.float32)),
+            **shape_parameters(layer),
             "group_inputs": weights.shape[3],
             "group_outputs": out.shape[3] * weights.shape[3] // x.shape[3],
         }
@@ -72,13 +66,13 @@ class Conv2DHalfMve(Kernel):
     op = Conv2D
     features = frozenset({"mve_fp"})
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_grouping(site) or product_sum.unsupported_constants(
-            site, DType.FLOAT16, DType.FLOAT16
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_grouping(layer) or product_sum.unsupported_constants(
+            layer, DType.FLOAT16, DType.FLOAT16
         )
 
-    def cost(self, site: LayerContext) -> float:
-        x, weights, out, window = conv_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, weights, out, window = conv_types(layer)
         depth = weights.size // weights.shape[0]
         blocks = -(-out.shape[3] // LANES)
         pixels = out.size // out.shape[3]
@@ -90,16 +84,16 @@ class Conv2DHalfMve(Kernel):
             total += pixels * (45 + depth // segment * (18 + 3 * -(-segment // LANES)))
         return total + 50
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         # Every eight channels need the whole patches: in pointwise layers these are read in place.
         return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(site)
-        clamp, limits = float_clamping(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
+        clamp, limits = float_clamping(layer)
         pointwise = is_pointwise(window)
-        matrix = filter_matrix(site)
+        matrix = filter_matrix(layer)
         spec = (
             ("clamp", clamp),
             ("pointwise", pointwise),
@@ -107,11 +101,11 @@ class Conv2DHalfMve(Kernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", half_blocks(matrix, LANES)),
-            "channels": Constant("biases", half_biases(site, out.shape[3], LANES)),
+            "channels": Constant("biases", half_biases(layer, out.shape[3], LANES)),
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
-        walk, scratch = patch_parameters(site, PIXELS * matrix.shape[1] * x.dtype.itemsize)
+        walk, scratch = patch_parameters(layer, PIXELS * matrix.shape[1] * x.dtype.itemsize)
         parameters |= walk
         return KernelCall(
             CFunction("conv2d/f16_mve.c.j2", self.name, spec), parameters | dict(limits), scratch

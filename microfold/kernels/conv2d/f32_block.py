@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
@@ -12,15 +13,8 @@ from microfold.kernels.conv2d.portable import (
     patch_parameters,
     unsupported_grouping,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_weights import HalfWeights
@@ -37,18 +31,18 @@ class _BlockConv(Kernel):
     core: ClassVar[str]
     half: ClassVar[bool] = False
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_grouping(site) or product_sum.unsupported_constants(
-            site, DType.FLOAT32, DType.FLOAT32
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_grouping(layer) or product_sum.unsupported_constants(
+            layer, DType.FLOAT32, DType.FLOAT32
         )
 
     def block_cost(self, depth: int) -> tuple[float, float]:
         """Estimated instructions for the sums of four channels of four pixels, and of one."""
         raise NotImplementedError
 
-    def cost(self, site: LayerContext) -> float:
-        x, weights, out, window = conv_types(site)
-        clamp, _ = float_clamping(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, weights, out, window = conv_types(layer)
+        clamp, _ = float_clamping(layer)
         depth = weights.size // weights.shape[0]
         blocks = -(-out.shape[3] // CHANNELS)
         pixels = out.size // out.shape[3]
@@ -65,16 +59,16 @@ class _BlockConv(Kernel):
         """Estimated instructions that copy a piece of a patch."""
         raise NotImplementedError
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         # Every four channels need the whole patches: in pointwise layers these are read in place.
         return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(site)
-        clamp, limits = float_clamping(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
+        clamp, limits = float_clamping(layer)
         pointwise = is_pointwise(window)
-        matrix = filter_matrix(site)
+        matrix = filter_matrix(layer)
         spec = (
             ("core", self.core),
             ("half", self.half),
@@ -83,14 +77,14 @@ class _BlockConv(Kernel):
             ("dilated", window.dilations[1] > 1),
             ("tail", out.shape[3] % CHANNELS != 0),
         )
-        biases = product_sum.float_biases(site, out.shape[3])
+        biases = product_sum.float_biases(layer, out.shape[3])
         parameters: dict[str, Parameter] = {
             "weights": block_weights(matrix, self.half),
             "channels": Constant("biases", product_sum.pad_channels(biases, CHANNELS)),
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
-        walk, scratch = patch_parameters(site, PIXELS * matrix.shape[1] * x.dtype.itemsize)
+        walk, scratch = patch_parameters(layer, PIXELS * matrix.shape[1] * x.dtype.itemsize)
         parameters |= walk
         return KernelCall(
             CFunction("conv2d/f32_block.c.j2", self.name, spec), parameters | dict(limits), scratch
@@ -132,8 +126,8 @@ class Conv2DFloatMve(_BlockConv):
 class _HalfBlockConv(HalfWeights, _BlockConv):
     """Weights are converted for every four pixels."""
 
-    def conversion_cost(self, site: LayerContext) -> float:
-        _, weights, out, _ = conv_types(site)
+    def conversion_cost(self, layer: LayerContext) -> float:
+        _, weights, out, _ = conv_types(layer)
         pixels = out.size // out.shape[3]
         blocks = -(-out.shape[3] // CHANNELS)
         each = self.block_conversion * (weights.size // weights.shape[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
@@ -9,15 +10,16 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import int4, product_sum
 from microfold.ops.convolution.conv2d import Conv2D
 
 
-def unsupported_int4(site: LayerContext) -> str | None:
+def unsupported_int4(layer: LayerContext) -> str | None:
     """The conditions that all kernels with packed weights share."""
-    return unsupported_integer_conv(site) or int4.unsupported(site, filter_matrix(site))
+    return unsupported_integer_conv(layer) or int4.unsupported(layer, filter_matrix(layer))
 
 
 class Conv2DInt4(Kernel):
@@ -29,33 +31,33 @@ class Conv2DInt4(Kernel):
     reads_first = False
     """Pointwise patches are read before any output of theirs is written, too."""
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_int4(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_int4(layer)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         reads_first = self.reads_first or not is_pointwise(window)
         return window_overlap(x, out, window, self.PIXELS, reads_first=reads_first, across_rows=True)
 
-    def gathering(self, site: LayerContext) -> float:
+    def gathering(self, layer: LayerContext) -> float:
         """Estimated instructions that copy the patches."""
-        x, weights, out, window = conv_types(site)
+        x, weights, out, window = conv_types(layer)
         if is_pointwise(window):
             return 0.0
         aligned = x.shape[3] % 4 == 0
-        row, byte = (70, 0.6) if aligned else (80, 6.0 if site.target.has("thumb1") else 1.0)
+        row, byte = (70, 0.6) if aligned else (80, 6.0 if layer.target.has("thumb1") else 1.0)
         rows = window.size[0] * (window.size[1] if window.dilations[1] > 1 else 1)
         return out.size // out.shape[3] * (row * rows + byte * weights.size // weights.shape[0])
 
-    def walk(self, site: LayerContext) -> tuple[dict[str, Parameter], int]:
+    def walk(self, layer: LayerContext) -> tuple[dict[str, Parameter], int]:
         """Fields of the layer that lead from patch to patch, and bytes of the patches."""
-        x, _, out, window = conv_types(site)
+        x, _, out, window = conv_types(layer)
         assert x.quant is not None
-        patch = filter_matrix(site).shape[1]
+        patch = filter_matrix(layer).shape[1]
         parameters: dict[str, Parameter] = {"patch": patch, "output_channels": out.shape[3]}
         if is_pointwise(window):
             return parameters | {"pixels": out.size // out.shape[3]}, 0
-        parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point}
+        parameters |= shape_parameters(layer) | {"input_zero_point": x.quant.zero_point}
         return parameters, self.PIXELS * patch
 
 
@@ -66,17 +68,17 @@ class Conv2DPortableInt4(Conv2DInt4):
     name = "s8_s4w_conv2d__c"
     code = 900
 
-    def cost(self, site: LayerContext) -> float:
-        _, weights, out, _ = conv_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, weights, out, _ = conv_types(layer)
         depth = weights.size // weights.shape[0]
-        row = int4.word_costs(site.target).row(depth, out.shape[3])
-        return out.size // out.shape[3] * row + self.gathering(site)
+        row = int4.word_costs(layer.target).row(depth, out.shape[3])
+        return out.size // out.shape[3] * row + self.gathering(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        window = conv_types(site)[3]
-        multipliers = product_sum.channel_multipliers(site)
-        choice, constants = int4.word_constants(site, filter_matrix(site), multipliers)
-        fields, scratch = self.walk(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        window = conv_types(layer)[3]
+        multipliers = product_sum.channel_multipliers(layer)
+        choice, constants = int4.word_constants(layer, filter_matrix(layer), multipliers)
+        fields, scratch = self.walk(layer)
         spec = (
             *choice,
             ("pointwise", is_pointwise(window)),

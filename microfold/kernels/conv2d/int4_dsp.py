@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.conv2d.int4 import Conv2DInt4
 from microfold.kernels.conv2d.portable import conv_types, filter_matrix, is_pointwise
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, int4_dsp, product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
@@ -20,13 +22,13 @@ class Conv2DDspInt4(Conv2DInt4):
     PIXELS = 2
     reads_first = True
 
-    def cost(self, site: LayerContext) -> float:
-        out = conv_types(site)[2]
-        matrix = filter_matrix(site)
+    def cost(self, layer: LayerContext) -> float:
+        out = conv_types(layer)[2]
+        matrix = filter_matrix(layer)
         quads = -(-matrix.shape[1] // 4)
         parts = int4_dsp.parts(matrix)
-        form = int4_dsp.plan(site, matrix, product_sum.channel_multipliers(site)).form
-        whole_range = output_range.output_limits(site) == (-128, 127)
+        form = int4_dsp.plan(layer, matrix, product_sum.channel_multipliers(layer)).form
+        whole_range = output_range.output_limits(layer) == (-128, 127)
         # Outputs are finished in assembly, or in C.
         finish = (
             83
@@ -38,17 +40,17 @@ class Conv2DDspInt4(Conv2DInt4):
         finish += 210 * parts + (160 if form is RequantizeForm.GENERAL else 0)
         pair = -(-out.shape[3] // int4.GROUP) * (26.5 * quads + finish) + 2 * 11 * quads + 135
         pixels = out.size // out.shape[3]
-        return -(-pixels // self.PIXELS) * pair + self.gathering(site)
+        return -(-pixels // self.PIXELS) * pair + self.gathering(layer)
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.34
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        _, _, out, window = conv_types(site)
-        matrix = filter_matrix(site)
-        multipliers = product_sum.channel_multipliers(site)
-        choice, constants = int4_dsp.constants(site, matrix, multipliers, together=1)
-        walk, patches = self.walk(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        _, _, out, window = conv_types(layer)
+        matrix = filter_matrix(layer)
+        multipliers = product_sum.channel_multipliers(layer)
+        choice, constants = int4_dsp.constants(layer, matrix, multipliers, together=1)
+        walk, patches = self.walk(layer)
         offset = patches + -patches % 4
         words = 4 * -(-matrix.shape[1] // 4)
         fields: dict[str, Parameter] = {**constants, **walk, "words": words}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from microfold.ir.types import Array
 from microfold.kernels.conv2d.pairs import Conv2DThumb1, Conv2DThumb2
 from microfold.kernels.conv2d.portable import filter_matrix
-from microfold.kernels.kernel import LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, two_pixels_per_word
 
 
@@ -21,10 +22,10 @@ class Conv2DThumb2Int4(Conv2DThumb2):
     longest = 16
     product = 4.3
 
-    def supports(self, site: LayerContext) -> str | None:
-        return super().supports(site) or int4.unsupported(site, filter_matrix(site))
+    def supports(self, layer: LayerContext) -> str | None:
+        return super().supports(layer) or int4.unsupported(layer, filter_matrix(layer))
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.4
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
@@ -42,10 +43,10 @@ class Conv2DThumb1Int4(Conv2DThumb1):
     longest = 12
     product = 7
 
-    def supports(self, site: LayerContext) -> str | None:
-        return super().supports(site) or int4.unsupported(site, filter_matrix(site))
+    def supports(self, layer: LayerContext) -> str | None:
+        return super().supports(layer) or int4.unsupported(layer, filter_matrix(layer))
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.4
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:

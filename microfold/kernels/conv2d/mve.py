@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.int4 import unsupported_int4
 from microfold.kernels.conv2d.portable import (
     conv_types,
@@ -11,15 +12,8 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import int4_mve, mve, product_sum
 from microfold.ops.convolution.conv2d import Conv2D
@@ -30,17 +24,17 @@ _RESIDENT_VECTORS = 2
 _WRITTEN_OUT = 4
 
 
-def _run_vectors(site: LayerContext) -> int:
+def _run_vectors(layer: LayerContext) -> int:
     """How many vectors a row of the window is; 0 if it is no row of whole vectors, or a long one."""
-    x, _, _, window = conv_types(site)
+    x, _, _, window = conv_types(layer)
     run = window.size[1] * x.shape[3]
     whole = window.dilations == (1, 1) and run % mve.LANES == 0
     return run // mve.LANES if whole and run <= _WRITTEN_OUT * mve.LANES else 0
 
 
-def _requantization(site: LayerContext, matrix: Array) -> tuple[mve.MveForm, Array]:
-    multipliers = product_sum.channel_multipliers(site)
-    return mve.requantization(site, matrix, multipliers)
+def _requantization(layer: LayerContext, matrix: Array) -> tuple[mve.MveForm, Array]:
+    multipliers = product_sum.channel_multipliers(layer)
+    return mve.requantization(layer, matrix, multipliers)
 
 
 @register
@@ -57,13 +51,13 @@ class Conv2DMve(Kernel):
     code = 500
     PIXELS = 2
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_integer_conv(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_integer_conv(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        out = conv_types(site)[2]
-        matrix = filter_matrix(site)
-        form, _ = _requantization(site, matrix)
+    def cost(self, layer: LayerContext) -> float:
+        out = conv_types(layer)[2]
+        matrix = filter_matrix(layer)
+        form, _ = _requantization(layer, matrix)
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-matrix.shape[0] // mve.BLOCK)
         pixels = out.size // out.shape[3]
@@ -74,11 +68,11 @@ class Conv2DMve(Kernel):
         else:
             block = 15 * vectors + 18 + 2 * mve.finish_cost(form)
             pair = blocks * block + 20 + 85 * tail
-        return (pixels + 1) // 2 * pair + self._gathering(site)
+        return (pixels + 1) // 2 * pair + self._gathering(layer)
 
-    def _gathering(self, site: LayerContext) -> float:
+    def _gathering(self, layer: LayerContext) -> float:
         """Estimated instructions that copy patches."""
-        x, _, out, window = conv_types(site)
+        x, _, out, window = conv_types(layer)
         if is_pointwise(window):
             return 0.0
         dilated = window.dilations != (1, 1)
@@ -88,8 +82,8 @@ class Conv2DMve(Kernel):
         edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
         return pixels * (6 + runs * (6 + 4.7 * -(-run // mve.LANES))) + 35 * edges
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         # Every output channel needs the whole patch: pixels that are read in place must stay to the end.
         pointwise = is_pointwise(window)
         return window_overlap(x, out, window, self.PIXELS, reads_first=not pointwise, across_rows=True)
@@ -98,12 +92,12 @@ class Conv2DMve(Kernel):
         """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
         return mve.pack_blocks(matrix, records), ""
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
         assert x.quant is not None
-        matrix = filter_matrix(site)
-        form, records = _requantization(site, matrix)
-        clamp, fields = mve.output_parameters(site)
+        matrix = filter_matrix(layer)
+        form, records = _requantization(layer, matrix)
+        clamp, fields = mve.output_parameters(layer)
         pointwise = is_pointwise(window)
         depth = matrix.shape[1]
         vectors = -(-depth // mve.LANES)
@@ -120,13 +114,13 @@ class Conv2DMve(Kernel):
         if pointwise:
             parameters |= {"pixels": pixels, "input_channels": depth}
         else:
-            parameters |= {**shape_parameters(site), "input_zero_point": x.quant.zero_point}
+            parameters |= {**shape_parameters(layer), "input_zero_point": x.quant.zero_point}
         spec = (
             *mve.finish_spec(form, clamp, out.shape[3]),
             ("pointwise", pointwise),
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
-            ("run_vectors", 0 if pointwise else _run_vectors(site)),
+            ("run_vectors", 0 if pointwise else _run_vectors(layer)),
             ("resident", vectors if vectors <= _RESIDENT_VECTORS else 0),
             ("int4", int4),
         )
@@ -141,17 +135,17 @@ class Conv2DMveInt4(Conv2DMve):
     name = "s8_s4w_conv2d__mve"
     packed = True
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_int4(site) or int4_mve.unsupported_sums(site, filter_matrix(site))
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_int4(layer) or int4_mve.unsupported_sums(layer, filter_matrix(layer))
 
-    def cost(self, site: LayerContext) -> float:
-        out = conv_types(site)[2]
-        matrix = filter_matrix(site)
+    def cost(self, layer: LayerContext) -> float:
+        out = conv_types(layer)[2]
+        matrix = filter_matrix(layer)
         apart = int4_mve.choose_bytes(matrix) is int4_mve.Bytes.APART
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-out.shape[3] // mve.BLOCK)
         pairs = (out.size // out.shape[3] + 1) // 2
-        return super().cost(site) + pairs * blocks * (6 + 2 * vectors * apart)
+        return super().cost(layer) + pairs * blocks * (6 + 2 * vectors * apart)
 
     def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
         resident = matrix.shape[1] <= _RESIDENT_VECTORS * mve.LANES

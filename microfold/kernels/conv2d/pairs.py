@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
@@ -12,15 +13,8 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize.multiply_accumulate_long import expects_short_form, sum_records
@@ -65,19 +59,19 @@ class _PairConv(Kernel):
     lengths = range(1, two_pixels_per_word.LONGEST_RUN + 1)
     """Of runs."""
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(site) or unsupported_integer_conv(site)
-        x, _, out, _ = conv_types(site)
-        if reason is None and self._scratch(site) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
-            return f"its patches of {PIXELS} pixels would take {self._scratch(site)} bytes"
-        if reason is None and self._words(site) > MAXIMUM_WORDS:
-            return f"its patches may have at most {MAXIMUM_WORDS} words; they have {self._words(site)}"
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_conv(layer)
+        x, _, out, _ = conv_types(layer)
+        if reason is None and self._scratch(layer) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
+            return f"its patches of {PIXELS} pixels would take {self._scratch(layer)} bytes"
+        if reason is None and self._words(layer) > MAXIMUM_WORDS:
+            return f"its patches may have at most {MAXIMUM_WORDS} words; they have {self._words(layer)}"
         return reason
 
-    def _layout(self, site: LayerContext) -> tuple[int, int, int]:
+    def _layout(self, layer: LayerContext) -> tuple[int, int, int]:
         """Inputs of a segment; length of a run; runs of a patch."""
-        _, weights, _, window = conv_types(site)
-        matrix = filter_matrix(site)
+        _, weights, _, window = conv_types(layer)
+        matrix = filter_matrix(layer)
         segment = matrix.shape[1]
         if self.unsigned and not is_pointwise(window):
             # Rows of the window are widened one by one, in whole runs.
@@ -90,54 +84,54 @@ class _PairConv(Kernel):
         """Runs of one iteration of the inner loop."""
         return next(n for n in (4, 3, 2, 1) if runs % n == 0 and (n == 1 or n * length <= self.longest))
 
-    def _gather(self, site: LayerContext) -> str:
+    def _gather(self, layer: LayerContext) -> str:
         """How windows reach beyond the image: not at all (empty), by ``taps``, or by whole ``rows``."""
-        x, _, _, window = conv_types(site)
+        x, _, _, window = conv_types(layer)
         if window.padding == ((0, 0), (0, 0)) and window.dilations[1] == 1:
             return ""
-        ragged = self.unsigned and x.shape[3] % self._layout(site)[1] != 0
+        ragged = self.unsigned and x.shape[3] % self._layout(layer)[1] != 0
         return "rows" if ragged or window.size[1] * x.shape[3] <= SHORT_ROW else "taps"
 
-    def _words(self, site: LayerContext) -> int:
-        _, length, runs = self._layout(site)
+    def _words(self, layer: LayerContext) -> int:
+        _, length, runs = self._layout(layer)
         return 2 * runs * (length + self.unsigned)
 
-    def _scratch(self, site: LayerContext) -> int:
-        x, _, _, window = conv_types(site)
-        rows = {"": 0, "taps": 1, "rows": PIXELS}[self._gather(site)]
-        return 4 * self._words(site) + rows * window.size[1] * x.shape[3]
+    def _scratch(self, layer: LayerContext) -> int:
+        x, _, _, window = conv_types(layer)
+        rows = {"": 0, "taps": 1, "rows": PIXELS}[self._gather(layer)]
+        return 4 * self._words(layer) + rows * window.size[1] * x.shape[3]
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, window = conv_types(site)
-        segment, length, runs = self._layout(site)
-        matrix = filter_matrix(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, window = conv_types(layer)
+        segment, length, runs = self._layout(layer)
+        matrix = filter_matrix(layer)
         rests = np.count_nonzero(two_pixels_per_word.split_long_runs(matrix, segment, length)[1])
         pixels = out.size // out.shape[3]
         groups = -(-pixels // PIXELS)
         sums = runs * (length * self.product + self.run)
         rows = 0 if is_pointwise(window) else 60 * window.size[0]
         edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
-        output = self.short_output if expects_short_form(site, narrow=self.unsigned) else self.output
+        output = self.short_output if expects_short_form(layer, narrow=self.unsigned) else self.output
         channels = out.shape[3] * (sums + PIXELS * output + (self.rests if rests else 0))
         channels += rests * self.rest
         edge = 50 * window.size[0] + self.edge * matrix.shape[1]
         return groups * (channels + PIXELS * self.input * matrix.shape[1] + rows) + edges * edge
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
         """Weights as the inner loop reads them, in runs of a length, so many of them in an iteration."""
         return two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=self.unsigned)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
         assert x.quant is not None
-        segment, length, runs = self._layout(site)
-        matrix = filter_matrix(site)
-        multipliers = product_sum.channel_multipliers(site)
-        records = sum_records(site, matrix, multipliers, narrow=self.unsigned)
+        segment, length, runs = self._layout(layer)
+        matrix = filter_matrix(layer)
+        multipliers = product_sum.channel_multipliers(layer)
+        records = sum_records(layer, matrix, multipliers, narrow=self.unsigned)
         pointwise = is_pointwise(window)
         fitting, rests = two_pixels_per_word.split_long_runs(matrix, segment, length)
         packed = self.pack(fitting, segment, length, self._unroll(length, runs))
@@ -147,7 +141,7 @@ class _PairConv(Kernel):
             ("requantize", records.form),
             ("clamped", records.clamped),
             ("pointwise", pointwise),
-            ("gather", self._gather(site)),
+            ("gather", self._gather(layer)),
             ("ragged", segment % length != 0),
             ("dilated", window.dilations[1] > 1),
             ("run", length),
@@ -157,7 +151,7 @@ class _PairConv(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", packed),
             "channels": records.constant,
-            "words": self._words(site),
+            "words": self._words(layer),
             "offset": runs << 15,
             "output_channels": out.shape[3],
         }
@@ -167,9 +161,9 @@ class _PairConv(Kernel):
         if pointwise:
             parameters |= {"depth": segment, "pixels": out.size // out.shape[3]}
         else:
-            parameters |= shape_parameters(site) | {"input_zero_point": x.quant.zero_point}
+            parameters |= shape_parameters(layer) | {"input_zero_point": x.quant.zero_point}
         function = CFunction("conv2d/pairs.c.j2", self.name, spec)
-        return KernelCall(function, {**parameters, **records.limits}, self._scratch(site))
+        return KernelCall(function, {**parameters, **records.limits}, self._scratch(layer))
 
 
 @register

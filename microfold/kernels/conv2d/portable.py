@@ -9,16 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range
@@ -26,11 +19,11 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.window import Window
 
 
-def conv_types(site: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
+def conv_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Types of input, filter and output, and the window."""
-    x, weights = site.node.inputs[0], site.node.inputs[1]
-    assert x is not None and weights is not None and isinstance(site.node.op, Conv2D)
-    return x.type, weights.type, site.node.outputs[0].type, site.node.op.window(weights.type)
+    x, weights = layer.node.inputs[0], layer.node.inputs[1]
+    assert x is not None and weights is not None and isinstance(layer.node.op, Conv2D)
+    return x.type, weights.type, layer.node.outputs[0].type, layer.node.op.window(weights.type)
 
 
 def is_pointwise(window: Window) -> bool:
@@ -38,28 +31,28 @@ def is_pointwise(window: Window) -> bool:
     return window.size == window.strides == (1, 1) and window.padding == ((0, 0), (0, 0))
 
 
-def filter_matrix(site: LayerContext) -> Array:
+def filter_matrix(layer: LayerContext) -> Array:
     """The constant filters as [output channels, K], K running over kernel rows, columns, input channels."""
-    filters = site.array(1)
+    filters = layer.array(1)
     assert filters is not None
     return filters.reshape(filters.shape[0], -1)
 
 
-def unsupported_grouping(site: LayerContext) -> str | None:
+def unsupported_grouping(layer: LayerContext) -> str | None:
     """The reason if each filter reads only some of the input channels."""
-    x, weights, _, _ = conv_types(site)
+    x, weights, _, _ = conv_types(layer)
     return "it does not compute grouped convolutions" if weights.shape[3] != x.shape[3] else None
 
 
-def unsupported_integer_conv(site: LayerContext) -> str | None:
+def unsupported_integer_conv(layer: LayerContext) -> str | None:
     """The conditions that all int8 convolution kernels share."""
-    reason = unsupported_grouping(site) or product_sum.unsupported_int8_constants(site)
-    return reason or product_sum.unsupported_bounds(site, filter_matrix(site))
+    reason = unsupported_grouping(layer) or product_sum.unsupported_int8_constants(layer)
+    return reason or product_sum.unsupported_bounds(layer, filter_matrix(layer))
 
 
-def shape_parameters(site: LayerContext) -> dict[str, Parameter]:
+def shape_parameters(layer: LayerContext) -> dict[str, Parameter]:
     """Fields that every convolution layer struct has; dilated windows keep their steps."""
-    x, _, out, window = conv_types(site)
+    x, _, out, window = conv_types(layer)
     return {
         "batch": x.shape[0],
         "input_height": x.shape[1],
@@ -79,28 +72,28 @@ def shape_parameters(site: LayerContext) -> dict[str, Parameter]:
     }
 
 
-def patch_parameters(site: LayerContext, patches: int) -> tuple[dict[str, Parameter], int]:
+def patch_parameters(layer: LayerContext, patches: int) -> tuple[dict[str, Parameter], int]:
     """Fields by which a kernel walks over the pixels, and its scratch.
 
     Args:
         patches: bytes of those that it gathers; pointwise layers need none.
     """
-    out, window = conv_types(site)[2:]
+    out, window = conv_types(layer)[2:]
     if is_pointwise(window):
         return {"pixels": out.size // out.shape[3]}, 0
-    return shape_parameters(site), patches
+    return shape_parameters(layer), patches
 
 
 def channel_records(
-    site: LayerContext, matrix: Array
+    layer: LayerContext, matrix: Array
 ) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 convolution, and the output bounds as layer fields.
 
     Args:
         matrix: the filter as [channels, K].
     """
-    multipliers = product_sum.channel_multipliers(site)
-    return product_sum.output_records(site, matrix, multipliers)
+    multipliers = product_sum.channel_multipliers(layer)
+    return product_sum.output_records(layer, matrix, multipliers)
 
 
 class _PatchConv(Kernel):
@@ -109,36 +102,40 @@ class _PatchConv(Kernel):
     PIXELS = 2
     CHANNELS = 2
 
-    def cost(self, site: LayerContext) -> float:
-        _, weights, out, _ = conv_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, weights, out, _ = conv_types(layer)
         depth = weights.size // weights.shape[0]
         # Few registers, and no multiplication that adds.
-        product, output = (5.4, 44) if site.target.has("thumb1") else (2.4, 22)
+        product, output = (5.4, 44) if layer.target.has("thumb1") else (2.4, 22)
         return out.size * (product * depth + output)
 
-    def gathering(self, site: LayerContext) -> float:
+    def gathering(self, layer: LayerContext) -> float:
         """Estimated instructions that copy the patches byte by byte, as small C libraries do."""
-        x, weights, out, window = conv_types(site)
+        x, weights, out, window = conv_types(layer)
         if is_pointwise(window):
             return 0.0
         patch = weights.size // weights.shape[0] * x.dtype.itemsize
         return out.size // out.shape[3] * (4.5 * patch + 30 * window.size[0])
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         # Every output channel needs the whole patch: in pointwise layers it is read in place.
         return window_overlap(
             x, out, window, self.PIXELS, reads_first=not is_pointwise(window), across_rows=True
         )
 
     def call(
-        self, site: LayerContext, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+        self,
+        layer: LayerContext,
+        template: str,
+        channels: Constant,
+        choice: tuple[tuple[str, SpecValue], ...],
     ) -> KernelCall:
         """The call with everything but the records of the channels."""
-        x, _, out, window = conv_types(site)
-        clamped, limits = output_range.proved_clamping(site)
+        x, _, out, window = conv_types(layer)
+        clamped, limits = output_range.proved_clamping(layer)
         pointwise = is_pointwise(window)
-        matrix = filter_matrix(site)
+        matrix = filter_matrix(layer)
         # Gathered patches end in zeros that let the inner loop take four products at a time.
         missing = 0 if pointwise else -matrix.shape[1] % 4
         matrix = np.pad(matrix, ((0, 0), (0, missing)))
@@ -157,7 +154,7 @@ class _PatchConv(Kernel):
             "patch": depth,
             "output_channels": out.shape[3],
         }
-        walk, scratch = patch_parameters(site, self.PIXELS * depth * x.dtype.itemsize)
+        walk, scratch = patch_parameters(layer, self.PIXELS * depth * x.dtype.itemsize)
         parameters |= walk
         return KernelCall(CFunction(template, self.name, spec), parameters | limits, scratch)
 
@@ -170,21 +167,21 @@ class Conv2DInt8(_PatchConv):
     op = Conv2D
     code = 550
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_grouping(site) or product_sum.unsupported_int8_constants(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_grouping(layer) or product_sum.unsupported_int8_constants(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        out = conv_types(site)[2]
+    def cost(self, layer: LayerContext) -> float:
+        out = conv_types(layer)[2]
         pixels = out.size // out.shape[3]
         # A last pixel alone is computed twice.
-        return super().cost(site) * -(-pixels // self.PIXELS) * self.PIXELS / pixels + self.gathering(site)
+        return super().cost(layer) * -(-pixels // self.PIXELS) * self.PIXELS / pixels + self.gathering(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, _, window = conv_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, _, window = conv_types(layer)
         assert x.quant is not None
-        plan, _ = channel_records(site, filter_matrix(site))
+        plan, _ = channel_records(layer, filter_matrix(layer))
         records = Constant("channels", product_sum.pad_channels(plan.records, 2), record="mf_channel")
-        call = self.call(site, "conv2d/portable.c.j2", records, (("requantize", plan.form.value),))
+        call = self.call(layer, "conv2d/portable.c.j2", records, (("requantize", plan.form.value),))
         if is_pointwise(window):
             return call
         return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})
@@ -198,22 +195,24 @@ class Conv2DFloat(_PatchConv):
     op = Conv2D
     half: ClassVar[bool] = False
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_grouping(site) or product_sum.unsupported_constants(
-            site, DType.FLOAT32, DType.FLOAT32
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_grouping(layer) or product_sum.unsupported_constants(
+            layer, DType.FLOAT32, DType.FLOAT32
         )
 
-    def cost(self, site: LayerContext) -> float:
-        products = site.node.macs()
+    def cost(self, layer: LayerContext) -> float:
+        products = layer.node.macs()
         # Loads are not hidden behind other instructions.
         return (
-            super().cost(site) + (0.8 + float16_weights.software_cost(site)) * products + self.gathering(site)
+            super().cost(layer)
+            + (0.8 + float16_weights.software_cost(layer)) * products
+            + self.gathering(layer)
         )
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        biases = product_sum.float_biases(site, conv_types(site)[2].shape[3])
+    def lower(self, layer: LayerContext) -> KernelCall:
+        biases = product_sum.float_biases(layer, conv_types(layer)[2].shape[3])
         records = Constant("biases", product_sum.pad_channels(biases, 2))
-        call = self.call(site, "conv2d/f32.c.j2", records, (("half", self.half),))
+        call = self.call(layer, "conv2d/f32.c.j2", records, (("half", self.half),))
         return float16_weights.with_half_weights(call) if self.half else call
 
 
@@ -223,8 +222,8 @@ class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
 
     name = "f32_f16w_conv2d__c_2x2"
 
-    def conversion_cost(self, site: LayerContext) -> float:
-        return site.node.macs() / _PatchConv.PIXELS * float16_weights.convert_cost(site)
+    def conversion_cost(self, layer: LayerContext) -> float:
+        return layer.node.macs() / _PatchConv.PIXELS * float16_weights.convert_cost(layer)
 
 
 @register
@@ -234,24 +233,24 @@ class Conv2DInt16(_PatchConv):
     name = "s16_conv2d__c_2x2"
     op = Conv2D
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_grouping(site) or product_sum.unsupported_constants(
-            site, DType.INT16, DType.INT8
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_grouping(layer) or product_sum.unsupported_constants(
+            layer, DType.INT16, DType.INT8
         )
-        if reason is None and self._records(site) is None:
+        if reason is None and self._records(layer) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def cost(self, site: LayerContext) -> float:
+    def cost(self, layer: LayerContext) -> float:
         # Products of 64 bits.
-        return super().cost(site) + 8 * conv_types(site)[2].size + self.gathering(site)
+        return super().cost(layer) + 8 * conv_types(layer)[2].size + self.gathering(layer)
 
-    def _records(self, site: LayerContext) -> tuple[Array, str] | None:
-        multipliers = product_sum.channel_multipliers(site)
-        return product_sum.wide_records(site, filter_matrix(site), multipliers)
+    def _records(self, layer: LayerContext) -> tuple[Array, str] | None:
+        multipliers = product_sum.channel_multipliers(layer)
+        return product_sum.wide_records(layer, filter_matrix(layer), multipliers)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        planned = self._records(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        planned = self._records(layer)
         assert planned is not None
         records = Constant("channels", product_sum.pad_records(planned[0], 2), record="mf_channel")
-        return self.call(site, "conv2d/s16.c.j2", records, (("accumulator", planned[1]),))
+        return self.call(layer, "conv2d/s16.c.j2", records, (("accumulator", planned[1]),))

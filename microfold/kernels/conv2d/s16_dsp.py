@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
@@ -12,15 +13,8 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_grouping,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.int16_single_rounding import (
@@ -42,19 +36,19 @@ class Conv2DInt16Dsp(Kernel):
     op = Conv2D
     features = frozenset({"dsp"})
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_int16_conv(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_int16_conv(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        _, _, out, window = conv_types(site)
-        plan = int16_plan(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, _, out, window = conv_types(layer)
+        plan = int16_plan(layer)
         assert plan is not None
-        pairs, words = _pairs(site), _segments(site)[1]
+        pairs, words = _pairs(layer), _segments(layer)[1]
         outputs = out.shape[3]
         pixels = out.size // outputs
         groups = -(-pixels // PIXELS)
         chunks = -(-pairs // (CHUNK // 2)) if plan.long else 1
-        product = 11.0 if weight_packing(site) == "int16" else 13.0
+        product = 11.0 if weight_packing(layer) == "int16" else 13.0
         finish = 9.0 if plan.form == "once" else 46.0
         block = (product + 2 / _unroll(pairs)) * pairs + 34 * chunks + 8 * finish
         segments = window.size[0] * (window.size[1] if window.dilations[1] > 1 else 1)
@@ -63,20 +57,20 @@ class Conv2DInt16Dsp(Kernel):
             gather += 60 + 6 * segments
         return groups * (-(-outputs // 2) * block + 40) + pixels * gather + 100
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(site)
-        plan = int16_plan(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
+        plan = int16_plan(layer)
         assert plan is not None
-        clamp, limits = int16_clamping(site)
+        clamp, limits = int16_clamping(layer)
         pointwise = is_pointwise(window)
-        pairs = _pairs(site)
-        segment, _ = _segments(site)
-        packing = weight_packing(site)
-        matrix = pad_segments(filter_matrix(site), segment)
+        pairs = _pairs(layer)
+        segment, _ = _segments(layer)
+        packing = weight_packing(layer)
+        matrix = pad_segments(filter_matrix(layer), segment)
         matrix = np.pad(matrix, ((0, 0), (0, 2 * pairs - matrix.shape[1])))
         spec = (
             ("packing", packing),
@@ -97,16 +91,16 @@ class Conv2DInt16Dsp(Kernel):
         if pointwise:
             parameters |= {"pixels": out.size // out.shape[3], "input_channels": x.shape[3]}
         else:
-            parameters |= shape_parameters(site)
+            parameters |= shape_parameters(layer)
         scratch = 4 * PIXELS * pairs
         return KernelCall(
             CFunction("conv2d/s16_dsp.c.j2", self.name, spec), parameters | dict(limits), scratch
         )
 
 
-def weight_packing(site: LayerContext) -> str:
+def weight_packing(layer: LayerContext) -> str:
     """``int16`` where speed counts more than flash, else ``int8``."""
-    return "int16" if site.options.optimize == "speed" else "int8"
+    return "int16" if layer.options.optimize == "speed" else "int8"
 
 
 def pad_segments(matrix: Array, segment: int) -> Array:
@@ -134,17 +128,17 @@ def pack_channel_pairs(matrix: Array, packing: str) -> Array:
     return np.ascontiguousarray(wide).reshape(*lanes.shape[::2], 4).view("<i4")
 
 
-def _segments(site: LayerContext) -> tuple[int, int]:
+def _segments(layer: LayerContext) -> tuple[int, int]:
     """Inputs that lie side by side in the image, and the words that they take."""
-    x, _, _, window = conv_types(site)
+    x, _, _, window = conv_types(layer)
     segment = x.shape[3] if window.dilations[1] > 1 else x.shape[3] * window.size[1]
     return segment, -(-segment // 2)
 
 
-def _pairs(site: LayerContext) -> int:
+def _pairs(layer: LayerContext) -> int:
     """Pairs of inputs of one output, a multiple of two."""
-    _, weights, _, _ = conv_types(site)
-    segment, words = _segments(site)
+    _, weights, _, _ = conv_types(layer)
+    segment, words = _segments(layer)
     pairs = weights.size // weights.shape[0] // segment * words
     return pairs + pairs % 2
 
@@ -153,15 +147,15 @@ def _unroll(pairs: int) -> int:
     return 4 if pairs % 4 == 0 else 2
 
 
-def unsupported_int16_conv(site: LayerContext) -> str | None:
+def unsupported_int16_conv(layer: LayerContext) -> str | None:
     """What all int16 convolution kernels need."""
-    reason = unsupported_grouping(site) or product_sum.unsupported_constants(site, DType.INT16, DType.INT8)
-    if reason is None and int16_plan(site) is None:
+    reason = unsupported_grouping(layer) or product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
+    if reason is None and int16_plan(layer) is None:
         return "a bias or a multiplier is too large"
     return reason
 
 
-def int16_plan(site: LayerContext) -> Int16Requantization | None:
+def int16_plan(layer: LayerContext) -> Int16Requantization | None:
     """Requantisation of an int16 convolution."""
-    multipliers = product_sum.channel_multipliers(site)
-    return plan_int16_requantization(site, filter_matrix(site), multipliers)
+    multipliers = product_sum.channel_multipliers(layer)
+    return plan_int16_requantization(layer, filter_matrix(layer), multipliers)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
@@ -14,15 +15,8 @@ from microfold.kernels.conv2d.portable import (
     patch_parameters,
 )
 from microfold.kernels.conv2d.s16_dsp import int16_plan, unsupported_int16_conv
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import mve, product_sum
 from microfold.kernels.requantize import output_range
@@ -40,12 +34,12 @@ class Conv2DInt16Mve(Kernel):
     op = Conv2D
     features = frozenset({"mve"})
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_int16_conv(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_int16_conv(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        x, weights, out, window = conv_types(site)
-        plan = int16_plan(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, weights, out, window = conv_types(layer)
+        plan = int16_plan(layer)
         assert plan is not None
         depth = weights.size // weights.shape[0]
         pixels = out.size // out.shape[3]
@@ -56,17 +50,17 @@ class Conv2DInt16Mve(Kernel):
             pixel += 50 + segments * (18 + 3 * -(-segment // LANES))
         return pixels * pixel + 40
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = conv_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, 1, reads_first=not is_pointwise(window))
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(site)
-        plan = int16_plan(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
+        plan = int16_plan(layer)
         assert plan is not None
-        clamped, limits = output_range.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(layer)
         pointwise = is_pointwise(window)
-        matrix = filter_matrix(site)
+        matrix = filter_matrix(layer)
         spec = (
             ("requantize", plan.form),
             ("long", plan.long),
@@ -79,7 +73,7 @@ class Conv2DInt16Mve(Kernel):
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
-        walk, scratch = patch_parameters(site, matrix.shape[1] * x.dtype.itemsize)
+        walk, scratch = patch_parameters(layer, matrix.shape[1] * x.dtype.itemsize)
         parameters |= walk
         return KernelCall(CFunction("conv2d/s16_mve.c.j2", self.name, spec), parameters | limits, scratch)
 

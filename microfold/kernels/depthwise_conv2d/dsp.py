@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from microfold.ir.types import Array, TensorType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     channel_records,
@@ -17,16 +18,8 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import largest_step, window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
@@ -185,9 +178,9 @@ class Tiling:
         return self.outer.taps * (loads + self.row_words * 0.8 + products) + each * count + 5
 
 
-def axes(site: LayerContext) -> tuple[WindowAxis, WindowAxis]:
+def axes(layer: LayerContext) -> tuple[WindowAxis, WindowAxis]:
     """Geometry along rows and columns."""
-    x, _, out, window = depthwise_types(site)
+    x, _, out, window = depthwise_types(layer)
     rows, columns = (
         WindowAxis(
             x.shape[1 + i],
@@ -202,17 +195,17 @@ def axes(site: LayerContext) -> tuple[WindowAxis, WindowAxis]:
     return rows, columns
 
 
-def plan_tiling(site: LayerContext) -> Tiling | None:
+def plan_tiling(layer: LayerContext) -> Tiling | None:
     """The best cut for windows of limited size; None if no axis can be the inner one."""
-    return best_tiling(site, (t for t in tilings(site) if _fits(t)), lambda t: t.instructions)
+    return best_tiling(layer, (t for t in tilings(layer) if _fits(t)), lambda t: t.instructions)
 
 
-def tilings(site: LayerContext) -> Iterator[Tiling]:
+def tilings(layer: LayerContext) -> Iterator[Tiling]:
     """All cuts into bands of about the same height."""
-    x, _, out, _ = depthwise_types(site)
-    rows, columns = axes(site)
+    x, _, out, _ = depthwise_types(layer)
+    rows, columns = axes(layer)
     assert out.quant is not None
-    corrected = output_range.integer_bounds(site.node)[0] < out.quant.zero_point
+    corrected = output_range.integer_bounds(layer.node)[0] < out.quant.zero_point
     bands = sorted({-(-rows.outputs // n) for n in range(1, rows.outputs + 1)})
     for vertical in (False, True):
         for band in bands:
@@ -220,13 +213,13 @@ def tilings(site: LayerContext) -> Iterator[Tiling]:
 
 
 def best_tiling(
-    site: LayerContext, found: Iterable[Tiling], estimate: Callable[[Tiling], float]
+    layer: LayerContext, found: Iterable[Tiling], estimate: Callable[[Tiling], float]
 ) -> Tiling | None:
     """The best of some cuts: time, and memory where this layer may decide how large the arena gets."""
-    x, _, out, _ = depthwise_types(site)
+    x, _, out, _ = depthwise_types(layer)
     size = x.nbytes + out.nbytes
-    weight = {"size": 2.0, "balanced": 1.0, "speed": 0.25}[site.options.optimize]
-    if 2 * size <= largest_step(site.graph):
+    weight = {"size": 2.0, "balanced": 1.0, "speed": 0.25}[layer.options.optimize]
+    if 2 * size <= largest_step(layer.graph):
         weight *= 0.25
 
     def score(t: Tiling) -> float:
@@ -251,44 +244,44 @@ class DepthwiseConv2DDsp(Kernel):
     features = frozenset({"dsp"})
     code = 1450
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_integer_depthwise(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
-        if plan_tiling(site) is None:
+        if plan_tiling(layer) is None:
             return f"the window may have {MAX_TAPS} taps along one axis and {MAX_WORDS} in all"
-        _, (low, high) = product_sum.bias_and_bounds(site, depthwise_matrix(site))
+        _, (low, high) = product_sum.bias_and_bounds(layer, depthwise_matrix(layer))
         largest = max(int(high.max()), -int(low.min()))
-        if plane_requantization(site) is None:
+        if plane_requantization(layer) is None:
             return f"accumulators must stay below {PLANE_LIMIT}; they reach {largest}"
         return None
 
-    def cost(self, site: LayerContext) -> float:
-        tiling = plan_tiling(site)
+    def cost(self, layer: LayerContext) -> float:
+        tiling = plan_tiling(layer)
         assert tiling is not None
         return tiling.instructions
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.4
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        tiling = plan_tiling(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        tiling = plan_tiling(layer)
         assert tiling is not None
         return None if tiling.in_place else tiling.overlap
 
-    def in_place(self, site: LayerContext, index: int) -> bool:
-        tiling = plan_tiling(site)
+    def in_place(self, layer: LayerContext, index: int) -> bool:
+        tiling = plan_tiling(layer)
         assert tiling is not None
         return tiling.in_place
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        tiling = plan_tiling(site)
-        plan = plane_requantization(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        tiling = plan_tiling(layer)
+        plan = plane_requantization(layer)
         assert tiling is not None
         assert plan is not None
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
         assert x.quant is not None
-        low, high = output_range.output_limits(site)
+        low, high = output_range.output_limits(layer)
         clamp = plan.general or (low, high) != out.dtype.range
         spec: tuple[tuple[str, SpecValue], ...] = (
             ("outer_taps", outer.taps),
@@ -302,13 +295,13 @@ class DepthwiseConv2DDsp(Kernel):
         )
         steps_in, steps_out = tiling.steps(x), tiling.steps(out)
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", _packed(site, tiling)),
+            "weights": Constant("weights", _packed(layer, tiling)),
             "channels": Constant("channels", plan.records, record="mf_channel"),
             "images": x.shape[0],
             "input_size": x.nbytes // x.shape[0],
             "output_size": out.nbytes // x.shape[0],
             "input_channels": x.shape[3],
-            "channel_multiplier": channel_multiplier(site),
+            "channel_multiplier": channel_multiplier(layer),
             "outer_inputs": outer.inputs,
             "inner_inputs": inner.inputs,
             "outer_input_step": steps_in[0],
@@ -335,20 +328,20 @@ class DepthwiseConv2DDsp(Kernel):
         return KernelCall(CFunction("depthwise_conv2d/dsp.c.j2", self.name, spec), parameters, tiling.scratch)
 
 
-def _packed(site: LayerContext, tiling: Tiling) -> Array:
+def _packed(layer: LayerContext, tiling: Tiling) -> Array:
     """Filters as int8 [output channels, outer taps, inner taps]."""
-    filters = site.array(1)
+    filters = layer.array(1)
     assert filters is not None
     order = (2, 1, 0) if tiling.vertical else (2, 0, 1)
     return np.ascontiguousarray(filters[0].transpose(order))
 
 
-def plane_requantization(site: LayerContext) -> PlaneRequantization | None:
-    out = depthwise_types(site)[2]
+def plane_requantization(layer: LayerContext) -> PlaneRequantization | None:
+    out = depthwise_types(layer)[2]
     assert out.quant is not None
-    multipliers = product_sum.channel_multipliers(site)
-    bias, bounds = product_sum.bias_and_bounds(site, depthwise_matrix(site))
-    limits = output_range.integer_bounds(site.node)
+    multipliers = product_sum.channel_multipliers(layer)
+    bias, bounds = product_sum.bias_and_bounds(layer, depthwise_matrix(layer))
+    limits = output_range.integer_bounds(layer.node)
     return plan_plane_requantization(bias, bounds, *multipliers, out.quant.zero_point, limits)
 
 
@@ -361,34 +354,34 @@ class DepthwiseConv2DTapsDsp(Kernel):
     features = frozenset({"dsp"})
     code = 350
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_integer_depthwise(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
-        x, _, _, window = depthwise_types(site)
+        x, _, _, window = depthwise_types(layer)
         if window.padding != ((0, 0), (0, 0)):
             return "it does not pad"
-        if channel_multiplier(site) != 1 or x.shape[3] < 4:
+        if channel_multiplier(layer) != 1 or x.shape[3] < 4:
             return "it needs one output per input channel, and at least 4 channels"
         return None
 
-    def cost(self, site: LayerContext) -> float:
-        _, _, out, window = depthwise_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, _, out, window = depthwise_types(layer)
         pixels = out.size // out.shape[3]
         # Compiled for size, sums do not stay in registers.
-        tap, output = (45, 150) if site.options.optimize == "size" else (14, 130)
+        tap, output = (45, 150) if layer.options.optimize == "size" else (14, 130)
         taps = tap * window.size[0] * window.size[1] + 8 * min(window.size)
         return pixels * (15 + -(-out.shape[3] // 4) * (taps + output))
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = depthwise_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = depthwise_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = depthwise_types(site)
-        filters = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = depthwise_types(layer)
+        filters = layer.array(1)
         assert filters is not None
-        plan, bounds = channel_records(site)
+        plan, bounds = channel_records(layer)
         channels = x.shape[3]
         row = x.shape[2] * channels
         steps = (window.dilations[0] * row, window.dilations[1] * channels)

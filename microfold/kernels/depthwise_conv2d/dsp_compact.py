@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.conv2d.dsp_compact import unsupported_size
 from microfold.kernels.depthwise_conv2d.dsp import WindowAxis, axes
 from microfold.kernels.depthwise_conv2d.portable import (
@@ -18,16 +19,8 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
@@ -75,9 +68,9 @@ class _Plane:
         return copied * 6 + self.blocks * (products + 69) + self.outer.outputs * 15 + 100
 
 
-def _plan_plane(site: LayerContext) -> _Plane:
+def _plan_plane(layer: LayerContext) -> _Plane:
     """The better axis for the blocks."""
-    rows, columns = axes(site)
+    rows, columns = axes(layer)
     return min((_Plane(rows, columns, False), _Plane(columns, rows, True)), key=lambda p: p.instructions)
 
 
@@ -90,30 +83,30 @@ class DepthwiseConv2DCompactDsp(Kernel):
     features = frozenset({"dsp"})
     code = 850
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_size(site) or unsupported_integer_depthwise(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_size(layer) or unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
-        x, _, out, _ = depthwise_types(site)
+        x, _, out, _ = depthwise_types(layer)
         if not plane_in_place(x, out):
             return "the output must fit in the place of the input, channel by channel"
         return None
 
-    def cost(self, site: LayerContext) -> float:
-        x = depthwise_types(site)[0]
-        taps = _plan_plane(site).outer.taps * _plan_plane(site).inner.taps
-        return x.shape[3] * (40 + 14 * taps + x.shape[0] * _plan_plane(site).instructions)
+    def cost(self, layer: LayerContext) -> float:
+        x = depthwise_types(layer)[0]
+        taps = _plan_plane(layer).outer.taps * _plan_plane(layer).inner.taps
+        return x.shape[3] * (40 + 14 * taps + x.shape[0] * _plan_plane(layer).instructions)
 
-    def in_place(self, site: LayerContext, index: int) -> bool:
+    def in_place(self, layer: LayerContext, index: int) -> bool:
         return True
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, _ = depthwise_types(site)
-        plane = _plan_plane(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, _ = depthwise_types(layer)
+        plane = _plan_plane(layer)
         inner, outer = plane.inner, plane.outer
-        filters = site.array(1)
+        filters = layer.array(1)
         assert x.quant is not None and filters is not None
-        plan, bounds = channel_records(site)
+        plan, bounds = channel_records(layer)
         general = plan.form is RequantizeForm.GENERAL
         steps_in = (x.shape[2] * x.shape[3], x.shape[3])
         steps_out = (out.shape[2] * out.shape[3], out.shape[3])

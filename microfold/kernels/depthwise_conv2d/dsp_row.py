@@ -16,6 +16,7 @@ import numpy as np
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.types import Array, DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.depthwise_conv2d.dsp import (
     Tiling,
     best_tiling,
@@ -28,16 +29,8 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.scaled_sum import PlaneRequantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -175,23 +168,23 @@ class RowPlan:
         return rows * row + 24 + load
 
 
-def plan_rows(site: LayerContext) -> RowPlan | str:
+def plan_rows(layer: LayerContext) -> RowPlan | str:
     """The fastest plan, or why there is none."""
-    requantization = plane_requantization(site)
+    requantization = plane_requantization(layer)
     if requantization is None or requantization.general:
         return "multipliers or accumulators are too large"
-    low, high = output_range.output_limits(site)
-    limits = depthwise_types(site)[2].dtype.range
+    low, high = output_range.output_limits(layer)
+    limits = depthwise_types(layer)[2].dtype.range
     clamps = (low != limits[0]) + (high != limits[1])
-    most = MAX_UNROLL if site.options.optimize == "speed" else 1
+    most = MAX_UNROLL if layer.options.optimize == "speed" else 1
     plans = {
         t: RowPlan(t, requantization, clamps, most)
-        for t in tilings(site)
+        for t in tilings(layer)
         if not t.vertical or t.band == t.rows.outputs
     }
     refusals = {t: plan.refusal() for t, plan in plans.items()}
     fitting = [t for t, refusal in refusals.items() if refusal is None]
-    best = best_tiling(site, fitting, lambda t: plans[t].cost(cycles=True))
+    best = best_tiling(layer, fitting, lambda t: plans[t].cost(cycles=True))
     return plans[best] if best is not None else next(r for r in refusals.values() if r is not None)
 
 
@@ -204,40 +197,40 @@ class DepthwiseConv2DRowDsp(Kernel):
     features = frozenset({"dsp", "fpu"})
     code = 1400
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_integer_depthwise(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
-        level = site.options.optimize
-        if level == "size" or (level == "balanced" and not _worth_its_code(site)):
+        level = layer.options.optimize
+        if level == "size" or (level == "balanced" and not _worth_its_code(layer)):
             return "its code is for one shape of image: that shape is too small a part of the network's work"
-        plan = plan_rows(site)
+        plan = plan_rows(layer)
         if isinstance(plan, str):
             return plan
-        if level == "balanced" and not _affords(site, plan):
+        if level == "balanced" and not _affords(layer, plan):
             return "weights of 16 bits take too much flash"
         return None
 
-    def cost(self, site: LayerContext) -> float:
-        return _plan(site).cost(cycles=False)
+    def cost(self, layer: LayerContext) -> float:
+        return _plan(layer).cost(cycles=False)
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
-        plan = _plan(site)
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
+        plan = _plan(layer)
         return plan.cost(cycles=True) / plan.cost(cycles=False)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        tiling = _plan(site).tiling
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        tiling = _plan(layer).tiling
         return None if tiling.in_place else tiling.overlap
 
-    def in_place(self, site: LayerContext, index: int) -> bool:
-        return _plan(site).tiling.in_place
+    def in_place(self, layer: LayerContext, index: int) -> bool:
+        return _plan(layer).tiling.in_place
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        plan = _plan(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        plan = _plan(layer)
         tiling, requantization = plan.tiling, plan.requantization
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
         assert x.quant is not None
-        low, high = output_range.output_limits(site)
+        low, high = output_range.output_limits(layer)
         steps_in, steps_out = tiling.steps(x), tiling.steps(out)
         padding = np.frombuffer(np.full(4, x.quant.zero_point, np.int8), np.uint32)[0]
         spec: tuple[tuple[str, SpecValue], ...] = (
@@ -247,7 +240,7 @@ class DepthwiseConv2DRowDsp(Kernel):
             ("images", x.shape[0]),
             ("image_sizes", (x.nbytes // x.shape[0], out.nbytes // x.shape[0])),
             ("channels", x.shape[3]),
-            ("multiplier", channel_multiplier(site)),
+            ("multiplier", channel_multiplier(layer)),
             ("lanes", tiling.lanes),
             ("zero_point", x.quant.zero_point),
             ("padding", int(padding)),
@@ -270,17 +263,17 @@ class DepthwiseConv2DRowDsp(Kernel):
             ("blocks", tuple(_flat(p.block) for p in plan.parts)),
             ("rests", tuple(_flat(p.rest) if p.rest is not None else () for p in plan.parts)),
         )
-        records = np.ascontiguousarray(_records(site, plan))
+        records = np.ascontiguousarray(_records(layer, plan))
         parameters: dict[str, Parameter] = {"records": Constant("records", records)}
         return KernelCall(
             CFunction("depthwise_conv2d/dsp_row.c.j2", self.name, spec), parameters, tiling.scratch
         )
 
 
-def _worth_its_code(site: LayerContext) -> bool:
+def _worth_its_code(layer: LayerContext) -> bool:
     """Whether few shapes of layers share the graph's depthwise work, or much of it has this shape."""
-    work = _work(site.graph)
-    return len(work) <= FEW_SHAPES or work[_shape(site.node)] >= LARGE_PART * work.total()
+    work = _work(layer.graph)
+    return len(work) <= FEW_SHAPES or work[_shape(layer.node)] >= LARGE_PART * work.total()
 
 
 def _shape(node: Node) -> tuple[object, ...]:
@@ -305,18 +298,18 @@ def _int8_constants(graph: Graph) -> int:
     return sum(v.type.nbytes for v in graph.constants if v.type.dtype is DType.INT8)
 
 
-def _affords(site: LayerContext, plan: RowPlan) -> bool:
+def _affords(layer: LayerContext, plan: RowPlan) -> bool:
     """Whether weights of 16 bits may take the layer's part of an eighth of all int8 weights.
 
     Its part is as large as that of the graph's depthwise work.
     """
-    weights = depthwise_types(site)[1]
+    weights = depthwise_types(layer)[1]
     more = 4 * plan.taps.words * weights.shape[3] - weights.nbytes
-    return 8 * more * _work(site.graph).total() <= _int8_constants(site.graph) * site.node.macs()
+    return 8 * more * _work(layer.graph).total() <= _int8_constants(layer.graph) * layer.node.macs()
 
 
-def _plan(site: LayerContext) -> RowPlan:
-    plan = plan_rows(site)
+def _plan(layer: LayerContext) -> RowPlan:
+    plan = plan_rows(layer)
     assert isinstance(plan, RowPlan)
     return plan
 
@@ -339,9 +332,9 @@ def _padded(schedule: Schedule) -> Iterator[tuple[int, ...]]:
         yield (*step, *(0,) * (7 - len(step)))
 
 
-def _records(site: LayerContext, plan: RowPlan) -> Array:
+def _records(layer: LayerContext, plan: RowPlan) -> Array:
     """For each output channel: bias, multiplier, addend, what else it needs, and pairs of weights."""
-    filters = site.array(1)
+    filters = layer.array(1)
     assert filters is not None
     order = (2, 1, 0) if plan.tiling.vertical else (2, 0, 1)
     common = plan.requantization.shift

@@ -5,17 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.depthwise_conv2d.f32_ring import Ring, RingDepthwise
 from microfold.kernels.depthwise_conv2d.portable import channel_multiplier, depthwise_types
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, RUN, half_biases
 from microfold.kernels.requantize import output_range
@@ -29,17 +23,17 @@ class DepthwiseConv2DHalf(Kernel):
     name = "f16_depthwise_conv2d__c"
     op = DepthwiseConv2D
 
-    def supports(self, site: LayerContext) -> str | None:
-        return product_sum.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
+    def supports(self, layer: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(layer, DType.FLOAT16, DType.FLOAT16)
 
-    def cost(self, site: LayerContext) -> float:
-        return 16.0 * site.node.macs() + 60.0 * site.node.output.type.size
+    def cost(self, layer: LayerContext) -> float:
+        return 16.0 * layer.node.macs() + 60.0 * layer.node.output.type.size
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = depthwise_types(site)
-        array = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = depthwise_types(layer)
+        array = layer.array(1)
         assert array is not None
-        clamped, limits = output_range.clamping(site.node)
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", array),
             "batch": x.shape[0],
@@ -56,8 +50,8 @@ class DepthwiseConv2DHalf(Kernel):
             "dilation_width": window.dilations[1],
             "pad_top": window.padding[0][0],
             "pad_left": window.padding[1][0],
-            "biases": Constant("biases", half_biases(site, out.shape[3]).astype(np.float32)),
-            "channel_multiplier": channel_multiplier(site),
+            "biases": Constant("biases", half_biases(layer, out.shape[3]).astype(np.float32)),
+            "channel_multiplier": channel_multiplier(layer),
         }
         function = CFunction("depthwise_conv2d/f16.c.j2", self.name, (("clamped", clamped),))
         return KernelCall(function, parameters | limits)
@@ -76,11 +70,11 @@ class DepthwiseConv2DHalfMve(RingDepthwise):
     ZERO = 2.0
     OUTPUT = 4.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        size = depthwise_types(site)[3].size
+    def supports(self, layer: LayerContext) -> str | None:
+        size = depthwise_types(layer)[3].size
         if size[0] * size[1] > RUN:
             return f"it sums up at most {RUN} products in float16; the kernel is {size}"
-        return super().supports(site)
+        return super().supports(layer)
 
     def piece_cost(self, ring: Ring) -> float:
         return 3 + ring.taps + len(ring.columns) + ring.block * ring.taps

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.depthwise_conv2d.portable import (
     as_row,
     channel_multiplier,
@@ -15,15 +16,8 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     plane_in_place,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.packing.float32_block import CHANNELS, finish_cost, float_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -95,11 +89,11 @@ class RingDepthwise(Kernel):
     ZERO: ClassVar[float]
     OUTPUT: ClassVar[float]
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = product_sum.unsupported_constants(site, self.dtype, self.dtype)
-        if reason is None and channel_multiplier(site) != 1:
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = product_sum.unsupported_constants(layer, self.dtype, self.dtype)
+        if reason is None and channel_multiplier(layer) != 1:
             return "it needs one output channel for each input channel"
-        ring = self.ring(site)
+        ring = self.ring(layer)
         if reason is None and ring.window.size[0] * ring.pieces > MOST_PIECES:
             return f"its kernel must have at most {MOST_PIECES} rows of up to {TAPS} taps"
         if reason is None and max(ring.columns) >= MOST_COLUMNS:
@@ -110,39 +104,39 @@ class RingDepthwise(Kernel):
         """Estimated instructions for a piece of a row of the kernel, in a block."""
         raise NotImplementedError
 
-    def ring(self, site: LayerContext) -> Ring:
+    def ring(self, layer: LayerContext) -> Ring:
         """The plan with the cheapest block."""
-        plans = [_plan_ring(site, block) for block in range(1, BLOCK + 1)]
-        return min(plans, key=lambda ring: (self._row_cost(site, ring), ring.block))
+        plans = [_plan_ring(layer, block) for block in range(1, BLOCK + 1)]
+        return min(plans, key=lambda ring: (self._row_cost(layer, ring), ring.block))
 
-    def _row_cost(self, site: LayerContext, ring: Ring) -> float:
-        clamp, _ = float_clamping(site)
+    def _row_cost(self, layer: LayerContext, ring: Ring) -> float:
+        clamp, _ = float_clamping(layer)
         products = ring.window.size[0] * ring.pieces * self.piece_cost(ring)
         outputs = ring.out.shape[2] * (finish_cost(self.core, clamp) + self.OUTPUT)
         return ring.blocks * (products + 3 * ring.block + 14) + outputs
 
-    def cost(self, site: LayerContext) -> float:
-        ring = self.ring(site)
+    def cost(self, layer: LayerContext) -> float:
+        ring = self.ring(layer)
         batch, height, _, channels = ring.x.shape
         rows = (ring.out.shape[1] - 1) * ring.window.strides[0] + ring.rows
         zeros = max(rows - height, 0)
         load = (rows - zeros) * (ring.copied * self.COLUMN + 35) + zeros * (ring.copied * self.ZERO + 35)
-        row = self._row_cost(site, ring) + 30 + 14 * ring.window.size[0]
+        row = self._row_cost(layer, ring) + 30 + 14 * ring.window.size[0]
         return batch * -(-channels // self.lanes) * (load + ring.out.shape[1] * row + 60) + 100
 
-    def in_place(self, site: LayerContext, index: int) -> bool:
-        x, _, out, _ = depthwise_types(site)
-        ring = self.ring(site)
+    def in_place(self, layer: LayerContext, index: int) -> bool:
+        x, _, out, _ = depthwise_types(layer)
+        ring = self.ring(layer)
         # Rows of the input that have been read when a row of the output is written.
         rows = np.arange(ring.out.shape[1])
         read = rows * ring.window.strides[0] - ring.window.padding[0][0] + ring.rows
         safe = (rows + 1) * ring.out.shape[2] <= read * ring.x.shape[2]
         return plane_in_place(x, out) and bool(np.all(safe | (read >= ring.x.shape[1])))
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        ring = self.ring(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        ring = self.ring(layer)
         x, out, window = ring.x, ring.out, ring.window
-        clamp, limits = float_clamping(site)
+        clamp, limits = float_clamping(layer)
         spec = (
             ("core", self.core),
             ("values", "half" if self.dtype is DType.FLOAT16 else "float"),
@@ -156,8 +150,8 @@ class RingDepthwise(Kernel):
             ("dilation_width", window.dilations[1]),
             ("most_pieces", MOST_PIECES),
         )
-        biases = product_sum.float_biases(site, out.shape[3]).astype(self.dtype.numpy)
-        weights = _pack_pieces(depthwise_matrix(site), window.size[1], ring, self.lanes)
+        biases = product_sum.float_biases(layer, out.shape[3]).astype(self.dtype.numpy)
+        weights = _pack_pieces(depthwise_matrix(layer), window.size[1], ring, self.lanes)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", float16_weights.pack_words(weights) if self.half else weights),
             "channels": Constant("biases", product_sum.pad_channels(biases, self.lanes)),
@@ -217,8 +211,8 @@ class DepthwiseConv2DFloatMve(RingDepthwise):
 class _HalfRingDepthwise(float16_weights.HalfWeights, RingDepthwise):
     """Weights of four channels are converted before their image is computed."""
 
-    def conversion_cost(self, site: LayerContext) -> float:
-        ring = self.ring(site)
+    def conversion_cost(self, layer: LayerContext) -> float:
+        ring = self.ring(layer)
         taps = ring.window.size[0] * ring.pieces * ring.taps
         return ring.x.shape[0] * -(-ring.x.shape[3] // CHANNELS) * (CHANNELS * taps * 2.3 + 12)
 
@@ -233,8 +227,8 @@ class DepthwiseConv2DFloatMveHalf(_HalfRingDepthwise, DepthwiseConv2DFloatMve):
     name = "f32_f16w_depthwise_conv2d__mve_4x4"
 
 
-def _plan_ring(site: LayerContext, block: int) -> Ring:
-    x, _, out, window = depthwise_types(site)
+def _plan_ring(layer: LayerContext, block: int) -> Ring:
+    x, _, out, window = depthwise_types(layer)
     x, out, window = as_row(x, out, window)
     taps = min(window.size[1], TAPS)
     pieces = -(-window.size[1] // taps)

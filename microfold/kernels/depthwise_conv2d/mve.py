@@ -7,21 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import Array, TensorType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     depthwise_matrix,
     depthwise_types,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import mve, product_sum
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -32,9 +26,9 @@ _OUTSIDE = 16  # bytes before the band that stand for what lies outside of the i
 _SLACK = 64  # bytes behind the band: the last interleaved vectors are written whole
 
 
-def _requantization(site: LayerContext) -> tuple[mve.MveForm, Array]:
-    multipliers = product_sum.channel_multipliers(site)
-    return mve.requantization(site, depthwise_matrix(site), multipliers)
+def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
+    multipliers = product_sum.channel_multipliers(layer)
+    return mve.requantization(layer, depthwise_matrix(layer), multipliers)
 
 
 def _load_cost(x: TensorType, groups: int) -> float:
@@ -54,28 +48,28 @@ class DepthwiseConv2DMve(Kernel):
     features = frozenset({"mve"})
     code = 650
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_integer_depthwise(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_integer_depthwise(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, window = depthwise_types(site)
-        form, _ = _requantization(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, window = depthwise_types(layer)
+        form, _ = _requantization(layer)
         groups = -(-window.size[0] // _ROWS)
         vectors = -(-groups * window.size[1] // 4)
         load = _load_cost(x, groups)
-        gathers = 8 * vectors if vectors == 1 and channel_multiplier(site) == 1 else 20 * vectors
+        gathers = 8 * vectors if vectors == 1 and channel_multiplier(layer) == 1 else 20 * vectors
         row = -(-out.shape[3] // mve.BLOCK) * (out.shape[2] * (gathers + 8 + mve.finish_cost(form)) + 30)
         return out.shape[0] * out.shape[1] * (load + row + 60)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = depthwise_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = depthwise_types(layer)
         return window_overlap(x, out, window, out.shape[2])
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = depthwise_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = depthwise_types(layer)
         assert x.quant is not None
-        form, records = _requantization(site)
-        clamp, fields = mve.output_parameters(site)
+        form, records = _requantization(layer)
+        clamp, fields = mve.output_parameters(layer)
         groups = -(-window.size[0] // _ROWS)
         pad_left = window.padding[1][0]
         span = (out.shape[2] - 1) * window.strides[1] + window.extent[1]
@@ -85,9 +79,9 @@ class DepthwiseConv2DMve(Kernel):
         offsets = [g * band + j * window.dilations[1] * x.shape[3] * 4 for g, j in words]
         vectors = -(-len(words) // 4)
         offsets += [0] * (4 * vectors - len(words))
-        multiplier = channel_multiplier(site)
+        multiplier = channel_multiplier(layer)
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", _pack(site.array(1), vectors)),
+            "weights": Constant("weights", _pack(layer.array(1), vectors)),
             "channels": Constant("channels", mve.block_records(records)),
             "taps": Constant("taps", np.array(offsets, np.uint32)),
             "batch": x.shape[0],
@@ -182,39 +176,39 @@ class DepthwiseConv2DMveTile(Kernel):
     features = frozenset({"mve"})
     code = 500
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := unsupported_integer_depthwise(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := unsupported_integer_depthwise(layer):
             return reason
-        _, _, out, window = depthwise_types(site)
-        if channel_multiplier(site) != 1:
+        _, _, out, window = depthwise_types(layer)
+        if channel_multiplier(layer) != 1:
             return "it needs one output channel per input channel"
         if _find_tile(out, window) is None:
             return "no tiles of 4 outputs fill the rows and have their windows in 4 words of 4 rows"
-        if _requantization(site)[0] is mve.MveForm.GENERAL:
+        if _requantization(layer)[0] is mve.MveForm.GENERAL:
             return "it needs multipliers below one half"
         return None
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, window = depthwise_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, window = depthwise_types(layer)
         tile = _find_tile(out, window)
         assert tile is not None
-        form, _ = _requantization(site)
+        form, _ = _requantization(layer)
         each = 9 + mve.finish_cost(form)
         rows = out.shape[3] * (out.shape[2] // tile.shape[1] * each + 22)
         return out.shape[0] * -(-out.shape[1] // tile.shape[0]) * (_load_cost(x, tile.groups) + rows + 60)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = depthwise_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = depthwise_types(layer)
         tile = _find_tile(out, window)
         assert tile is not None
         return _rows_overlap(x, out, window, tile.shape[0])
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = depthwise_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = depthwise_types(layer)
         tile = _find_tile(out, window)
         assert tile is not None and x.quant is not None
-        form, records = _requantization(site)
-        clamp, fields = mve.output_parameters(site)
+        form, records = _requantization(layer)
+        clamp, fields = mve.output_parameters(layer)
         channels = x.shape[3]
         pad_left = window.padding[1][0]
         span = (out.shape[2] - 1) * window.strides[1] + window.extent[1]
@@ -226,7 +220,7 @@ class DepthwiseConv2DMveTile(Kernel):
             (i * out.shape[2] + j) * channels for i in range(tile.shape[0]) for j in range(tile.shape[1])
         ]
         parameters: dict[str, Parameter] = {
-            "channels": Constant("weights", _pack_tile(site.array(1), tile, window, records)),
+            "channels": Constant("weights", _pack_tile(layer.array(1), tile, window, records)),
             "taps": Constant("taps", np.array(taps, np.uint32)),
             "targets": Constant("targets", np.array(targets, np.uint32)),
             "batch": x.shape[0],

@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     depthwise_matrix,
@@ -15,15 +16,8 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize.multiply_accumulate_long import FORM, expects_short_form, sum_records
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -54,8 +48,8 @@ class _Plane:
     columns: int
 
 
-def _plan_plane(site: LayerContext) -> _Plane:
-    x, _, out, window = depthwise_types(site)
+def _plan_plane(layer: LayerContext) -> _Plane:
+    x, _, out, window = depthwise_types(layer)
     half = (out.shape[1] + 1) // 2
     last = (half - 1, out.shape[2] - 1)
     rows, width = (
@@ -140,35 +134,35 @@ class _PairDepthwise(Kernel):
     word: float
     """Instructions of a word of the plane."""
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(site) or unsupported_integer_depthwise(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
-        x, _, out, window = depthwise_types(site)
+        x, _, out, window = depthwise_types(layer)
         if len(tap_runs(window, 0)) > LARGEST_WINDOW:
             return f"its window must have at most {LARGEST_WINDOW} runs of {TAPS} taps"
-        if self._scratch(site) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
-            return f"a channel would take {self._scratch(site)} bytes"
+        if self._scratch(layer) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
+            return f"a channel would take {self._scratch(layer)} bytes"
         return None
 
-    def _runs(self, site: LayerContext) -> tuple[Array, Array, Array]:
+    def _runs(self, layer: LayerContext) -> tuple[Array, Array, Array]:
         """Offsets of the runs; their weights; runs of each channel."""
-        window = depthwise_types(site)[3]
-        runs = tap_runs(window, _plan_plane(site).size[1])
+        window = depthwise_types(layer)[3]
+        runs = tap_runs(window, _plan_plane(layer).size[1])
         offsets = np.array([offset for offset, _ in runs], np.int32)
-        return offsets, *pack_tap_runs(depthwise_matrix(site), [taps for _, taps in runs])
+        return offsets, *pack_tap_runs(depthwise_matrix(layer), [taps for _, taps in runs])
 
-    def _scratch(self, site: LayerContext) -> int:
-        rows, width = _plan_plane(site).size
+    def _scratch(self, layer: LayerContext) -> int:
+        rows, width = _plan_plane(layer).size
         # Behind the plane, the last run's missing taps, and a channel's runs.
-        return 4 * (rows * width + TAPS - 1 + RUN_WORDS * int(self._runs(site)[2].max()))
+        return 4 * (rows * width + TAPS - 1 + RUN_WORDS * int(self._runs(layer)[2].max()))
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, window = depthwise_types(site)
-        plane = _plan_plane(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, window = depthwise_types(layer)
+        plane = _plan_plane(layer)
         rows, width = plane.size
-        _, _, counts = self._runs(site)
-        short = expects_short_form(site, narrow=self.thumb1)
+        _, _, counts = self._runs(layer)
+        short = expects_short_form(layer, narrow=self.thumb1)
         columns = self._columns(window, clamped=not short)
         fast = self.thumb1 or columns == 2
         run, outputs, row = self.rows if short and fast else (self.run, 2 * self.output, 20)
@@ -181,17 +175,17 @@ class _PairDepthwise(Kernel):
         """Neighbouring columns of outputs that are computed together, if requantisation is by lines."""
         return 2 if not self.thumb1 and not clamped and window.strides[1] == 1 else 1
 
-    def in_place(self, site: LayerContext, index: int) -> bool:
-        x, _, out, _ = depthwise_types(site)
+    def in_place(self, layer: LayerContext, index: int) -> bool:
+        x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = depthwise_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = depthwise_types(layer)
         assert x.quant is not None
-        plane = _plan_plane(site)
-        offsets, weights, counts = self._runs(site)
-        multipliers = product_sum.channel_multipliers(site)
-        records = sum_records(site, depthwise_matrix(site), multipliers, narrow=self.thumb1)
+        plane = _plan_plane(layer)
+        offsets, weights, counts = self._runs(layer)
+        multipliers = product_sum.channel_multipliers(layer)
+        records = sum_records(layer, depthwise_matrix(layer), multipliers, narrow=self.thumb1)
         # Twice the bytes to a run's inputs leave a bit that marks the last run.
         columns = self._columns(window, clamped=records.clamped) if records.form == FORM else 1
         spec = (
@@ -212,7 +206,7 @@ class _PairDepthwise(Kernel):
             "input_channels": x.shape[3],
             "output_height": out.shape[1],
             "output_width": out.shape[2],
-            "channel_multiplier": channel_multiplier(site),
+            "channel_multiplier": channel_multiplier(layer),
             "plane_rows": plane.size[0],
             "plane_width": plane.size[1],
             "copied_columns": plane.columns,
@@ -224,7 +218,7 @@ class _PairDepthwise(Kernel):
             "input_zero_point": x.quant.zero_point,
         }
         function = CFunction("depthwise_conv2d/pairs.c.j2", self.name, spec)
-        return KernelCall(function, {**parameters, **records.limits}, self._scratch(site))
+        return KernelCall(function, {**parameters, **records.limits}, self._scratch(layer))
 
 
 @register

@@ -9,52 +9,45 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
 
-def depthwise_types(site: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
+def depthwise_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Types of input, filter [1, KH, KW, OC] and output, and the window."""
-    x, weights = site.node.inputs[0], site.node.inputs[1]
-    assert x is not None and weights is not None and isinstance(site.node.op, DepthwiseConv2D)
-    return x.type, weights.type, site.node.outputs[0].type, site.node.op.window(weights.type)
+    x, weights = layer.node.inputs[0], layer.node.inputs[1]
+    assert x is not None and weights is not None and isinstance(layer.node.op, DepthwiseConv2D)
+    return x.type, weights.type, layer.node.outputs[0].type, layer.node.op.window(weights.type)
 
 
-def depthwise_matrix(site: LayerContext) -> Array:
+def depthwise_matrix(layer: LayerContext) -> Array:
     """The constant filters as [output channels, KH * KW]."""
-    filters = site.array(1)
+    filters = layer.array(1)
     assert filters is not None
     return np.ascontiguousarray(filters.reshape(-1, filters.shape[3]).T)
 
 
-def channel_multiplier(site: LayerContext) -> int:
+def channel_multiplier(layer: LayerContext) -> int:
     """Output channels per input channel."""
-    x, _, out, _ = depthwise_types(site)
+    x, _, out, _ = depthwise_types(layer)
     return out.shape[3] // x.shape[3]
 
 
-def unsupported_integer_depthwise(site: LayerContext) -> str | None:
+def unsupported_integer_depthwise(layer: LayerContext) -> str | None:
     """The conditions that all int8 depthwise kernels share; any channel multiplier."""
-    reason = product_sum.unsupported_int8_constants(site)
-    return reason or product_sum.unsupported_bounds(site, depthwise_matrix(site))
+    reason = product_sum.unsupported_int8_constants(layer)
+    return reason or product_sum.unsupported_bounds(layer, depthwise_matrix(layer))
 
 
-def channel_records(site: LayerContext) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
+def channel_records(layer: LayerContext) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 depthwise convolution, and the output bounds as layer fields."""
-    multipliers = product_sum.channel_multipliers(site)
-    return product_sum.output_records(site, depthwise_matrix(site), multipliers)
+    multipliers = product_sum.channel_multipliers(layer)
+    return product_sum.output_records(layer, depthwise_matrix(layer), multipliers)
 
 
 def plane_in_place(x: TensorType, out: TensorType) -> bool:
@@ -104,8 +97,8 @@ def _turn(t: TensorType) -> TensorType:
     return t.with_shape((batch, width, height, channels))
 
 
-def _plan_plane(site: LayerContext) -> _Plane:
-    x, _, out, window = depthwise_types(site)
+def _plan_plane(layer: LayerContext) -> _Plane:
+    x, _, out, window = depthwise_types(layer)
     x, out, window = as_row(x, out, window)
     taps, columns = window.size[1], out.shape[2]
 
@@ -129,23 +122,27 @@ def _plan_plane(site: LayerContext) -> _Plane:
 class _PlaneDepthwise(Kernel):
     """Copies one channel at a time to a padded plane, then computes up to 4 outputs of a row together."""
 
-    def cost(self, site: LayerContext) -> float:
-        x, weights, out, _ = depthwise_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, weights, out, _ = depthwise_types(layer)
         # Few registers, and no multiplication that adds.
-        copy, product, output = (9, 5.5, 50) if site.target.has("thumb1") else (7, 2.3, 20)
+        copy, product, output = (9, 5.5, 50) if layer.target.has("thumb1") else (7, 2.3, 20)
         return copy * x.size + out.size * (product * weights.shape[1] * weights.shape[2] + output)
 
-    def in_place(self, site: LayerContext, index: int) -> bool:
-        x, _, out, _ = depthwise_types(site)
+    def in_place(self, layer: LayerContext, index: int) -> bool:
+        x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
 
     def call(
-        self, site: LayerContext, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+        self,
+        layer: LayerContext,
+        template: str,
+        channels: Constant,
+        choice: tuple[tuple[str, SpecValue], ...],
     ) -> KernelCall:
         """The call with everything but the records of the channels."""
-        plane = _plan_plane(site)
+        plane = _plan_plane(layer)
         x, out, window = plane.x, plane.out, plane.window
-        clamped, limits = output_range.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(layer)
         spec = (
             *choice,
             ("clamped", clamped),
@@ -156,7 +153,7 @@ class _PlaneDepthwise(Kernel):
         )
         size = plane.size[0] * plane.size[1]
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", depthwise_matrix(site)),
+            "weights": Constant("weights", depthwise_matrix(layer)),
             "channels": channels,
             "batch": x.shape[0],
             "input_pixels": x.shape[1] * x.shape[2],
@@ -164,7 +161,7 @@ class _PlaneDepthwise(Kernel):
             "input_channels": x.shape[3],
             "output_height": out.shape[1],
             "output_width": out.shape[2],
-            "channel_multiplier": channel_multiplier(site),
+            "channel_multiplier": channel_multiplier(layer),
             "kernel_height": window.size[0],
             "kernel_width": window.size[1],
             "plane_size": size,
@@ -186,15 +183,15 @@ class DepthwiseConv2DInt8(_PlaneDepthwise):
     op = DepthwiseConv2D
     code = 450
 
-    def supports(self, site: LayerContext) -> str | None:
-        return product_sum.unsupported_int8_constants(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return product_sum.unsupported_int8_constants(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, _, _ = depthwise_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, _, _ = depthwise_types(layer)
         assert x.quant is not None
-        plan, _ = channel_records(site)
+        plan, _ = channel_records(layer)
         records = Constant("channels", plan.records, record="mf_channel")
-        call = self.call(site, "depthwise_conv2d/portable.c.j2", records, (("requantize", plan.form.value),))
+        call = self.call(layer, "depthwise_conv2d/portable.c.j2", records, (("requantize", plan.form.value),))
         return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})
 
 
@@ -206,15 +203,15 @@ class DepthwiseConv2DFloat(_PlaneDepthwise):
     op = DepthwiseConv2D
     half: ClassVar[bool] = False
 
-    def supports(self, site: LayerContext) -> str | None:
-        return product_sum.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+    def supports(self, layer: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
 
-    def cost(self, site: LayerContext) -> float:
-        return super().cost(site) + float16_weights.software_cost(site) * site.node.macs()
+    def cost(self, layer: LayerContext) -> float:
+        return super().cost(layer) + float16_weights.software_cost(layer) * layer.node.macs()
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        biases = Constant("biases", product_sum.float_biases(site, depthwise_types(site)[2].shape[3]))
-        call = self.call(site, "depthwise_conv2d/f32.c.j2", biases, (("half", self.half),))
+    def lower(self, layer: LayerContext) -> KernelCall:
+        biases = Constant("biases", product_sum.float_biases(layer, depthwise_types(layer)[2].shape[3]))
+        call = self.call(layer, "depthwise_conv2d/f32.c.j2", biases, (("half", self.half),))
         return float16_weights.with_half_weights(call) if self.half else call
 
 
@@ -224,8 +221,8 @@ class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat
 
     name = "f32_f16w_depthwise_conv2d__c_plane"
 
-    def conversion_cost(self, site: LayerContext) -> float:
-        return site.node.macs() / _plan_plane(site).block * float16_weights.convert_cost(site)
+    def conversion_cost(self, layer: LayerContext) -> float:
+        return layer.node.macs() / _plan_plane(layer).block * float16_weights.convert_cost(layer)
 
 
 @register
@@ -235,18 +232,18 @@ class DepthwiseConv2DInt16(_PlaneDepthwise):
     name = "s16_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = product_sum.unsupported_constants(site, DType.INT16, DType.INT8)
-        if reason is None and self._records(site) is None:
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
+        if reason is None and self._records(layer) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def _records(self, site: LayerContext) -> tuple[Array, str] | None:
-        multipliers = product_sum.channel_multipliers(site)
-        return product_sum.wide_records(site, depthwise_matrix(site), multipliers)
+    def _records(self, layer: LayerContext) -> tuple[Array, str] | None:
+        multipliers = product_sum.channel_multipliers(layer)
+        return product_sum.wide_records(layer, depthwise_matrix(layer), multipliers)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        planned = self._records(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        planned = self._records(layer)
         assert planned is not None
         records = Constant("channels", planned[0], record="mf_channel")
-        return self.call(site, "depthwise_conv2d/s16.c.j2", records, (("accumulator", planned[1]),))
+        return self.call(layer, "depthwise_conv2d/s16.c.j2", records, (("accumulator", planned[1]),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, TensorType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.depthwise_conv2d.portable import (
     UNROLLED_TAPS,
     as_row,
@@ -14,15 +15,8 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
 )
 from microfold.kernels.depthwise_conv2d.s16_mve import int16_depthwise_plan, unsupported_int16_depthwise
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize.int16_single_rounding import int16_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -43,16 +37,16 @@ class DepthwiseConv2DInt16Dsp(Kernel):
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := unsupported_int16_depthwise(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := unsupported_int16_depthwise(layer):
             return reason
-        _, _, _, window = _row_types(site)
+        _, _, _, window = _row_types(layer)
         if window.dilations[1] > 1:
             return "it needs neighbouring taps side by side: no dilation along rows"
         return None
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, window = _row_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, window = _row_types(layer)
         block = _block(out.shape[2], window)
         images = x.shape[0]
         outputs = -(-out.shape[2] // block) * _block_cost(block, window)
@@ -60,15 +54,15 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         copy = x.shape[3] * (x.shape[1] * (2.7 * x.shape[2] + 8) + 20)
         return images * (rows + copy + 25 * out.shape[3]) + 60
 
-    def in_place(self, site: LayerContext, index: int) -> bool:
-        x, _, out, _ = depthwise_types(site)
+    def in_place(self, layer: LayerContext, index: int) -> bool:
+        x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = _row_types(site)
-        plan = int16_depthwise_plan(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = _row_types(layer)
+        plan = int16_depthwise_plan(layer)
         assert plan is not None
-        clamp, limits = int16_clamping(site)
+        clamp, limits = int16_clamping(layer)
         height, width = window.size
         unrolled = width <= UNROLLED_TAPS
         block = _block(out.shape[2], window)
@@ -76,7 +70,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         last = (-(-out.shape[2] // block) * block - 1) * window.strides[1]
         plane_width = last + width + 1 & ~1
         plane_height = (out.shape[1] - 1) * window.strides[0] + (height - 1) * window.dilations[0] + 1
-        matrix = depthwise_matrix(site).reshape(-1, height, width)
+        matrix = depthwise_matrix(layer).reshape(-1, height, width)
         spec = (
             ("clamp", clamp),
             ("block", block),
@@ -95,7 +89,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
             "input_channels": x.shape[3],
             "output_height": out.shape[1],
             "output_width": out.shape[2],
-            "channel_multiplier": channel_multiplier(site),
+            "channel_multiplier": channel_multiplier(layer),
             "kernel_height": height,
             "kernel_width": width,
             "plane_size": size,
@@ -130,9 +124,9 @@ def pack_taps(filters: Array, *, both: bool) -> Array:
     return np.ascontiguousarray(lanes.astype("<i2")).view("<i4")
 
 
-def _row_types(site: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
+def _row_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Types of input, filter and output, and the window; columns of pixels and taps are read as rows."""
-    x, weights, out, window = depthwise_types(site)
+    x, weights, out, window = depthwise_types(layer)
     x, out, window = as_row(x, out, window)
     return x, weights, out, window
 

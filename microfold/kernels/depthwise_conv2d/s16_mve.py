@@ -5,21 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.depthwise_conv2d.portable import (
     UNROLLED_TAPS,
     channel_multiplier,
     depthwise_matrix,
     depthwise_types,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
@@ -30,17 +24,17 @@ from microfold.ops.window import Window
 LANES = 8
 
 
-def int16_depthwise_plan(site: LayerContext) -> Int16Requantization | None:
+def int16_depthwise_plan(layer: LayerContext) -> Int16Requantization | None:
     """Requantisation of an int16 depthwise convolution."""
-    return plan_int16_requantization(site, depthwise_matrix(site), product_sum.channel_multipliers(site))
+    return plan_int16_requantization(layer, depthwise_matrix(layer), product_sum.channel_multipliers(layer))
 
 
-def unsupported_int16_depthwise(site: LayerContext) -> str | None:
+def unsupported_int16_depthwise(layer: LayerContext) -> str | None:
     """What kernels need that sum up in 32 bits and requantise by one product."""
-    reason = product_sum.unsupported_constants(site, DType.INT16, DType.INT8)
+    reason = product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
     if reason is not None:
         return reason
-    plan = int16_depthwise_plan(site)
+    plan = int16_depthwise_plan(layer)
     if plan is None:
         return "a bias or a multiplier is too large"
     if plan.form != "once":
@@ -56,11 +50,11 @@ class DepthwiseConv2DInt16Mve(Kernel):
     op = DepthwiseConv2D
     features = frozenset({"mve"})
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_int16_depthwise(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_int16_depthwise(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out, window = depthwise_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out, window = depthwise_types(layer)
         # Taps that lie outside of the image are left out.
         rows, columns = (
             inside / outputs for inside, outputs in zip(_inside(x, out, window), out.shape[1:3], strict=True)
@@ -72,18 +66,18 @@ class DepthwiseConv2DInt16Mve(Kernel):
         calls = 70 * (out.shape[2] - max(end - begin - 1, 0))
         return out.shape[0] * out.shape[1] * (out.shape[2] * pixel + calls)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, _, out, window = depthwise_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = depthwise_types(layer)
         # Channels are written before the next ones of the same pixel are read.
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out, window = depthwise_types(site)
-        plan = int16_depthwise_plan(site)
-        filters = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = depthwise_types(layer)
+        plan = int16_depthwise_plan(layer)
+        filters = layer.array(1)
         assert plan is not None and filters is not None
-        clamped, limits = output_range.proved_clamping(site)
-        multiplier, outputs = channel_multiplier(site), out.shape[3]
+        clamped, limits = output_range.proved_clamping(layer)
+        multiplier, outputs = channel_multiplier(layer), out.shape[3]
         gathered = multiplier > 1 or outputs < LANES
         inner = _inner_columns(x, out, window)
         lanes = channel_lanes(outputs, moved=not gathered)

@@ -6,8 +6,10 @@ import numpy as np
 
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import Array, DType
+from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import Requantization, plan_requantization
 from microfold.kernels.requantize.multiply_low import plan_narrow
@@ -16,10 +18,10 @@ from microfold.ops.elementwise.squared_difference import SquaredDifference, squa
 from microfold.ops.elementwise.sub import Sub
 
 
-def quantized_parameters(site: LayerContext) -> AddParameters:
+def quantized_parameters(layer: LayerContext) -> AddParameters:
     """The reference's fixed-point parameters of the node."""
-    first, second = (v.type.quant for v in site.node.operands[:2])
-    op = site.node.op
+    first, second = (v.type.quant for v in layer.node.operands[:2])
+    op = layer.node.op
     assert first is not None and second is not None and isinstance(op, Add | Sub | SquaredDifference)
     if isinstance(op, SquaredDifference):
         return squared_difference_parameters(first, second, op.out)
@@ -42,11 +44,11 @@ def plan_one(
 
 
 def plan_short(
-    site: LayerContext, bounds: tuple[int, int], multiplier: Multiplier, zero_point: int
+    layer: LayerContext, bounds: tuple[int, int], multiplier: Multiplier, zero_point: int
 ) -> tuple[str, Array]:
     """The shortest exact form of a node's output that its core has the products for, and its one record."""
-    limits = output_range.integer_bounds(site.node)
-    if site.target.has("thumb1"):
+    limits = output_range.integer_bounds(layer.node)
+    if layer.target.has("thumb1"):
         mantissa, shift = np.array([multiplier.mantissa]), np.array([multiplier.shift])
         ends = np.array([bounds[0]]), np.array([bounds[1]])
         narrow = plan_narrow(np.array([0]), ends, (mantissa, shift), zero_point, limits)
@@ -56,20 +58,20 @@ def plan_short(
     return plan.form.value, plan.records
 
 
-def centred_hull(site: LayerContext, index: int) -> tuple[int, int]:
+def centred_hull(layer: LayerContext, index: int) -> tuple[int, int]:
     """Smallest and largest element of a quantised operand, less its zero point."""
-    value = site.node.inputs[index]
+    value = layer.node.inputs[index]
     assert value is not None and value.type.quant is not None
-    low, high = (bound - value.type.quant.zero_point for bound in site.range(index).hull)
+    low, high = (bound - value.type.quant.zero_point for bound in layer.range(index).hull)
     return low, high
 
 
-def plan_input(site: LayerContext, index: int, left_shift: int, multiplier: Multiplier) -> Requantization:
+def plan_input(layer: LayerContext, index: int, left_shift: int, multiplier: Multiplier) -> Requantization:
     """How an operand gets to the common scale: ``requantise(bias + (x << left_shift))``."""
-    value = site.node.inputs[index]
+    value = layer.node.inputs[index]
     assert value is not None and value.type.quant is not None
     step = 1 << left_shift
-    low, high = (bound * step for bound in centred_hull(site, index))
+    low, high = (bound * step for bound in centred_hull(layer, index))
     return plan_one(-value.type.quant.zero_point * step, (low, high), multiplier, 0, -(1 << 31), step)
 
 
@@ -80,25 +82,25 @@ class _QuantizedSum(BinaryKernel):
     combine = "left + right"
     squares = False
 
-    def never_negative(self, site: LayerContext) -> bool:
+    def never_negative(self, layer: LayerContext) -> bool:
         """A sum of operands that are not."""
-        return self.op is Add and all(centred_hull(site, index)[0] >= 0 for index in (0, 1))
+        return self.op is Add and all(centred_hull(layer, index)[0] >= 0 for index in (0, 1))
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        out = site.node.outputs[0].type.quant
+    def lower(self, layer: LayerContext) -> KernelCall:
+        out = layer.node.outputs[0].type.quant
         assert out is not None
-        parameters = quantized_parameters(site)
+        parameters = quantized_parameters(layer)
         inputs = [
-            plan_input(site, index, parameters.left_shift, multiplier)
+            plan_input(layer, index, parameters.left_shift, multiplier)
             for index, multiplier in ((0, parameters.first), (1, parameters.second))
         ]
         # Each operand is at most half of the range that its left shift gives it.
         extent = (self.dtype.range[1] - self.dtype.range[0]) << parameters.left_shift
         if self.squares:
             extent *= extent
-        low, _ = output_range.integer_bounds(site.node)
-        clamped, limits = output_range.clamping(site.node)
-        bounds = 0 if self.never_negative(site) else -extent, extent
+        low, _ = output_range.integer_bounds(layer.node)
+        clamped, limits = output_range.clamping(layer.node)
+        bounds = 0 if self.never_negative(layer) else -extent, extent
         output = plan_one(0, bounds, parameters.output, out.zero_point, low)
         plans = (*inputs, output)
         spec = (
@@ -113,7 +115,7 @@ class _QuantizedSum(BinaryKernel):
         fields: dict[str, Parameter] = {
             "scales": Constant("scales", np.concatenate([p.records for p in plans]), record="mf_channel"),
         }
-        return self.call(site, spec, fields | limits)
+        return self.call(layer, spec, fields | limits)
 
 
 @register

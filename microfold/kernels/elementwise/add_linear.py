@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from microfold.ir.types import DType
+from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import KernelCall, LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form
 from microfold.ops.elementwise.add import Add
@@ -19,16 +21,16 @@ class _LinearSum(BinaryKernel):
     instructions = 9.5
     thumb1_instructions = 17.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        return super().supports(site) or refuses_linear_form(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return super().supports(layer) or refuses_linear_form(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        clamped, _ = output_range.clamping(site.node)
-        return super().cost(site) + (4.0 * site.node.outputs[0].type.size if clamped else 0.0)
+    def cost(self, layer: LayerContext) -> float:
+        clamped, _ = output_range.clamping(layer.node)
+        return super().cost(layer) + (4.0 * layer.node.outputs[0].type.size if clamped else 0.0)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(site.node)
-        return self.call(site, (("clamped", clamped),), linear_form_fields(site) | limits)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        clamped, limits = output_range.clamping(layer.node)
+        return self.call(layer, (("clamped", clamped),), linear_form_fields(layer) | limits)
 
 
 @register

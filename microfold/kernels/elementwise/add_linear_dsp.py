@@ -10,8 +10,10 @@ which is exact, if 256 times the factors fit 32 bits.
 
 from __future__ import annotations
 
+from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.binary_dsp import WordKernel
-from microfold.kernels.kernel import KernelCall, LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form, site_linear_form
 from microfold.ops.elementwise.add import Add
@@ -29,25 +31,25 @@ class _LinearSumDsp(WordKernel):
     rest_instructions = 10.0
     run_instructions = 38.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := super().supports(site) or refuses_linear_form(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer) or refuses_linear_form(layer):
             return reason
-        form = site_linear_form(site)
+        form = site_linear_form(layer)
         assert form is not None
         if max(map(abs, form.factors)) >= 1 << 23:
             return f"its factors must be below {1 << 23} in magnitude; they are {form.factors}"
         return None
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(site.node)
-        fields = linear_form_fields(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        clamped, limits = output_range.clamping(layer.node)
+        fields = linear_form_fields(layer)
         shift = fields.pop("shift")
         assert isinstance(shift, int)
         for name in ("first_factor", "second_factor"):
             factor = fields[name]
             assert isinstance(factor, int)
             fields[name] = factor << 8
-        return self.call(site, (("shift", shift), ("clamped", clamped)), fields | limits)
+        return self.call(layer, (("shift", shift), ("clamped", clamped)), fields | limits)
 
 
 @register

@@ -7,9 +7,11 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import DType
+from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
-from microfold.kernels.kernel import Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form
 from microfold.ops.elementwise.add import Add
@@ -23,11 +25,11 @@ class _SumMve(BinaryMve):
     template = "elementwise/add_mve.c.j2"
     vector_instructions = 10.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        return super().supports(site) or refuses_linear_form(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return super().supports(layer) or refuses_linear_form(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        return self.vector_call(site, (), linear_form_fields(site))
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return self.vector_call(layer, (), linear_form_fields(layer))
 
 
 @register
@@ -53,40 +55,40 @@ class _ScaledSumMve(BinaryMve):
     vector_instructions = 22.5
     combine: ClassVar[str] = ""
 
-    def cost(self, site: LayerContext) -> float:
-        left_shift = quantized_parameters(site).left_shift
+    def cost(self, layer: LayerContext) -> float:
+        left_shift = quantized_parameters(layer).left_shift
         # Two products less, at most, and no bias.
-        saved = sum(3.0 * (form == HALF and left_shift > 0) for form in self._forms(site))
-        saved += sum(1.0 * (bias == 0) for bias in self._biases(site))
-        vectors = site.node.outputs[0].type.size / self.lanes
-        return super().cost(site) - saved * vectors
+        saved = sum(3.0 * (form == HALF and left_shift > 0) for form in self._forms(layer))
+        saved += sum(1.0 * (bias == 0) for bias in self._biases(layer))
+        vectors = layer.node.outputs[0].type.size / self.lanes
+        return super().cost(layer) - saved * vectors
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := super().supports(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
             return reason
         return next(
-            (form for form in self._forms(site) if not isinstance(form, MveForm) and form != HALF), None
+            (form for form in self._forms(layer) if not isinstance(form, MveForm) and form != HALF), None
         )
 
-    def _biases(self, site: LayerContext) -> list[int]:
-        return [-v.type.quant.zero_point for v in site.node.operands[:2] if v.type.quant is not None]
+    def _biases(self, layer: LayerContext) -> list[int]:
+        return [-v.type.quant.zero_point for v in layer.node.operands[:2] if v.type.quant is not None]
 
-    def _forms(self, site: LayerContext) -> list[MveForm | str]:
+    def _forms(self, layer: LayerContext) -> list[MveForm | str]:
         """Of the operands and the result: how they are multiplied, or why they cannot be."""
-        parameters = quantized_parameters(site)
+        parameters = quantized_parameters(layer)
         forms: list[MveForm | str] = []
         for index, multiplier in enumerate((parameters.first, parameters.second)):
             # The larger scale is half of the common one, and no bit is lost.
-            reach = max(map(abs, centred_hull(site, index))) << parameters.left_shift
+            reach = max(map(abs, centred_hull(layer, index))) << parameters.left_shift
             halved = multiplier == (1 << 30, 0) and parameters.left_shift > 0 and reach < 1 << 31
             forms.append(HALF if halved else lane_form(multiplier, False))
         return [*forms, lane_form(parameters.output, self.op is SquaredDifference)]
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        out = site.node.outputs[0].type.quant
-        parameters = quantized_parameters(site)
-        first, second, output = (str(getattr(form, "value", form)) for form in self._forms(site))
-        biases = self._biases(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        out = layer.node.outputs[0].type.quant
+        parameters = quantized_parameters(layer)
+        first, second, output = (str(getattr(form, "value", form)) for form in self._forms(layer))
+        biases = self._biases(layer)
         scales = zip((*biases, 0), (parameters.first, parameters.second, parameters.output), strict=True)
         records = np.array([(bias, m.mantissa, m.shift) for bias, m in scales], np.int32)
         assert out is not None
@@ -104,7 +106,7 @@ class _ScaledSumMve(BinaryMve):
             "scales": Constant("scales", records, record="mf_lane_scale"),
             "output_zero_point": out.zero_point,
         }
-        return self.vector_call(site, spec, fields)
+        return self.vector_call(layer, spec, fields)
 
 
 def _define(operator: type[Add | Sub | SquaredDifference], combine: str) -> None:

@@ -8,8 +8,10 @@ from functools import lru_cache
 import numpy as np
 
 from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import CFunction, Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
@@ -89,45 +91,45 @@ class _SumDsp(BinaryKernel):
     instructions = 8.25
     clamp_instructions = 5.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = super().supports(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = super().supports(layer)
         if reason is not None:
             return reason
-        first, second = site.node.operands[:2]
+        first, second = layer.node.operands[:2]
         if first.type.shape != second.type.shape:
             return "it does not broadcast"
-        size = site.node.outputs[0].type.size
-        if site.options.optimize == "size" or size < FEWEST_ELEMENTS:
+        size = layer.node.outputs[0].type.size
+        if layer.options.optimize == "size" or size < FEWEST_ELEMENTS:
             return (
-                f"its table of 1 KB does not pay for {size} elements with optimize = {site.options.optimize}"
+                f"its table of 1 KB does not pay for {size} elements with optimize = {layer.options.optimize}"
             )
-        return None if self._split(site) is not None else "no table gives the reference's results"
+        return None if self._split(layer) is not None else "no table gives the reference's results"
 
-    def cost(self, site: LayerContext) -> float:
-        clamped, _ = output_range.clamping(site.node)
+    def cost(self, layer: LayerContext) -> float:
+        clamped, _ = output_range.clamping(layer.node)
         each = self.instructions + (self.clamp_instructions if clamped else 0.0)
-        return site.node.outputs[0].type.size * each
+        return layer.node.outputs[0].type.size * each
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        split = self._split(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        split = self._split(layer)
         assert split is not None
-        limits = output_range.integer_bounds(site.node)
+        limits = output_range.integer_bounds(layer.node)
         clamp = limits != DType.INT8.range
         spec = (("shift", split.shift), ("swapped", split.swapped), ("clamp", clamp))
         parameters: dict[str, Parameter] = {
             "table": Constant("table", split.table),
             "factor": split.factor,
-            "length": site.node.outputs[0].type.size,
+            "length": layer.node.outputs[0].type.size,
         }
         if clamp:
             parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}
         return KernelCall(CFunction("elementwise/add_table_dsp.c.j2", self.name, spec), parameters)
 
-    def _split(self, site: LayerContext) -> Split | None:
-        op = site.node.op
+    def _split(self, layer: LayerContext) -> Split | None:
+        op = layer.node.op
         assert isinstance(op, Add | Sub)
-        first, second = (v.type.with_shape(()) for v in site.node.operands[:2])
-        return find_split(op, first, second, output_range.integer_bounds(site.node))
+        first, second = (v.type.with_shape(()) for v in layer.node.operands[:2])
+        return find_split(op, first, second, output_range.integer_bounds(layer.node))
 
 
 @register

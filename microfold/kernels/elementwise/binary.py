@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import Array, DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.add import centred_hull, plan_short
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import TYPES
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
@@ -47,27 +41,27 @@ class QuantizedMul(BinaryKernel):
 
     template = "elementwise/mul.c.j2"
 
-    def plan(self, site: LayerContext) -> tuple[str, Array]:
+    def plan(self, layer: LayerContext) -> tuple[str, Array]:
         """The form of the requantisation, and its record."""
-        first, second = (v.type.quant for v in site.node.operands[:2])
-        out = site.node.outputs[0].type.quant
-        assert first is not None and second is not None and out is not None and isinstance(site.node.op, Mul)
-        corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
-        multiplier = site.node.op.multiplier(first, second)
-        return plan_short(site, (min(corners), max(corners)), multiplier, out.zero_point)
+        first, second = (v.type.quant for v in layer.node.operands[:2])
+        out = layer.node.outputs[0].type.quant
+        assert first is not None and second is not None and out is not None and isinstance(layer.node.op, Mul)
+        corners = [a * b for a in centred_hull(layer, 0) for b in centred_hull(layer, 1)]
+        multiplier = layer.node.op.multiplier(first, second)
+        return plan_short(layer, (min(corners), max(corners)), multiplier, out.zero_point)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        first, second = (v.type.quant for v in site.node.operands[:2])
+    def lower(self, layer: LayerContext) -> KernelCall:
+        first, second = (v.type.quant for v in layer.node.operands[:2])
         assert first is not None and second is not None
-        form, records = self.plan(site)
-        clamped, limits = output_range.clamping(site.node)
+        form, records = self.plan(layer)
+        clamped, limits = output_range.clamping(layer.node)
         fields: dict[str, Parameter] = {
             "scale": Constant("scale", records, record="mf_channel"),
             "first_zero_point": first.zero_point,
             "second_zero_point": second.zero_point,
         }
         spec = (("type", C_TYPES[self.dtype]), ("requantize", form), ("clamped", clamped))
-        return self.call(site, spec, fields | limits)
+        return self.call(layer, spec, fields | limits)
 
 
 @register
@@ -93,18 +87,18 @@ class _Arithmetic(BinaryKernel):
     template = "elementwise/arithmetic.c.j2"
     expression: ClassVar[str]
 
-    def supports(self, site: LayerContext) -> str | None:
-        quantized = any(v.type.quant is not None for v in site.node.operands[:2])
+    def supports(self, layer: LayerContext) -> str | None:
+        quantized = any(v.type.quant is not None for v in layer.node.operands[:2])
         if quantized and self.op not in (Maximum, Minimum):
             return "it computes with plain numbers; these are quantised"
-        if site.node.epilogue and not self.dtype.is_float:
+        if layer.node.epilogue and not self.dtype.is_float:
             return "it fuses nothing"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(site.node) if self.dtype.is_float else (False, {})
+    def lower(self, layer: LayerContext) -> KernelCall:
+        clamped, limits = output_range.clamping(layer.node) if self.dtype.is_float else (False, {})
         spec = (("type", C_TYPES[self.dtype]), ("expression", self.expression), ("clamped", clamped))
-        return self.call(site, spec, limits)
+        return self.call(layer, spec, limits)
 
 
 _ORDERED = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
@@ -142,18 +136,18 @@ for _operator, _dtypes, _expression in _EXPRESSIONS:
 class UnaryKernel(Kernel):
     """Base of elementwise kernels of one operand."""
 
-    def supports(self, site: LayerContext) -> str | None:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         for t in (x, out):
             if t.dtype not in C_TYPES:
                 return f"it does not know {t.dtype.value}"
-        return output_range.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(layer.node)
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.outputs[0].type.size * 15.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.outputs[0].type.size * 15.0
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         return 0 if out.dtype.itemsize == x.dtype.itemsize else None
 
 
@@ -164,16 +158,16 @@ class ClipPortable(UnaryKernel):
     name = "clip__c"
     op = Clip
 
-    def supports(self, site: LayerContext) -> str | None:
-        return "it fuses nothing" if site.node.epilogue else super().supports(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x = site.node.operands[0].type
-        assert isinstance(site.node.op, Clip)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x = layer.node.operands[0].type
+        assert isinstance(layer.node.op, Clip)
         if x.dtype.is_float:
-            low, high = site.node.op.minimum, site.node.op.maximum
+            low, high = layer.node.op.minimum, layer.node.op.maximum
         else:
-            low, high = site.node.op.bounds(x.element)
+            low, high = layer.node.op.bounds(x.element)
         parameters: dict[str, Parameter] = {"length": x.size, "output_minimum": low, "output_maximum": high}
         return KernelCall(
             CFunction("elementwise/clip.c.j2", self.name, (("type", C_TYPES[x.dtype]),)), parameters
@@ -185,10 +179,10 @@ class QuantizePortable(UnaryKernel):
     name = "f32_quantize__c"
     op = Quantize
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        out = site.node.outputs[0].type
+    def lower(self, layer: LayerContext) -> KernelCall:
+        out = layer.node.outputs[0].type
         assert out.quant is not None
-        low, high = output_range.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(layer.node)
         zero_point = out.quant.zero_point
         parameters: dict[str, Parameter] = {
             "length": out.size,
@@ -208,18 +202,18 @@ class DequantizePortable(UnaryKernel):
     name = "dequantize__c"
     op = Dequantize
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.quant is not None and x.quant.axis is not None:
             return "it needs one scale per tensor"
         if x.dtype not in (DType.INT8, DType.UINT8, DType.INT16):
             return f"it does not compute {x.dtype.value}, whose differences are not exact in float"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x = site.node.operands[0].type
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x = layer.node.operands[0].type
         assert x.quant is not None
-        clamped, limits = output_range.clamping(site.node)
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "length": x.size,
             "zero_point": x.quant.zero_point,
@@ -234,11 +228,11 @@ class CastPortable(UnaryKernel):
     name = "cast__c"
     op = Cast
 
-    def supports(self, site: LayerContext) -> str | None:
-        return "it fuses nothing" if site.node.epilogue else super().supports(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         saturates = x.dtype.is_float and out.dtype.is_integer
         low, high = out.dtype.range if saturates else (0, 0)
         spec = (

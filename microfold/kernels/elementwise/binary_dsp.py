@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
+from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.binary import QuantizedMul
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import KernelCall, LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.elementwise.maximum import Maximum
@@ -32,19 +34,19 @@ class WordKernel(BinaryKernel):
     rest_instructions: ClassVar[float]
     clamp_instructions: ClassVar[float] = 5.5
 
-    def cost(self, site: LayerContext) -> float:
-        *outer, (length, *steps) = self.loops(site)
-        clamped, _ = output_range.clamping(site.node)
+    def cost(self, layer: LayerContext) -> float:
+        *outer, (length, *steps) = self.loops(layer)
+        clamped, _ = output_range.clamping(layer.node)
         rest = length % self.group
         each = self.instructions - self.saved_instructions * steps.count(0)
         run = (length - rest) * each + rest * self.rest_instructions
         run += self.run_instructions if outer else 0.0
         run += self.clamp_instructions * length if clamped else 0.0
-        return site.node.outputs[0].type.size // length * run
+        return layer.node.outputs[0].type.size // length * run
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         # The loops around it have many jumps.
-        return 1.1 if len(self.loops(site)) == 1 else 1.4
+        return 1.1 if len(self.loops(layer)) == 1 else 1.4
 
 
 @register
@@ -60,9 +62,9 @@ class MulInt8Dsp(QuantizedMul, WordKernel):
     rest_instructions = 16.0
     run_instructions = 45.0
 
-    def cost(self, site: LayerContext) -> float:
-        saved = 2.0 if self.plan(site)[0] == RequantizeForm.SHORT_RELU.value else 0.0
-        return super().cost(site) - saved * site.node.outputs[0].type.size
+    def cost(self, layer: LayerContext) -> float:
+        saved = 2.0 if self.plan(layer)[0] == RequantizeForm.SHORT_RELU.value else 0.0
+        return super().cost(layer) - saved * layer.node.outputs[0].type.size
 
 
 class _Extremum(WordKernel):
@@ -74,11 +76,11 @@ class _Extremum(WordKernel):
     rest_instructions = 10.0
     run_instructions = 19.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        return "it fuses nothing" if site.node.epilogue else super().supports(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        return self.call(site, (("largest", self.op is Maximum),), {})
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return self.call(layer, (("largest", self.op is Maximum),), {})
 
 
 @register

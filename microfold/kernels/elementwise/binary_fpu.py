@@ -6,8 +6,10 @@ from typing import ClassVar
 
 from microfold.ir.op import Op
 from microfold.ir.types import DType
+from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import KernelCall, LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.div import Div
@@ -32,28 +34,28 @@ class _ArithmeticFpu(BinaryKernel):
     operator: ClassVar[str]
     expression: ClassVar[str]
 
-    def supports(self, site: LayerContext) -> str | None:
-        if site.options.optimize == "size":
+    def supports(self, layer: LayerContext) -> str | None:
+        if layer.options.optimize == "size":
             return "its loop is longer than what optimize = size wants"
-        clamp = float_clamping(site)[0]
+        clamp = float_clamping(layer)[0]
         if clamp == "general":
             return "it clamps to 0 and above"
         if clamp != "none" and self.op is Div:
             return "it clamps bits, and 0 / 0 is not a number"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        *outer, inner = self.loops(site)
-        runs = site.node.outputs[0].type.size // inner[0]
-        each = self.instructions + _LIMITS[float_clamping(site)[0]]
+    def cost(self, layer: LayerContext) -> float:
+        *outer, inner = self.loops(layer)
+        runs = layer.node.outputs[0].type.size // inner[0]
+        each = self.instructions + _LIMITS[float_clamping(layer)[0]]
         # The last ones come one by one.
         run = inner[0] * each + inner[0] % 4 * 5 + (25 if outer else 40)
         return runs * run
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        clamp, limits = float_clamping(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        clamp, limits = float_clamping(layer)
         spec = (("operator", self.operator), ("expression", self.expression), ("clamp", clamp))
-        return self.call(site, spec, limits)
+        return self.call(layer, spec, limits)
 
 
 def _define(operator: type[Op], expression: str) -> None:

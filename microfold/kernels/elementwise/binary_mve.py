@@ -6,8 +6,10 @@ from typing import ClassVar
 
 from microfold.ir.op import Op
 from microfold.ir.types import DType
+from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve
-from microfold.kernels.kernel import KernelCall, LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
@@ -24,14 +26,14 @@ class _Arithmetic(BinaryMve):
     vector_instructions = 7.5
     expression: ClassVar[str]
 
-    def supports(self, site: LayerContext) -> str | None:
-        if site.node.epilogue and not self.dtype.is_float:
+    def supports(self, layer: LayerContext) -> str | None:
+        if layer.node.epilogue and not self.dtype.is_float:
             return "it fuses nothing"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
+    def lower(self, layer: LayerContext) -> KernelCall:
         lane = "f32" if self.dtype.is_float else f"s{self.dtype.itemsize * 8}"
-        return self.vector_call(site, (("expression", self.expression), ("lane", lane)), {})
+        return self.vector_call(layer, (("expression", self.expression), ("lane", lane)), {})
 
 
 def _define(operator: type[Op], dtype: DType, prefix: str, expression: str) -> None:

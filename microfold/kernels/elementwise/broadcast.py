@@ -8,15 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, Shape
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-)
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 
 OUTER_LOOPS = 3
@@ -78,42 +72,45 @@ class BinaryKernel(Kernel):
     thumb1_instructions: ClassVar[float] = 0.0
     run_instructions: ClassVar[float] = 35.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        first = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        first = layer.node.operands[0].type
         if first.dtype is not self.dtype:
             return f"it needs {self.dtype.value} operands; they are {first.dtype.value}"
-        if len(self.loops(site)) > OUTER_LOOPS + 1:
+        if len(self.loops(layer)) > OUTER_LOOPS + 1:
             return "its operands broadcast along too many axes in turn"
-        return output_range.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(layer.node)
 
-    def cost(self, site: LayerContext) -> float:
-        size = site.node.outputs[0].type.size
-        loops = self.loops(site)
-        thumb1 = site.target.has("thumb1") and self.thumb1_instructions
+    def cost(self, layer: LayerContext) -> float:
+        size = layer.node.outputs[0].type.size
+        loops = self.loops(layer)
+        thumb1 = layer.target.has("thumb1") and self.thumb1_instructions
         each = self.thumb1_instructions if thumb1 else self.instructions
         runs = size // loops[-1][0] if len(loops) > 1 else 0
         # An operand that stays the same is neither read nor widened.
         fixed = 2.0 * sum(step == 0 for step in loops[-1][1:])
         return size * (each - fixed) + runs * self.run_instructions
 
-    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
         # Element by element in order: in place if the operand has an element for each of the result's.
-        operand, out = site.node.operands[index].type, site.node.outputs[0].type
+        operand, out = layer.node.operands[index].type, layer.node.outputs[0].type
         return 0 if operand.size == out.size and operand.dtype.itemsize == out.dtype.itemsize else None
 
-    def loops(self, site: LayerContext) -> list[tuple[int, ...]]:
+    def loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
         """(size, first's step, second's step) of the loops, outermost first; steps in elements."""
-        out = site.node.outputs[0].type.shape
-        return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in site.node.operands[:2]))
+        out = layer.node.outputs[0].type.shape
+        return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in layer.node.operands[:2]))
 
     def call(
-        self, site: LayerContext, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
+        self,
+        layer: LayerContext,
+        spec: tuple[tuple[str, SpecValue], ...],
+        parameters: Mapping[str, Parameter],
     ) -> KernelCall:
         """The call with the loops' fields and choices added."""
-        *outer, inner = self.loops(site)
+        *outer, inner = self.loops(layer)
         spec = (*spec, ("nested", bool(outer)), ("first_step", inner[1]), ("second_step", inner[2]))
         fields: dict[str, Parameter] = {"length": inner[0]}
         if outer:

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
+from microfold.kernels.call import KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import KernelCall, LayerContext, Parameter, SpecValue
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize import output_range
 
@@ -28,22 +29,25 @@ class BinaryMve(BinaryKernel):
     vector_instructions: ClassVar[float]
     run_instructions = 22.0
 
-    def cost(self, site: LayerContext) -> float:
-        inner = self.loops(site)[-1][0]
-        runs = site.node.outputs[0].type.size // inner
+    def cost(self, layer: LayerContext) -> float:
+        inner = self.loops(layer)[-1][0]
+        runs = layer.node.outputs[0].type.size // inner
         vectors = -(-inner // self.lanes)
-        each = self.vector_instructions + 1.0 * output_range.clamping(site.node)[0]
+        each = self.vector_instructions + 1.0 * output_range.clamping(layer.node)[0]
         rest = 6.0 * (inner % self.lanes != 0)
         return runs * (vectors * each + rest + self.run_instructions)
 
     def vector_call(
-        self, site: LayerContext, spec: tuple[tuple[str, SpecValue], ...], parameters: Mapping[str, Parameter]
+        self,
+        layer: LayerContext,
+        spec: tuple[tuple[str, SpecValue], ...],
+        parameters: Mapping[str, Parameter],
     ) -> KernelCall:
         """The call with the choices and fields of the loops, of their rest, and of the clamp added."""
-        clamp, limits = output_range.clamping(site.node)
-        tail = self.loops(site)[-1][0] % self.lanes != 0
+        clamp, limits = output_range.clamping(layer.node)
+        tail = self.loops(layer)[-1][0] % self.lanes != 0
         spec = (*spec, ("type", C_TYPES[self.dtype]), ("tail", tail), ("clamp", clamp))
-        return self.call(site, spec, dict(parameters) | limits)
+        return self.call(layer, spec, dict(parameters) | limits)
 
 
 def lane_form(multiplier: Multiplier, never_negative: bool) -> MveForm | str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.elementwise.binary import C_TYPES, ClipPortable
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 
 
 class _ClipMve(ClipPortable):
@@ -16,21 +18,21 @@ class _ClipMve(ClipPortable):
     def _lanes(self) -> int:
         return 16 // self.dtype.itemsize
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype is not self.dtype:
             return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        return 20 + 6.0 * -(-site.node.outputs[0].type.size // self._lanes())
+    def cost(self, layer: LayerContext) -> float:
+        return 20 + 6.0 * -(-layer.node.outputs[0].type.size // self._lanes())
 
-    def lower(self, site: LayerContext) -> KernelCall:
+    def lower(self, layer: LayerContext) -> KernelCall:
         lane = "f32" if self.dtype.is_float else f"s{8 * self.dtype.itemsize}"
-        tail = site.node.outputs[0].type.size % self._lanes() != 0
+        tail = layer.node.outputs[0].type.size % self._lanes() != 0
         spec = (("type", C_TYPES[self.dtype]), ("lane", lane), ("tail", tail))
         return KernelCall(
-            CFunction("elementwise/clip_mve.c.j2", "clip__mve", spec), super().lower(site).parameters
+            CFunction("elementwise/clip_mve.c.j2", "clip__mve", spec), super().lower(layer).parameters
         )
 
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import BinaryKernel, broadcast_strides, loop_records, merge_axes
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import TYPES
 from microfold.ops.elementwise.compare import LEFT_SHIFT, Compare
 from microfold.ops.elementwise.select import Select
@@ -34,20 +28,20 @@ class _Compare(BinaryKernel):
     template = "elementwise/compare.c.j2"
     instructions = 12
 
-    def supports(self, site: LayerContext) -> str | None:
-        assert isinstance(site.node.op, Compare)
-        if site.node.op.relation not in _RELATIONS:
-            return f"it does not know the relation {site.node.op.relation}"
-        return "it fuses nothing" if site.node.epilogue else super().supports(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        assert isinstance(layer.node.op, Compare)
+        if layer.node.op.relation not in _RELATIONS:
+            return f"it does not know the relation {layer.node.op.relation}"
+        return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        op = site.node.op
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op = layer.node.op
         assert isinstance(op, Compare)
         scaled = self.dtype is DType.INT8
         fields: dict[str, Parameter] = {}
         if scaled:
             records: list[tuple[int, ...]] = []
-            for value in site.node.operands[:2]:
+            for value in layer.node.operands[:2]:
                 assert value.type.quant is not None
                 multiplier = op.multiplier(value.type.quant)
                 records.append((-value.type.quant.zero_point, multiplier.mantissa, 0, multiplier.shift))
@@ -57,7 +51,7 @@ class _Compare(BinaryKernel):
             ("relation", _RELATIONS[op.relation]),
             ("left_shift", LEFT_SHIFT if scaled else 0),
         )
-        return self.call(site, spec, fields)
+        return self.call(layer, spec, fields)
 
 
 for _dtype in (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL):
@@ -75,29 +69,29 @@ class SelectPortable(Kernel):
     op = Select
     LOOPS = 4
 
-    def _loops(self, site: LayerContext) -> list[tuple[int, ...]]:
-        out = site.node.outputs[0].type.shape
-        return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in site.node.operands[:3]))
+    def _loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
+        out = layer.node.outputs[0].type.shape
+        return merge_axes(out, *(broadcast_strides(v.type.shape, out) for v in layer.node.operands[:3]))
 
-    def supports(self, site: LayerContext) -> str | None:
-        if len(self._loops(site)) > self.LOOPS:
+    def supports(self, layer: LayerContext) -> str | None:
+        if len(self._loops(layer)) > self.LOOPS:
             return "its operands broadcast along too many axes in turn"
-        if site.node.outputs[0].type.dtype not in C_TYPES:
-            return f"it does not know {site.node.outputs[0].type.dtype.value}"
-        return "it fuses nothing" if site.node.epilogue else None
+        if layer.node.outputs[0].type.dtype not in C_TYPES:
+            return f"it does not know {layer.node.outputs[0].type.dtype.value}"
+        return "it fuses nothing" if layer.node.epilogue else None
 
-    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1, 2)
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.outputs[0].type.size * 14.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.outputs[0].type.size * 14.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        loops = loop_records(self._loops(site), self.LOOPS)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        loops = loop_records(self._loops(layer), self.LOOPS)
         parameters: dict[str, Parameter] = {}
         for index, (size, *steps) in enumerate(loops.tolist()):
             parameters[f"size{index}"] = size
             for operand, step in zip(("condition", "first", "second"), steps, strict=True):
                 parameters[f"{operand}{index}"] = step
-        spec = (("type", C_TYPES[site.node.outputs[0].type.dtype]),)
+        spec = (("type", C_TYPES[layer.node.outputs[0].type.dtype]),)
         return KernelCall(CFunction("elementwise/select.c.j2", self.name, spec), parameters)

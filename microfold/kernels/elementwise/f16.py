@@ -6,8 +6,10 @@ from typing import ClassVar
 
 from microfold.ir.op import Op
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.float16_mve import LANES
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
@@ -29,10 +31,10 @@ class _HalfBinary(BinaryKernel):
     # C, with elements a and b as floats.
     expression: ClassVar[str]
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(site.node)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        clamped, limits = output_range.clamping(layer.node)
         spec = (("expression", self.expression), ("clamped", clamped))
-        return self.call(site, spec, limits)
+        return self.call(layer, spec, limits)
 
 
 class _HalfBinaryMve(BinaryKernel):
@@ -44,14 +46,14 @@ class _HalfBinaryMve(BinaryKernel):
     run_instructions = 24.0
     intrinsic: ClassVar[str]
 
-    def cost(self, site: LayerContext) -> float:
-        inner = self.loops(site)[-1][0]
-        runs = site.node.output.type.size // inner
+    def cost(self, layer: LayerContext) -> float:
+        inner = self.loops(layer)[-1][0]
+        runs = layer.node.output.type.size // inner
         return runs * (-(-inner // LANES) * 10.0 + self.run_instructions)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        clamp, limits = float_clamping(site)
-        return self.call(site, (("intrinsic", self.intrinsic), ("clamp", clamp)), dict(limits))
+    def lower(self, layer: LayerContext) -> KernelCall:
+        clamp, limits = float_clamping(layer)
+        return self.call(layer, (("intrinsic", self.intrinsic), ("clamp", clamp)), dict(limits))
 
 
 _BINARY: tuple[tuple[type[Op], str, str], ...] = (
@@ -79,23 +81,23 @@ class _HalfClip(Kernel):
     core: ClassVar[str]
     instructions: ClassVar[float]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype is not DType.FLOAT16:
             return f"it needs float16; the input is {x.dtype.value}"
-        return "it fuses nothing" if site.node.epilogue else None
+        return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.output.type.size * self.instructions + 20
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.output.type.size * self.instructions + 20
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
         return 0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        op = site.node.op
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op = layer.node.op
         assert isinstance(op, Clip)
         parameters: dict[str, Parameter] = {
-            "length": site.node.output.type.size,
+            "length": layer.node.output.type.size,
             "output_minimum": op.minimum,
             "output_maximum": op.maximum,
         }
@@ -128,21 +130,21 @@ class _HalfCast(Kernel):
     core: ClassVar[str]
     instructions: ClassVar[float]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x, out = site.node.operands[0].type, site.node.output.type
+    def supports(self, layer: LayerContext) -> str | None:
+        x, out = layer.node.operands[0].type, layer.node.output.type
         if {x.dtype, out.dtype} != {DType.FLOAT16, DType.FLOAT32}:
             return f"it converts float16 and float32; these are {x.dtype.value} and {out.dtype.value}"
-        return "it fuses nothing" if site.node.epilogue else None
+        return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.output.type.size * self.instructions + 20
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.output.type.size * self.instructions + 20
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
         # Narrower elements are written behind those that are read.
-        return 0 if site.node.output.type.dtype is DType.FLOAT16 else None
+        return 0 if layer.node.output.type.dtype is DType.FLOAT16 else None
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        out = site.node.output.type
+    def lower(self, layer: LayerContext) -> KernelCall:
+        out = layer.node.output.type
         spec = (("core", self.core), ("narrows", out.dtype is DType.FLOAT16))
         return KernelCall(CFunction("elementwise/cast_f16.c.j2", self.name, spec), {"length": out.size})
 

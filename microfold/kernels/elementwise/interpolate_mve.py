@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.unary import LogisticInt16, SigmoidInt16, TanhInt16, UnaryInt16
-from microfold.kernels.kernel import KernelCall, LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 
 _LANES = 4
 
 
-def _vectors(site: LayerContext, call: KernelCall, template: str) -> KernelCall:
+def _vectors(layer: LayerContext, call: KernelCall, template: str) -> KernelCall:
     """The call with another template, which wants to know of a rest."""
-    tail = site.node.outputs[0].type.size % _LANES != 0
+    tail = layer.node.outputs[0].type.size % _LANES != 0
     spec = (*call.function.spec, ("tail", tail))
     name = call.function.name.replace("__c", "__mve")
     return replace(call, function=replace(call.function, name=name, template=template, spec=spec))
@@ -23,11 +25,11 @@ class _SigmoidMve(SigmoidInt16):
 
     features = frozenset({"mve"})
 
-    def cost(self, site: LayerContext) -> float:
-        return 40 + 31.0 * -(-site.node.outputs[0].type.size // _LANES)
+    def cost(self, layer: LayerContext) -> float:
+        return 40 + 31.0 * -(-layer.node.outputs[0].type.size // _LANES)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        return _vectors(site, super().lower(site), "elementwise/logistic_s16_mve.c.j2")
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return _vectors(layer, super().lower(layer), "elementwise/logistic_s16_mve.c.j2")
 
 
 @register
@@ -47,8 +49,8 @@ class UnaryInt16Mve(UnaryInt16):
     name = "s16_unary__mve_table"
     features = frozenset({"mve"})
 
-    def cost(self, site: LayerContext) -> float:
-        return 30 + 14.0 * -(-site.node.outputs[0].type.size // _LANES)
+    def cost(self, layer: LayerContext) -> float:
+        return 30 + 14.0 * -(-layer.node.outputs[0].type.size // _LANES)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        return _vectors(site, super().lower(site), "elementwise/table_s16_mve.c.j2")
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return _vectors(layer, super().lower(layer), "elementwise/table_s16_mve.c.j2")

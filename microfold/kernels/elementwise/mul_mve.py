@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
+from microfold.kernels.call import KernelCall, Parameter
 from microfold.kernels.elementwise.add import centred_hull
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
-from microfold.kernels.kernel import KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.mul import Mul
@@ -21,28 +23,28 @@ class MulMve(BinaryMve):
     template = "elementwise/mul_mve.c.j2"
     vector_instructions = 15.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := super().supports(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
             return reason
-        form = self._form(site)
+        form = self._form(layer)
         return None if isinstance(form, MveForm) else form
 
-    def _multiplier(self, site: LayerContext) -> Multiplier:
-        first, second = (v.type.quant for v in site.node.operands[:2])
-        assert first is not None and second is not None and isinstance(site.node.op, Mul)
-        return site.node.op.multiplier(first, second)
+    def _multiplier(self, layer: LayerContext) -> Multiplier:
+        first, second = (v.type.quant for v in layer.node.operands[:2])
+        assert first is not None and second is not None and isinstance(layer.node.op, Mul)
+        return layer.node.op.multiplier(first, second)
 
-    def _form(self, site: LayerContext) -> MveForm | str:
-        out = site.node.outputs[0].type.quant
+    def _form(self, layer: LayerContext) -> MveForm | str:
+        out = layer.node.outputs[0].type.quant
         assert out is not None
-        corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
-        low, _ = output_range.integer_bounds(site.node)
-        return lane_form(self._multiplier(site), min(corners) >= 0 or low >= out.zero_point)
+        corners = [a * b for a in centred_hull(layer, 0) for b in centred_hull(layer, 1)]
+        low, _ = output_range.integer_bounds(layer.node)
+        return lane_form(self._multiplier(layer), min(corners) >= 0 or low >= out.zero_point)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        first, second = (v.type.quant for v in site.node.operands[:2])
-        out = site.node.outputs[0].type.quant
-        form, multiplier = self._form(site), self._multiplier(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        first, second = (v.type.quant for v in layer.node.operands[:2])
+        out = layer.node.outputs[0].type.quant
+        form, multiplier = self._form(layer), self._multiplier(layer)
         assert first is not None and second is not None and out is not None and isinstance(form, MveForm)
         fields: dict[str, Parameter] = {
             "first_zero_point": first.zero_point,
@@ -51,7 +53,7 @@ class MulMve(BinaryMve):
             "shift": multiplier.shift,
             "output_zero_point": out.zero_point,
         }
-        return self.vector_call(site, (("requantize", form.value),), fields)
+        return self.vector_call(layer, (("requantize", form.value),), fields)
 
 
 @register

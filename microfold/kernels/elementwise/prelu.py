@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import DType
+from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.prelu import Prelu
 
@@ -16,19 +18,19 @@ class _QuantizedPrelu(BinaryKernel):
     template = "elementwise/prelu.c.j2"
     instructions = 35
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, alpha = (v.type.quant for v in site.node.operands[:2])
-        out = site.node.outputs[0].type.quant
-        assert x is not None and alpha is not None and out is not None and isinstance(site.node.op, Prelu)
-        identity, slope = site.node.op.multipliers(x, alpha)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, alpha = (v.type.quant for v in layer.node.operands[:2])
+        out = layer.node.outputs[0].type.quant
+        assert x is not None and alpha is not None and out is not None and isinstance(layer.node.op, Prelu)
+        identity, slope = layer.node.op.multipliers(x, alpha)
         records = np.array([[0, m.mantissa, out.zero_point, m.shift] for m in (identity, slope)], np.int32)
-        clamped, limits = output_range.clamping(site.node)
+        clamped, limits = output_range.clamping(layer.node)
         fields: dict[str, Parameter] = {
             "scales": Constant("scales", records, record="mf_channel"),
             "input_zero_point": x.zero_point,
             "alpha_zero_point": alpha.zero_point,
         }
-        return self.call(site, (("type", C_TYPES[self.dtype]), ("clamped", clamped)), fields | limits)
+        return self.call(layer, (("type", C_TYPES[self.dtype]), ("clamped", clamped)), fields | limits)
 
 
 @register

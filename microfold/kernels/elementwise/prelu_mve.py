@@ -6,9 +6,11 @@ import numpy as np
 
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
+from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.add import centred_hull
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
-from microfold.kernels.kernel import Constant, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
 from microfold.ops.elementwise.prelu import Prelu
 
@@ -20,33 +22,33 @@ class _QuantizedPrelu(BinaryMve):
     template = "elementwise/prelu_mve.c.j2"
     vector_instructions = 24.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := super().supports(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
             return reason
-        form = self._slope_form(site)
+        form = self._slope_form(layer)
         if not isinstance(form, MveForm):
             return f"for products with alpha, {form}"
-        identity, _ = self._multipliers(site)
-        if max(map(abs, centred_hull(site, 0))) << max(identity.shift, 0) >= 1 << 31:
+        identity, _ = self._multipliers(layer)
+        if max(map(abs, centred_hull(layer, 0))) << max(identity.shift, 0) >= 1 << 31:
             return "the multiplier is too large"
         return None
 
-    def _multipliers(self, site: LayerContext) -> tuple[Multiplier, Multiplier]:
-        x, alpha = (v.type.quant for v in site.node.operands[:2])
-        assert x is not None and alpha is not None and isinstance(site.node.op, Prelu)
-        return site.node.op.multipliers(x, alpha)
+    def _multipliers(self, layer: LayerContext) -> tuple[Multiplier, Multiplier]:
+        x, alpha = (v.type.quant for v in layer.node.operands[:2])
+        assert x is not None and alpha is not None and isinstance(layer.node.op, Prelu)
+        return layer.node.op.multipliers(x, alpha)
 
-    def _slope_form(self, site: LayerContext) -> MveForm | str:
-        corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
+    def _slope_form(self, layer: LayerContext) -> MveForm | str:
+        corners = [a * b for a in centred_hull(layer, 0) for b in centred_hull(layer, 1)]
         if max(map(abs, corners)) >= 1 << 31:
             return "they may leave 32 bits"
-        return lane_form(self._multipliers(site)[1], False)
+        return lane_form(self._multipliers(layer)[1], False)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, alpha = (v.type.quant for v in site.node.operands[:2])
-        out = site.node.outputs[0].type.quant
-        identity, slope = self._multipliers(site)
-        below = self._slope_form(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, alpha = (v.type.quant for v in layer.node.operands[:2])
+        out = layer.node.outputs[0].type.quant
+        identity, slope = self._multipliers(layer)
+        below = self._slope_form(layer)
         assert x is not None and alpha is not None and out is not None and isinstance(below, MveForm)
         # Only results that are not negative are selected: halves go up.
         spec = (("above", MveForm.RELU.value), ("below", below.value), ("left_shift", identity.shift > 0))
@@ -60,7 +62,7 @@ class _QuantizedPrelu(BinaryMve):
         }
         if identity.shift > 0:
             fields["left_shift"] = identity.shift
-        return self.vector_call(site, spec, fields)
+        return self.vector_call(layer, spec, fields)
 
 
 @register

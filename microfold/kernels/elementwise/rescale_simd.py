@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.unary import AbsInt16, LeakyReluInt16, ReluInt16, RequantizeWide, Rescale
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, SpecValue, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
 
 _MVE_LANES = 4
@@ -39,48 +41,48 @@ class _RescaleSimd(Rescale):
 
     headroom = 31
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := super().supports(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
             return reason
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         if x.dtype is not DType.INT16 or out.dtype is DType.INT32:
             return "it rescales int16 to int8 or int16"
         assert x.quant is not None
         reach = max(abs(bound - x.quant.zero_point) for bound in x.dtype.range)
-        sides = self.sides(site)
+        sides = self.sides(layer)
         if any(reach << max(side.shift, 0) >= 1 << self.headroom for side in (sides.above, sides.below)):
             return "a multiplier is too large"
         return None
 
-    def sides(self, site: LayerContext) -> _Sides:
-        x, out = site.node.operands[0].type.quant, site.node.outputs[0].type.quant
+    def sides(self, layer: LayerContext) -> _Sides:
+        x, out = layer.node.operands[0].type.quant, layer.node.outputs[0].type.quant
         assert x is not None and out is not None
-        above, below = self.multipliers(site, x)
-        negated = self.below(site) != "scaled"
+        above, below = self.multipliers(layer, x)
+        negated = self.below(layer) != "scaled"
         two = above != below or negated
-        signed = not two and not self.magnitude(site) and self.bounds(site)[0] < out.zero_point
+        signed = not two and not self.magnitude(layer) and self.bounds(layer)[0] < out.zero_point
         return _Sides(above, below, two, negated, signed)
 
-    def magnitude(self, site: LayerContext) -> bool:
+    def magnitude(self, layer: LayerContext) -> bool:
         """Whether elements are made positive first."""
         return self.op is AbsInt16.op
 
     def rescale_call(
         self,
-        site: LayerContext,
+        layer: LayerContext,
         variant: str,
         spec: tuple[tuple[str, SpecValue], ...],
         fields: dict[str, Parameter],
     ) -> KernelCall:
         """The call with what all variants have."""
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         assert x.quant is not None and out.quant is not None
-        sides = self.sides(site)
-        low, high = self.bounds(site)
+        sides = self.sides(layer)
+        low, high = self.bounds(layer)
         clamped = (low, high) != out.dtype.range
         spec = (
             ("output_type", C_TYPES[out.dtype]),
-            ("magnitude", self.magnitude(site)),
+            ("magnitude", self.magnitude(layer)),
             ("two_sided", sides.two),
             ("negated", sides.negated),
             ("clamped", clamped),
@@ -102,14 +104,14 @@ class _RescaleSimd(Rescale):
 class _RescaleMve(_RescaleSimd):
     features = frozenset({"mve"})
 
-    def cost(self, site: LayerContext) -> float:
-        size = site.node.outputs[0].type.size
-        each = 18.5 if self.sides(site).two else 10.0
+    def cost(self, layer: LayerContext) -> float:
+        size = layer.node.outputs[0].type.size
+        each = 18.5 if self.sides(layer).two else 10.0
         return 30 + each * -(-size // _MVE_LANES) + 6 * (size % _MVE_LANES != 0)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        sides = self.sides(site)
-        spec: list[tuple[str, SpecValue]] = [("tail", site.node.outputs[0].type.size % _MVE_LANES != 0)]
+    def lower(self, layer: LayerContext) -> KernelCall:
+        sides = self.sides(layer)
+        spec: list[tuple[str, SpecValue]] = [("tail", layer.node.outputs[0].type.size % _MVE_LANES != 0)]
         fields: dict[str, Parameter] = {}
         for prefix, side in (("", sides.above), ("below_", sides.below)):
             # Without a second rounding, its sign does not matter.
@@ -124,7 +126,7 @@ class _RescaleMve(_RescaleSimd):
                     f"{prefix}left_shift": max(side.shift, 0),
                     f"{prefix}right_shift": min(side.shift, 0),
                 }
-        return self.rescale_call(site, "mve", tuple(spec), fields)
+        return self.rescale_call(layer, "mve", tuple(spec), fields)
 
 
 class _RescaleDsp(_RescaleSimd):
@@ -133,13 +135,13 @@ class _RescaleDsp(_RescaleSimd):
     features = frozenset({"dsp"})
     headroom = 30
 
-    def cost(self, site: LayerContext) -> float:
-        clamped = self.bounds(site) != site.node.outputs[0].type.dtype.range
-        each = (12.0 if self.sides(site).two else 9.0) + 5.0 * clamped
-        return 20 + site.node.outputs[0].type.size * each
+    def cost(self, layer: LayerContext) -> float:
+        clamped = self.bounds(layer) != layer.node.outputs[0].type.dtype.range
+        each = (12.0 if self.sides(layer).two else 9.0) + 5.0 * clamped
+        return 20 + layer.node.outputs[0].type.size * each
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        sides = self.sides(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        sides = self.sides(layer)
         spec: list[tuple[str, SpecValue]] = []
         fields: dict[str, Parameter] = {}
         for prefix, side, signed in (("", sides.above, sides.signed), ("below_", sides.below, True)):
@@ -152,7 +154,7 @@ class _RescaleDsp(_RescaleSimd):
                     f"{prefix}rounding": 1 << max(-side.shift - 1, 0),
                     f"{prefix}right_shift": max(-side.shift, 0),
                 }
-        return self.rescale_call(site, "dsp", tuple(spec), fields)
+        return self.rescale_call(layer, "dsp", tuple(spec), fields)
 
 
 @register

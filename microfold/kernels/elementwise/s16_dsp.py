@@ -18,9 +18,11 @@ import numpy as np
 from microfold.arithmetic import numerics
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
+from microfold.kernels.call import KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import KernelCall, LayerContext, Parameter, SpecValue, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize.int16_single_rounding import int16_clamping
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
@@ -36,32 +38,32 @@ class _Int16Dsp(BinaryKernel):
     dtype = DType.INT16
     run_instructions = 30.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := super().supports(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
             return reason
-        shift = self.output(site).shift
+        shift = self.output(layer).shift
         if not -30 <= shift < 0:
             return "it needs multipliers below one half"
-        return self.refuses(site)
+        return self.refuses(layer)
 
-    def refuses(self, site: LayerContext) -> str | None:
+    def refuses(self, layer: LayerContext) -> str | None:
         """Why the operands do not fit; None if they do."""
         raise NotImplementedError
 
-    def output(self, site: LayerContext) -> Multiplier:
+    def output(self, layer: LayerContext) -> Multiplier:
         """The multiplier of the sum or product."""
         raise NotImplementedError
 
     def int16_call(
         self,
-        site: LayerContext,
+        layer: LayerContext,
         spec: tuple[tuple[str, SpecValue], ...],
         fields: dict[str, Parameter],
         lowest: int,
     ) -> KernelCall:
         """The call with what makes outputs of sums or products, which are not below `lowest`."""
-        multiplier = self.output(site)
-        clamp, limits = int16_clamping(site)
+        multiplier = self.output(layer)
+        clamp, limits = int16_clamping(layer)
         positive = lowest >= 0 or clamp in ("relu", "limited")
         fields |= {
             "multiplier": multiplier.mantissa,
@@ -69,7 +71,7 @@ class _Int16Dsp(BinaryKernel):
             "shift": -multiplier.shift,
             **limits,
         }
-        return self.call(site, (*spec, ("signed", not positive), ("clamp", clamp)), fields)
+        return self.call(layer, (*spec, ("signed", not positive), ("clamp", clamp)), fields)
 
 
 class _SumInt16Dsp(_Int16Dsp):
@@ -77,24 +79,24 @@ class _SumInt16Dsp(_Int16Dsp):
     instructions = 11.5
     sign: ClassVar[str]
 
-    def cost(self, site: LayerContext) -> float:
-        more = sum(_MULTIPLIED[self._form(multiplier)] for multiplier in self._operands(site))
-        return super().cost(site) + more * site.node.outputs[0].type.size
+    def cost(self, layer: LayerContext) -> float:
+        more = sum(_MULTIPLIED[self._form(multiplier)] for multiplier in self._operands(layer))
+        return super().cost(layer) + more * layer.node.outputs[0].type.size
 
-    def output(self, site: LayerContext) -> Multiplier:
-        return quantized_parameters(site).output
+    def output(self, layer: LayerContext) -> Multiplier:
+        return quantized_parameters(layer).output
 
-    def refuses(self, site: LayerContext) -> str | None:
-        multipliers = self._operands(site)
+    def refuses(self, layer: LayerContext) -> str | None:
+        multipliers = self._operands(layer)
         if any(not self._form(multiplier) for multiplier in multipliers):
             return "it needs a common scale that is twice the larger one"
-        low, high = self._bounds(site)
+        low, high = self._bounds(layer)
         if low < -(1 << 30) or high >= 1 << 30:
             return f"sums may leave 31 bits: they reach [{low}, {high}]"
         return None
 
-    def _operands(self, site: LayerContext) -> tuple[Multiplier, Multiplier]:
-        parameters = quantized_parameters(site)
+    def _operands(self, layer: LayerContext) -> tuple[Multiplier, Multiplier]:
+        parameters = quantized_parameters(layer)
         assert parameters.left_shift == LEFT_SHIFT
         return parameters.first, parameters.second
 
@@ -106,21 +108,21 @@ class _SumInt16Dsp(_Int16Dsp):
             return ""
         return "once" if multiplier.shift == 0 else "twice"
 
-    def _bounds(self, site: LayerContext) -> tuple[int, int]:
+    def _bounds(self, layer: LayerContext) -> tuple[int, int]:
         """Of the sum on the common scale."""
         ends = [
             numerics.multiply_by_quantized_multiplier(
-                np.array(centred_hull(site, index), np.int64) << LEFT_SHIFT, *multiplier
+                np.array(centred_hull(layer, index), np.int64) << LEFT_SHIFT, *multiplier
             ).astype(np.int64)
-            for index, multiplier in enumerate(self._operands(site))
+            for index, multiplier in enumerate(self._operands(layer))
         ]
         first, second = ends[0], ends[1] if self.op is Add else -ends[1][::-1]
         return int(first[0] + second[0]), int(first[1] + second[1])
 
-    def lower(self, site: LayerContext) -> KernelCall:
+    def lower(self, layer: LayerContext) -> KernelCall:
         fields: dict[str, Parameter] = {}
         forms: list[str] = []
-        for side, multiplier in zip(("first", "second"), self._operands(site), strict=True):
+        for side, multiplier in zip(("first", "second"), self._operands(layer), strict=True):
             form = self._form(multiplier)
             forms.append(form)
             if form != "half":
@@ -131,7 +133,7 @@ class _SumInt16Dsp(_Int16Dsp):
                     f"{side}_shift": -multiplier.shift,
                 }
         spec = (("first", forms[0]), ("second", forms[1]), ("sign", self.sign))
-        return self.int16_call(site, spec, fields, self._bounds(site)[0])
+        return self.int16_call(layer, spec, fields, self._bounds(layer)[0])
 
 
 @register
@@ -157,24 +159,24 @@ class MulInt16Dsp(_Int16Dsp):
     template = "elementwise/mul_s16_dsp.c.j2"
     instructions = 11.0
 
-    def output(self, site: LayerContext) -> Multiplier:
-        first, second = (v.type.quant for v in site.node.operands[:2])
-        assert first is not None and second is not None and isinstance(site.node.op, Mul)
-        return site.node.op.multiplier(first, second)
+    def output(self, layer: LayerContext) -> Multiplier:
+        first, second = (v.type.quant for v in layer.node.operands[:2])
+        assert first is not None and second is not None and isinstance(layer.node.op, Mul)
+        return layer.node.op.multiplier(first, second)
 
-    def refuses(self, site: LayerContext) -> str | None:
-        if self._bounds(site)[1] < 1 << 30:
+    def refuses(self, layer: LayerContext) -> str | None:
+        if self._bounds(layer)[1] < 1 << 30:
             return None
-        mantissa, shift = self.output(site)
+        mantissa, shift = self.output(layer)
         exact = int(numerics.multiply_by_quantized_multiplier(np.array([1 << 30]), mantissa, shift)[0])
         saturated = (((1 << 31) - 1) * mantissa + (1 << 31) >> 32) + (1 << (-shift - 1)) >> -shift
         if exact != saturated:
             return "the square of the smallest element might be rounded the other way"
         return None
 
-    def _bounds(self, site: LayerContext) -> tuple[int, int]:
-        corners = [a * b for a in centred_hull(site, 0) for b in centred_hull(site, 1)]
+    def _bounds(self, layer: LayerContext) -> tuple[int, int]:
+        corners = [a * b for a in centred_hull(layer, 0) for b in centred_hull(layer, 1)]
         return min(corners), max(corners)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        return self.int16_call(site, (), {}, self._bounds(site)[0])
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return self.int16_call(layer, (), {}, self._bounds(layer)[0])

@@ -8,15 +8,9 @@ import numpy as np
 
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import LANES
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
@@ -34,44 +28,44 @@ from microfold.ops.elementwise.unary import Unary
 class TableKernel(Kernel):
     """``output[i] = table[input[i]]``."""
 
-    def results(self, site: LayerContext) -> Array:
+    def results(self, layer: LayerContext) -> Array:
         """The result for each value of the input, the lowest first; before any epilogue."""
-        return table(site.node.op, self.operand(site).element)
+        return table(layer.node.op, self.operand(layer).element)
 
-    def operand(self, site: LayerContext) -> TensorType:
+    def operand(self, layer: LayerContext) -> TensorType:
         """The input that is not constant."""
-        return site.node.operands[0].type
+        return layer.node.operands[0].type
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = self.operand(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        x = self.operand(layer)
         if x.dtype not in (DType.INT8, DType.UINT8):
             return f"it needs 8-bit values; they are {x.dtype.value}"
-        return output_range.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(layer.node)
 
-    def cost(self, site: LayerContext) -> float:
-        size = self.operand(site).size
-        each = 5.0 if site.options.optimize == "size" else 4.0
-        return 15 + size * (each + 0.75 * site.target.has("thumb1"))
+    def cost(self, layer: LayerContext) -> float:
+        size = self.operand(layer).size
+        each = 5.0 if layer.options.optimize == "size" else 4.0
+        return 15 + size * (each + 0.75 * layer.target.has("thumb1"))
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, out = self.operand(site), site.node.outputs[0].type
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, out = self.operand(layer), layer.node.outputs[0].type
         return 0 if x.dtype.itemsize == out.dtype.itemsize else None
 
-    def table(self, site: LayerContext) -> Constant:
+    def table(self, layer: LayerContext) -> Constant:
         """The results as the C function reads them."""
-        results = self.results(site)
-        if site.node.epilogue:
-            results = np.clip(results, *output_range.integer_bounds(site.node)).astype(results.dtype)
+        results = self.results(layer)
+        if layer.node.epilogue:
+            results = np.clip(results, *output_range.integer_bounds(layer.node)).astype(results.dtype)
         return Constant("table", results)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, out = self.operand(site), site.node.outputs[0].type
-        parameters: dict[str, Parameter] = {"table": self.table(site), "length": x.size}
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, out = self.operand(layer), layer.node.outputs[0].type
+        parameters: dict[str, Parameter] = {"table": self.table(layer), "length": x.size}
         spec = (
             ("input_type", f"{x.dtype.value}_t"),
             ("output_type", f"{out.dtype.value}_t"),
             ("lowest", x.dtype.range[0]),
-            ("unroll", site.options.optimize != "size"),
+            ("unroll", layer.options.optimize != "size"),
         )
         return KernelCall(CFunction("elementwise/table.c.j2", "lookup__c", spec), parameters)
 
@@ -81,18 +75,18 @@ class TableMve(TableKernel):
 
     features = frozenset({"mve"})
 
-    def supports(self, site: LayerContext) -> str | None:
-        out = site.node.outputs[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        out = layer.node.outputs[0].type
         if out.dtype.itemsize != 1:
             return f"it gathers bytes; the results are {out.dtype.value}"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        return 15 + 5.0 * -(-self.operand(site).size // LANES)
+    def cost(self, layer: LayerContext) -> float:
+        return 15 + 5.0 * -(-self.operand(layer).size // LANES)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x = self.operand(site)
-        results = self.table(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x = self.operand(layer)
+        results = self.table(layer)
         parameters: dict[str, Parameter] = {
             "table": replace(results, array=results.array.view(np.uint8)),
             "length": x.size,

@@ -7,7 +7,8 @@ import numpy as np
 from microfold.ir.op import Op
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.kernels.elementwise.table import TableKernel, TableMve
-from microfold.kernels.kernel import Kernel, LayerContext, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.lookup import TABLE_SIZE
 from microfold.ops.elementwise.maximum import Maximum
@@ -24,43 +25,45 @@ _FEWEST_ELEMENTS = 64
 class _ConstantOperand(Kernel):
     """What both variants have in common; comes before their bases."""
 
-    def supports(self, site: LayerContext) -> str | None:
-        index = _constant_scalar(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        index = _constant_scalar(layer)
         if index is None:
             return "it needs one operand that is a constant number"
-        size = site.node.outputs[0].type.size
-        if self.operand(site).size != size:
+        size = layer.node.outputs[0].type.size
+        if self.operand(layer).size != size:
             return "the other operand broadcasts, too"
-        if site.options.optimize == "size" or (site.options.optimize != "speed" and size < _FEWEST_ELEMENTS):
+        if layer.options.optimize == "size" or (
+            layer.options.optimize != "speed" and size < _FEWEST_ELEMENTS
+        ):
             return f"its table of {TABLE_SIZE} bytes does not pay for {size} elements with optimize = " + (
-                site.options.optimize
+                layer.options.optimize
             )
-        return super().supports(site)
+        return super().supports(layer)
 
-    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
-        return (1 - (_constant_scalar(site) or 0),)
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
+        return (1 - (_constant_scalar(layer) or 0),)
 
-    def operand(self, site: LayerContext) -> TensorType:
-        return site.node.operands[self.data_inputs(site)[0]].type
+    def operand(self, layer: LayerContext) -> TensorType:
+        return layer.node.operands[self.data_inputs(layer)[0]].type
 
-    def results(self, site: LayerContext) -> Array:
-        constant, varying = _constant_scalar(site), self.operand(site)
+    def results(self, layer: LayerContext) -> Array:
+        constant, varying = _constant_scalar(layer), self.operand(layer)
         assert constant is not None
-        array = site.array(constant)
+        array = layer.array(constant)
         assert array is not None
         low, high = varying.dtype.range
         values = np.arange(low, high + 1).astype(varying.dtype.numpy)
         operands = [
             Tensor(varying.with_shape(values.shape), values),
-            Tensor(site.node.operands[constant].type.with_shape((1,)), array.reshape(1)),
+            Tensor(layer.node.operands[constant].type.with_shape((1,)), array.reshape(1)),
         ]
-        (result,) = site.node.op.evaluate(operands if constant == 1 else operands[::-1])
+        (result,) = layer.node.op.evaluate(operands if constant == 1 else operands[::-1])
         return result.data
 
 
-def _constant_scalar(site: LayerContext) -> int | None:
+def _constant_scalar(layer: LayerContext) -> int | None:
     """Index of the operand that is a constant number, the other one being computed."""
-    arrays = [site.array(index) for index in (0, 1)]
+    arrays = [layer.array(index) for index in (0, 1)]
     for index, (array, other) in enumerate((arrays, arrays[::-1])):
         if array is not None and array.size == 1 and other is None:
             return index

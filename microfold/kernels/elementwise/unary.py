@@ -9,16 +9,10 @@ import numpy as np
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op
 from microfold.ir.types import DType, Quant
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.binary import C_TYPES, UnaryKernel
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
 from microfold.ops.elementwise.hard_swish import HardSwish
@@ -54,33 +48,33 @@ _FUNCTIONS = {
 class _Float(UnaryKernel):
     """One C expression of the element."""
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype is not DType.FLOAT32:
             return f"it needs float32; the input is {x.dtype.value}"
-        if not self.expression(site):
-            return f"it does not know this function: {site.node.op}"
-        return super().supports(site)
+        if not self.expression(layer):
+            return f"it does not know this function: {layer.node.op}"
+        return super().supports(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.outputs[0].type.size * 80.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.outputs[0].type.size * 80.0
 
-    def expression(self, site: LayerContext) -> str:
+    def expression(self, layer: LayerContext) -> str:
         raise NotImplementedError
 
-    def parameters(self, site: LayerContext) -> dict[str, Parameter]:
+    def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
         """Fields that the expression refers to."""
         return {}
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(site.node)
-        parameters = self.parameters(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        clamped, limits = output_range.clamping(layer.node)
+        parameters = self.parameters(layer)
         spec = (
-            ("expression", self.expression(site)),
+            ("expression", self.expression(layer)),
             ("alpha", "alpha" in parameters),
             ("clamped", clamped),
         )
-        length: dict[str, Parameter] = {"length": site.node.outputs[0].type.size}
+        length: dict[str, Parameter] = {"length": layer.node.outputs[0].type.size}
         return KernelCall(CFunction("elementwise/unary.c.j2", self.name, spec), length | parameters | limits)
 
 
@@ -89,9 +83,9 @@ class UnaryFloat(_Float):
     name = "f32_unary__c"
     op = Unary
 
-    def expression(self, site: LayerContext) -> str:
-        assert isinstance(site.node.op, Unary)
-        return _FUNCTIONS.get(site.node.op.function, "")
+    def expression(self, layer: LayerContext) -> str:
+        assert isinstance(layer.node.op, Unary)
+        return _FUNCTIONS.get(layer.node.op.function, "")
 
 
 @register
@@ -99,18 +93,18 @@ class LeakyReluFloat(_Float):
     name = "f32_leaky_relu__c"
     op = LeakyRelu
 
-    def expression(self, site: LayerContext) -> str:
+    def expression(self, layer: LayerContext) -> str:
         return "x > 0.0f ? x : x * layer->alpha"
 
-    def parameters(self, site: LayerContext) -> dict[str, Parameter]:
-        assert isinstance(site.node.op, LeakyRelu)
-        return {"alpha": float(site.node.op.alpha)}
+    def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
+        assert isinstance(layer.node.op, LeakyRelu)
+        return {"alpha": float(layer.node.op.alpha)}
 
 
 class _FixedExpression(_Float):
     text: ClassVar[str]
 
-    def expression(self, site: LayerContext) -> str:
+    def expression(self, layer: LayerContext) -> str:
         return self.text
 
 
@@ -133,20 +127,20 @@ class UnaryInt16(UnaryKernel):
     name = "s16_unary__c_table"
     op = Unary
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype is not DType.INT16:
             return f"it needs int16; the input is {x.dtype.value}"
-        if isinstance(site.node.op, Unary) and site.node.op.function == "sqrt":
+        if isinstance(layer.node.op, Unary) and layer.node.op.function == "sqrt":
             return "the reference computes sqrt of int16 without a table"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x = site.node.operands[0].type
-        assert isinstance(site.node.op, Unary)
-        clamped, limits = output_range.clamping(site.node)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x = layer.node.operands[0].type
+        assert isinstance(layer.node.op, Unary)
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
-            "table": Constant("table", site.node.op.int16_table(x.element)),
+            "table": Constant("table", layer.node.op.int16_table(x.element)),
             "length": x.size,
         }
         function = CFunction("elementwise/table_s16.c.j2", "s16_lookup__c", (("clamped", clamped),))
@@ -158,20 +152,20 @@ class SigmoidInt16(UnaryKernel):
 
     shifts: ClassVar[tuple[int, ...]]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype is not DType.INT16:
             return f"it needs int16; the input is {x.dtype.value}"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.outputs[0].type.size * 35.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.outputs[0].type.size * 35.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x = site.node.operands[0].type
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x = layer.node.operands[0].type
         assert x.quant is not None
         scaling = int16_scaling(x.quant.scale, self.shifts)
-        clamped, limits = output_range.clamping(site.node)
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "table": Constant("table", sigmoid_table()),
             "length": x.size,
@@ -200,8 +194,8 @@ class TanhInt16(SigmoidInt16):
 class Rescale(UnaryKernel):
     """Multiplies centred elements, negative ones perhaps by another multiplier."""
 
-    def supports(self, site: LayerContext) -> str | None:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         if x.dtype not in (DType.INT16, DType.INT32) or out.dtype not in (
             DType.INT8,
             DType.INT16,
@@ -210,37 +204,37 @@ class Rescale(UnaryKernel):
             return f"it rescales int16 and int32; these are {x.dtype.value} and {out.dtype.value}"
         if x.quant is None or (x.dtype is DType.INT32 and x.quant.zero_point):
             return "int32 must have zero point 0"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.outputs[0].type.size * 30.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.outputs[0].type.size * 30.0
 
-    def bounds(self, site: LayerContext) -> tuple[int, int]:
-        return output_range.integer_bounds(site.node)
+    def bounds(self, layer: LayerContext) -> tuple[int, int]:
+        return output_range.integer_bounds(layer.node)
 
-    def multipliers(self, site: LayerContext, x: Quant) -> tuple[Multiplier, Multiplier]:
+    def multipliers(self, layer: LayerContext, x: Quant) -> tuple[Multiplier, Multiplier]:
         """For elements not below the zero point, and for those below it; default: the operator's one."""
-        assert isinstance(site.node.op, Requantize | Relu | Abs)
-        multiplier = site.node.op.multiplier(x)
+        assert isinstance(layer.node.op, Requantize | Relu | Abs)
+        multiplier = layer.node.op.multiplier(x)
         return multiplier, multiplier
 
-    def below(self, site: LayerContext) -> str:
+    def below(self, layer: LayerContext) -> str:
         """C expression of the result of elements below the zero point, from `scaled`."""
         return "scaled"
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         assert x.quant is not None and out.quant is not None
-        above, below = self.multipliers(site, x.quant)
-        low, high = self.bounds(site)
+        above, below = self.multipliers(layer, x.quant)
+        low, high = self.bounds(layer)
         zero_point = out.quant.zero_point
-        magnitude: SpecValue = isinstance(site.node.op, Abs)
+        magnitude: SpecValue = isinstance(layer.node.op, Abs)
         spec = (
             ("input_type", C_TYPES[x.dtype]),
             ("output_type", C_TYPES[out.dtype]),
             ("magnitude", magnitude),
-            ("two_sided", above != below or self.below(site) != "scaled"),
-            ("below", self.below(site)),
+            ("two_sided", above != below or self.below(layer) != "scaled"),
+            ("below", self.below(layer)),
         )
         parameters: dict[str, Parameter] = {
             "length": x.size,
@@ -268,10 +262,10 @@ class ReluInt16(Rescale):
     name = "s16_relu__c"
     op = Relu
 
-    def bounds(self, site: LayerContext) -> tuple[int, int]:
-        assert isinstance(site.node.op, Relu)
-        low, high = site.node.op.bounds()
-        fused = output_range.integer_bounds(site.node)
+    def bounds(self, layer: LayerContext) -> tuple[int, int]:
+        assert isinstance(layer.node.op, Relu)
+        low, high = layer.node.op.bounds()
+        fused = output_range.integer_bounds(layer.node)
         return tuple(int(b) for b in np.clip((low, high), *fused))  # type: ignore[return-value]
 
 
@@ -286,16 +280,16 @@ class LeakyReluInt16(Rescale):
     name = "s16_leaky_relu__c"
     op = LeakyRelu
 
-    def multipliers(self, site: LayerContext, x: Quant) -> tuple[Multiplier, Multiplier]:
-        assert isinstance(site.node.op, LeakyRelu)
-        parameters = site.node.op.parameters(x)
+    def multipliers(self, layer: LayerContext, x: Quant) -> tuple[Multiplier, Multiplier]:
+        assert isinstance(layer.node.op, LeakyRelu)
+        parameters = layer.node.op.parameters(x)
         return parameters.identity, parameters.slope
 
-    def below(self, site: LayerContext) -> str:
-        assert isinstance(site.node.op, LeakyRelu)
-        x = site.node.operands[0].type.quant
+    def below(self, layer: LayerContext) -> str:
+        assert isinstance(layer.node.op, LeakyRelu)
+        x = layer.node.operands[0].type.quant
         assert x is not None
-        return "-scaled" if site.node.op.parameters(x).slope_is_negative else "scaled"
+        return "-scaled" if layer.node.op.parameters(x).slope_is_negative else "scaled"
 
 
 @register
@@ -305,20 +299,20 @@ class RsqrtInt16(UnaryKernel):
     name = "s16_rsqrt__c"
     op = Rsqrt
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype is not DType.INT16 or x.quant is None or x.quant.zero_point:
             return f"it needs int16 with zero point 0; the input is {x.dtype.value}"
-        return super().supports(site)
+        return super().supports(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.outputs[0].type.size * 250.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.outputs[0].type.size * 250.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
-        assert isinstance(site.node.op, Rsqrt) and x.quant is not None and out.quant is not None
-        multiplier = site.node.op.multiplier(x.quant)
-        low, high = output_range.integer_bounds(site.node)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
+        assert isinstance(layer.node.op, Rsqrt) and x.quant is not None and out.quant is not None
+        multiplier = layer.node.op.multiplier(x.quant)
+        low, high = output_range.integer_bounds(layer.node)
         parameters: dict[str, Parameter] = {
             "length": x.size,
             "multiplier": multiplier.mantissa,

@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from microfold.ir.op import Op
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES, DequantizePortable, UnaryKernel
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
 from microfold.ops.elementwise.hard_swish import HardSwish
@@ -33,14 +35,16 @@ class _UnaryMve(UnaryKernel):
     features = frozenset({"mve_fp"})
     vector_instructions: ClassVar[float] = 7.0
 
-    def cost(self, site: LayerContext) -> float:
-        size = site.node.outputs[0].type.size
+    def cost(self, layer: LayerContext) -> float:
+        size = layer.node.outputs[0].type.size
         return 25 + self.vector_instructions * -(-size // _LANES) + 6 * (size % _LANES != 0)
 
-    def vector_call(self, site: LayerContext, expression: str, fields: Mapping[str, Parameter]) -> KernelCall:
+    def vector_call(
+        self, layer: LayerContext, expression: str, fields: Mapping[str, Parameter]
+    ) -> KernelCall:
         """The call of the loop around an expression."""
-        x = site.node.operands[0].type
-        clamped, limits = output_range.clamping(site.node)
+        x = layer.node.operands[0].type
+        clamped, limits = output_range.clamping(layer.node)
         spec = (
             ("input_type", C_TYPES[x.dtype]),
             ("expression", expression),
@@ -57,22 +61,22 @@ class _UnaryMve(UnaryKernel):
 class _FloatMve(_UnaryMve):
     """One C expression of the vector."""
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype is not DType.FLOAT32:
             return f"it needs float32; the input is {x.dtype.value}"
-        if not self._expression(site):
-            return f"it has no vectors for this function: {site.node.op}"
-        return super().supports(site)
+        if not self._expression(layer):
+            return f"it has no vectors for this function: {layer.node.op}"
+        return super().supports(layer)
 
-    def _expression(self, site: LayerContext) -> str:
-        op = site.node.op
+    def _expression(self, layer: LayerContext) -> str:
+        op = layer.node.op
         return _FUNCTIONS.get(op.function if isinstance(op, Unary) else type(op), "")
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        op = site.node.op
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op = layer.node.op
         fields: dict[str, Parameter] = {"alpha": float(op.alpha)} if isinstance(op, LeakyRelu) else {}
-        return self.vector_call(site, self._expression(site), fields)
+        return self.vector_call(layer, self._expression(layer), fields)
 
 
 @register
@@ -81,16 +85,16 @@ class DequantizeMve(_UnaryMve, DequantizePortable):
 
     name = "dequantize__mve"
 
-    def supports(self, site: LayerContext) -> str | None:
-        if site.node.operands[0].type.dtype not in (DType.INT8, DType.INT16):
+    def supports(self, layer: LayerContext) -> str | None:
+        if layer.node.operands[0].type.dtype not in (DType.INT8, DType.INT16):
             return "it widens int8 and int16"
-        return DequantizePortable.supports(self, site)
+        return DequantizePortable.supports(self, layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x = site.node.operands[0].type
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x = layer.node.operands[0].type
         assert x.quant is not None
         fields: dict[str, Parameter] = {"zero_point": x.quant.zero_point, "scale": float(x.quant.scale)}
-        return self.vector_call(site, _DEQUANTIZE, fields)
+        return self.vector_call(layer, _DEQUANTIZE, fields)
 
 
 for _operator in (Abs, HardSwish, LeakyRelu, Unary):

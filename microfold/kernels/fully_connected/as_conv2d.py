@@ -11,22 +11,24 @@ from typing import ClassVar
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array
+from microfold.kernels.call import KernelCall
 from microfold.kernels.conv2d import dsp, mve, pairs, s16_dsp, s16_mve
 from microfold.kernels.fully_connected.portable import fully_connected_types, weights_zero_point
-from microfold.kernels.kernel import Kernel, KernelCall, LayerContext, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
-def convolution_site(site: LayerContext) -> LayerContext:
+def convolution_layer(layer: LayerContext) -> LayerContext:
     """The convolution as the node of a graph of its own."""
-    op = site.node.op
+    op = layer.node.op
     assert isinstance(op, FullyConnected)
-    x, weights, out = fully_connected_types(site)
-    image = Value(site.node.operands[0].name, replace(x, shape=(1, 1, *x.shape)))
+    x, weights, out = fully_connected_types(layer)
+    image = Value(layer.node.operands[0].name, replace(x, shape=(1, 1, *x.shape)))
     constants: dict[Value, Array] = {}
-    for index in range(1, len(site.node.inputs)):
-        value, array = site.node.inputs[index], site.array(index)
+    for index in range(1, len(layer.node.inputs)):
+        value, array = layer.node.inputs[index], layer.array(index)
         if value is None or array is None:
             continue
         if index == 1:
@@ -35,10 +37,10 @@ def convolution_site(site: LayerContext) -> LayerContext:
         else:
             constants[value] = array
     convolution = Conv2D((1, 1), (1, 1), ((0, 0), (0, 0)), op.out)
-    node = make_node(convolution, [image, *constants], [site.node.output.name], site.node.epilogue)
+    node = make_node(convolution, [image, *constants], [layer.node.output.name], layer.node.epilogue)
     assert node.output.type.size == out.size
     return replace(
-        site, node=node, graph=Graph("rows", (image,), node.outputs, (node,), constants), ranges=None
+        layer, node=node, graph=Graph("rows", (image,), node.outputs, (node,), constants), ranges=None
     )
 
 
@@ -52,24 +54,24 @@ class _FullyConnectedRows(Kernel):
     op = FullyConnected
     convolution: ClassVar[Kernel]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x, weights, _ = fully_connected_types(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        x, weights, _ = fully_connected_types(layer)
         if x.shape[0] < 2:
             return "it needs at least 2 rows; there is 1"
-        if x.dtype.is_float or site.array(1) is None or weights.quant is None or x.quant is None:
+        if x.dtype.is_float or layer.array(1) is None or weights.quant is None or x.quant is None:
             return "it needs quantised inputs and constant weights"
-        if weights_zero_point(site):
-            return f"its weights must have zero point 0; it is {weights_zero_point(site)}"
-        return self.convolution.supports(convolution_site(site))
+        if weights_zero_point(layer):
+            return f"its weights must have zero point 0; it is {weights_zero_point(layer)}"
+        return self.convolution.supports(convolution_layer(layer))
 
-    def cost(self, site: LayerContext) -> float:
-        return self.convolution.cost(convolution_site(site))
+    def cost(self, layer: LayerContext) -> float:
+        return self.convolution.cost(convolution_layer(layer))
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        return self.convolution.overlap(convolution_site(site), index)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        return self.convolution.overlap(convolution_layer(layer), index)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        return self.convolution.lower(convolution_site(site))
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return self.convolution.lower(convolution_layer(layer))
 
 
 def _define(convolution: type[Kernel]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -12,15 +13,8 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.shifted_sum import plan_smlad_requantization
@@ -37,33 +31,33 @@ class FullyConnectedDsp(Kernel):
     code = 850
     UNITS = 8
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_integer_fully_connected(site)
-        if reason is None and weights_zero_point(site):
-            return f"its weights must have zero point 0; it is {weights_zero_point(site)}"
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_integer_fully_connected(layer)
+        if reason is None and weights_zero_point(layer):
+            return f"its weights must have zero point 0; it is {weights_zero_point(layer)}"
         return reason
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.32
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
         whole = out.shape[1] // self.UNITS
         pairs = -(-(out.shape[1] % self.UNITS) // 2)
         quads = -(-x.shape[1] // 4)
         return x.shape[0] * (whole * (31.75 * quads + 145) + pairs * (12 * quads + 40) + 40)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
         depth, units = x.shape[1], out.shape[1]
         assert out.quant is not None
-        matrix = centred_weights(site)
+        matrix = centred_weights(layer)
         plan = plan_smlad_requantization(
             matrix,
-            *product_sum.bias_and_bounds(site, matrix),
-            unit_multipliers(site),
+            *product_sum.bias_and_bounds(layer, matrix),
+            unit_multipliers(layer),
             out.quant.zero_point,
-            output_range.integer_bounds(site.node),
+            output_range.integer_bounds(layer.node),
             common=False,
         )
         matrix = np.pad(plan.matrix, ((0, 0), (0, -depth % 4)))
@@ -71,7 +65,7 @@ class FullyConnectedDsp(Kernel):
         packed = "dual" if smlad.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
         lanes = smlad.pair_lanes(matrix, matrix.shape[1])
         words, records = smlad.smlad_constants(packed, lanes, plan.records, plan.left)
-        limits = output_range.output_limits(site)
+        limits = output_range.output_limits(layer)
         spec = (
             ("requantize", plan.form.value),
             ("packing", packed),

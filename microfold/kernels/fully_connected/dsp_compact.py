@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from microfold.kernels.call import KernelCall, Parameter
 from microfold.kernels.conv2d.dsp_compact import (
     compact_call,
     compact_instructions,
@@ -13,7 +14,8 @@ from microfold.kernels.fully_connected.portable import (
     unit_multipliers,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
@@ -30,23 +32,23 @@ class FullyConnectedCompactDsp(Kernel):
     features = frozenset({"dsp"})
     code = 950
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_size(site) or unsupported_integer_fully_connected(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_size(layer) or unsupported_integer_fully_connected(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
         batch, units = out.shape
-        general = _plan(site).form is RequantizeForm.GENERAL
-        return batch * (92 + 2.5 * x.shape[1]) + compact_instructions(batch, units, _pairs(site), general)
+        general = _plan(layer).form is RequantizeForm.GENERAL
+        return batch * (92 + 2.5 * x.shape[1]) + compact_instructions(batch, units, _pairs(layer), general)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        _, _, out = fully_connected_types(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        _, _, out = fully_connected_types(layer)
         batch, units = out.shape
         shape: dict[str, Parameter] = {
             "batch": 1,
             "input_height": 1,
             "input_width": batch,
-            "input_channels": _depth(site),
+            "input_channels": _depth(layer),
             "output_height": 1,
             "output_width": batch,
             "output_channels": units,
@@ -59,26 +61,26 @@ class FullyConnectedCompactDsp(Kernel):
             "pad_top": 0,
             "pad_left": 0,
         }
-        return compact_call(site, _plan(site), _depth(site), shape, apart=False)
+        return compact_call(layer, _plan(layer), _depth(layer), shape, apart=False)
 
 
-def _depth(site: LayerContext) -> int:
-    return fully_connected_types(site)[0].shape[1]
+def _depth(layer: LayerContext) -> int:
+    return fully_connected_types(layer)[0].shape[1]
 
 
-def _pairs(site: LayerContext) -> int:
-    return (_depth(site) + 1) // 2
+def _pairs(layer: LayerContext) -> int:
+    return (_depth(layer) + 1) // 2
 
 
-def _plan(site: LayerContext) -> SmladRequantization:
-    out = fully_connected_types(site)[2]
+def _plan(layer: LayerContext) -> SmladRequantization:
+    out = fully_connected_types(layer)[2]
     assert out.quant is not None
-    matrix = centred_weights(site)
+    matrix = centred_weights(layer)
     return plan_smlad_requantization(
         matrix,
-        *product_sum.bias_and_bounds(site, matrix),
-        unit_multipliers(site),
+        *product_sum.bias_and_bounds(layer, matrix),
+        unit_multipliers(layer),
         out.quant.zero_point,
-        output_range.integer_bounds(site.node),
+        output_range.integer_bounds(layer.node),
         common=False,
     )

@@ -5,16 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.fully_connected.portable import fully_connected_types
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_cost
 from microfold.kernels.packing.float32_block import float_clamping
@@ -27,8 +21,8 @@ UNITS = 32
 class _HalfFullyConnected(Kernel):
     op = FullyConnected
 
-    def supports(self, site: LayerContext) -> str | None:
-        return product_sum.unsupported_constants(site, DType.FLOAT16, DType.FLOAT16)
+    def supports(self, layer: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(layer, DType.FLOAT16, DType.FLOAT16)
 
 
 @register
@@ -37,17 +31,17 @@ class FullyConnectedHalf(_HalfFullyConnected):
 
     name = "f16_fully_connected__c"
 
-    def cost(self, site: LayerContext) -> float:
-        return 12.0 * site.node.macs() + 40.0 * site.node.output.type.size
+    def cost(self, layer: LayerContext) -> float:
+        return 12.0 * layer.node.macs() + 40.0 * layer.node.output.type.size
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
-        weights = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        weights = layer.array(1)
         assert weights is not None
-        clamped, limits = output_range.clamping(site.node)
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
-            "channels": Constant("biases", half_biases(site, out.shape[1]).astype(np.float32)),
+            "channels": Constant("biases", half_biases(layer, out.shape[1]).astype(np.float32)),
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],
@@ -63,22 +57,22 @@ class FullyConnectedHalfMve(_HalfFullyConnected):
     name = "f16_fully_connected__mve_32"
     features = frozenset({"mve_fp"})
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
         blocks, rest = out.shape[1] // UNITS, -(-(out.shape[1] % UNITS) // LANES)
         row = blocks * (run_cost(x.shape[1], 1, 4) + 4 * 10 + 12)
         return x.shape[0] * (row + rest * (run_cost(x.shape[1], 1, 1) + 22) + 20) + 20
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
-        weights = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        weights = layer.array(1)
         assert weights is not None
-        clamp, limits = float_clamping(site)
+        clamp, limits = float_clamping(layer)
         wide = out.shape[1] // UNITS * UNITS
         packed = [half_blocks(weights[:wide], UNITS), half_blocks(weights[wide:], LANES)]
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", np.concatenate([part.reshape(-1) for part in packed])),
-            "channels": Constant("biases", half_biases(site, out.shape[1], LANES)),
+            "channels": Constant("biases", half_biases(layer, out.shape[1], LANES)),
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],

@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.fully_connected.portable import fully_connected_types
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_weights import HalfWeights
 from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_cost, float_clamping
@@ -28,24 +22,24 @@ class _BlockFullyConnected(Kernel):
     core: ClassVar[str]
     half: ClassVar[bool] = False
 
-    def supports(self, site: LayerContext) -> str | None:
-        return product_sum.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+    def supports(self, layer: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
 
-    def row_cost(self, site: LayerContext, finish: float) -> float:
+    def row_cost(self, layer: LayerContext, finish: float) -> float:
         """Estimated instructions of one row of the batch."""
         raise NotImplementedError
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, _ = fully_connected_types(site)
-        clamp, _ = float_clamping(site)
-        return x.shape[0] * (self.row_cost(site, finish_cost(self.core, clamp) + 4) + 30) + 20
+    def cost(self, layer: LayerContext) -> float:
+        x, _, _ = fully_connected_types(layer)
+        clamp, _ = float_clamping(layer)
+        return x.shape[0] * (self.row_cost(layer, finish_cost(self.core, clamp) + 4) + 30) + 20
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
-        weights = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        weights = layer.array(1)
         assert weights is not None
-        clamp, limits = float_clamping(site)
-        biases = product_sum.float_biases(site, out.shape[1])
+        clamp, limits = float_clamping(layer)
+        biases = product_sum.float_biases(layer, out.shape[1])
         tail = out.shape[1] % CHANNELS != 0
         spec = (("core", self.core), ("half", self.half), ("clamp", clamp), ("tail", tail))
         parameters: dict[str, Parameter] = {
@@ -68,8 +62,8 @@ class FullyConnectedFloatFpu(_BlockFullyConnected):
     features = frozenset({"fpu", "thumb2"})
     core = "fpu"
 
-    def row_cost(self, site: LayerContext, finish: float) -> float:
-        x, _, out = fully_connected_types(site)
+    def row_cost(self, layer: LayerContext, finish: float) -> float:
+        x, _, out = fully_connected_types(layer)
         depth = x.shape[1]
         return -(-out.shape[1] // CHANNELS) * (37 * (depth // 8) + 8 * (depth % 8) + 22 + finish)
 
@@ -82,8 +76,8 @@ class FullyConnectedFloatMve(_BlockFullyConnected):
     features = frozenset({"mve_fp"})
     core = "mve"
 
-    def row_cost(self, site: LayerContext, finish: float) -> float:
-        x, _, out = fully_connected_types(site)
+    def row_cost(self, layer: LayerContext, finish: float) -> float:
+        x, _, out = fully_connected_types(layer)
         pairs, units = -(-x.shape[1] // 2), out.shape[1]
         blocks, rest = units // 16, -(-(units % 16) // CHANNELS)
         return blocks * (18 * pairs + 24 + 4 * finish) + rest * (6 * pairs + 16 + finish)
@@ -93,8 +87,8 @@ class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
     # Estimated instructions for the weights of four units and one input.
     block_conversion: ClassVar[float]
 
-    def conversion_cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
+    def conversion_cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
         return x.size * -(-out.shape[1] // CHANNELS) * self.block_conversion
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
     unit_multipliers,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
-def unsupported_int4(site: LayerContext) -> str | None:
+def unsupported_int4(layer: LayerContext) -> str | None:
     """The conditions that all kernels with packed weights share; these may have a zero point."""
-    return unsupported_integer_fully_connected(site) or int4.unsupported(site, centred_weights(site))
+    return unsupported_integer_fully_connected(layer) or int4.unsupported(layer, centred_weights(layer))
 
 
 class FullyConnectedInt4(Kernel):
@@ -24,12 +26,12 @@ class FullyConnectedInt4(Kernel):
     op = FullyConnected
     packed = True
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_int4(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_int4(layer)
 
-    def shape(self, site: LayerContext) -> dict[str, Parameter]:
+    def shape(self, layer: LayerContext) -> dict[str, Parameter]:
         """The layer's fields for its sizes."""
-        x, _, out = fully_connected_types(site)
+        x, _, out = fully_connected_types(layer)
         return {"batch": x.shape[0], "inputs": x.shape[1], "outputs": out.shape[1]}
 
 
@@ -40,11 +42,11 @@ class FullyConnectedPortableInt4(FullyConnectedInt4):
     name = "s8_s4w_fully_connected__c"
     code = 700
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
-        return x.shape[0] * int4.word_costs(site.target).row(x.shape[1], out.shape[1])
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
+        return x.shape[0] * int4.word_costs(layer.target).row(x.shape[1], out.shape[1])
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        spec, constants = int4.word_constants(site, centred_weights(site), unit_multipliers(site))
-        fields = {**constants, **self.shape(site)}
+    def lower(self, layer: LayerContext) -> KernelCall:
+        spec, constants = int4.word_constants(layer, centred_weights(layer), unit_multipliers(layer))
+        fields = {**constants, **self.shape(layer)}
         return KernelCall(CFunction("fully_connected/int4.c.j2", self.name, spec), fields)

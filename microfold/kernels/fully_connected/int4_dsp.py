@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.fully_connected.int4 import FullyConnectedInt4
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
     unit_multipliers,
 )
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4_dsp
 
 
@@ -20,18 +22,18 @@ class FullyConnectedDspInt4(FullyConnectedInt4):
     features = frozenset({"dsp"})
     code = 850
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, _ = fully_connected_types(site)
-        matrix = centred_weights(site)
-        form = int4_dsp.plan(site, matrix, unit_multipliers(site)).form
+    def cost(self, layer: LayerContext) -> float:
+        x, _, _ = fully_connected_types(layer)
+        matrix = centred_weights(layer)
+        form = int4_dsp.plan(layer, matrix, unit_multipliers(layer)).form
         return x.shape[0] * int4_dsp.row_cost(matrix, form)
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.22
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        matrix = centred_weights(site)
-        choice, constants = int4_dsp.constants(site, matrix, unit_multipliers(site), together=2)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        matrix = centred_weights(layer)
+        choice, constants = int4_dsp.constants(layer, matrix, unit_multipliers(layer), together=2)
         spec = (*choice, ("rest", matrix.shape[1] % 4 != 0))
-        fields = {**constants, **self.shape(site)}
+        fields = {**constants, **self.shape(layer)}
         return KernelCall(CFunction("fully_connected/int4_dsp.c.j2", self.name, spec), fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.fully_connected.int4 import unsupported_int4
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -13,22 +14,15 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4_mve, mve
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
-def _requantization(site: LayerContext) -> tuple[mve.MveForm, Array]:
-    multipliers = unit_multipliers(site)
-    return mve.requantization(site, centred_weights(site), multipliers)
+def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
+    multipliers = unit_multipliers(layer)
+    return mve.requantization(layer, centred_weights(layer), multipliers)
 
 
 @register
@@ -40,16 +34,16 @@ class FullyConnectedMve(Kernel):
     features = frozenset({"mve"})
     code = 110
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := unsupported_integer_fully_connected(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := unsupported_integer_fully_connected(layer):
             return reason
-        if zero_point := weights_zero_point(site):
+        if zero_point := weights_zero_point(layer):
             return f"it needs weights with zero point 0; it is {zero_point}"
         return None
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
-        form, _ = _requantization(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
+        form, _ = _requantization(layer)
         block = -(-x.shape[1] // mve.LANES) * 11 + 14 + mve.finish_cost(form)
         return x.shape[0] * -(-out.shape[1] // mve.BLOCK) * block + 30
 
@@ -57,11 +51,11 @@ class FullyConnectedMve(Kernel):
         """Weights and records as the code reads them, and how weights share bytes; empty: not at all."""
         return mve.block_weights(matrix.astype(np.int8)), mve.block_records(records), ""
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
-        form, records = _requantization(site)
-        weights, rows, int4 = self.pack(centred_weights(site), records)
-        clamp, fields = mve.output_parameters(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        form, records = _requantization(layer)
+        weights, rows, int4 = self.pack(centred_weights(layer), records)
+        clamp, fields = mve.output_parameters(layer)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": Constant("channels", rows),
@@ -81,15 +75,15 @@ class FullyConnectedMveInt4(FullyConnectedMve):
     name = "s8_s4w_fully_connected__mve"
     packed = True
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_int4(site) or int4_mve.unsupported_sums(site, centred_weights(site))
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_int4(layer) or int4_mve.unsupported_sums(layer, centred_weights(layer))
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
-        apart = int4_mve.choose_bytes(centred_weights(site)) is int4_mve.Bytes.APART
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
+        apart = int4_mve.choose_bytes(centred_weights(layer)) is int4_mve.Bytes.APART
         vectors = -(-x.shape[1] // mve.LANES)
         blocks = -(-out.shape[1] // mve.BLOCK)
-        return super().cost(site) + x.shape[0] * blocks * (3 + 2 * vectors * apart)
+        return super().cost(layer) + x.shape[0] * blocks * (3 + 2 * vectors * apart)
 
     def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
         rows = mve.block_records(records)

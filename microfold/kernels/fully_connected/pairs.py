@@ -20,6 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -27,15 +28,8 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -118,68 +112,68 @@ class _FullyConnectedPairs(Kernel):
     output: ClassVar[float]
     cycles: ClassVar[float]
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(site) or unsupported_integer_fully_connected(site)
-        inputs = fully_connected_types(site)[0].shape[1]
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_fully_connected(layer)
+        inputs = fully_connected_types(layer)[0].shape[1]
         if reason is None and not 0 < inputs <= MAXIMUM_INPUTS:
             return f"it takes 1 to {MAXIMUM_INPUTS} inputs; there are {inputs}"
-        if reason is None and self._split(site) is None:
+        if reason is None and self._split(layer) is None:
             return "what would be taken off large weights would take much flash"
         return reason
 
-    def _units(self, site: LayerContext) -> int:
+    def _units(self, layer: LayerContext) -> int:
         """Computed together."""
-        return LANES if fully_connected_types(site)[2].shape[1] <= LANES else 2 * LANES
+        return LANES if fully_connected_types(layer)[2].shape[1] <= LANES else 2 * LANES
 
-    def _unroll(self, site: LayerContext) -> int:
+    def _unroll(self, layer: LayerContext) -> int:
         """Inputs of one iteration of the inner loop."""
-        return UNROLL if fully_connected_types(site)[0].shape[1] % UNROLL == 0 else 1
+        return UNROLL if fully_connected_types(layer)[0].shape[1] % UNROLL == 0 else 1
 
-    def _split(self, site: LayerContext) -> Split | None:
+    def _split(self, layer: LayerContext) -> Split | None:
         """How weights are split; None if the rests take too much flash."""
-        array = site.array(1)
+        array = layer.array(1)
         assert array is not None
-        weights, unroll = array.astype(np.int8), self._unroll(site)
+        weights, unroll = array.astype(np.int8), self._unroll(layer)
         # Of a unit, in a group of eight.
         product = self.word / LANES + (self.input + self.iteration / unroll) / 8
         run = self.run / 8 + self.run_word / LANES
         costs = (product, run, self.rest, self.rests)
-        share = 1.0 if site.options.optimize == "speed" else RESTS_SHARE
+        share = 1.0 if layer.options.optimize == "speed" else RESTS_SHARE
         # Asked for several times for each layer.
         return _split(weights.tobytes(), weights.shape, unroll, costs, share)
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
         batch, inputs = x.shape
-        split = self._split(site)
+        split = self._split(layer)
         assert split is not None
-        units, runs, rests = self._units(site), -(-inputs // split.run), int(np.count_nonzero(split.rests))
+        units, runs, rests = self._units(layer), -(-inputs // split.run), int(np.count_nonzero(split.rests))
         words = units // LANES
-        sums = inputs * (self.word * words + self.input + self.iteration / self._unroll(site))
+        sums = inputs * (self.word * words + self.input + self.iteration / self._unroll(layer))
         sums += runs * (self.run + self.run_word * words) + self.group
         outputs = out.shape[1] * (self.output + (self.rests if rests else 0)) + rests * self.rest
         return batch * (-(-out.shape[1] // units) * sums + outputs + self.start * inputs + 10 * runs + 40)
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         return self.cycles
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
-        inputs, units = x.shape[1], self._units(site)
-        split = self._split(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        inputs, units = x.shape[1], self._units(layer)
+        split = self._split(layer)
         assert split is not None
         run, rests = split.run, split.rests
         runs = -(-inputs // run)
         form, records, clamped, limits = channel_records(
-            site, centred_weights(site), unit_multipliers(site), narrow=self.narrow
+            layer, centred_weights(layer), unit_multipliers(layer), narrow=self.narrow
         )
-        zero_point = weights_zero_point(site)
+        zero_point = weights_zero_point(layer)
         spec = (
             ("core", self.core),
             ("requantize", form),
             ("clamped", clamped),
             ("units", units),
-            ("unroll", self._unroll(site)),
+            ("unroll", self._unroll(layer)),
             ("weights_zero_point", zero_point != 0),
         )
         parameters: dict[str, Parameter] = {

@@ -9,64 +9,57 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
-def fully_connected_types(site: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
+def fully_connected_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
     """Types of input [N, K], weights [M, K] and output [N, M]."""
-    x, weights = site.node.inputs[0], site.node.inputs[1]
+    x, weights = layer.node.inputs[0], layer.node.inputs[1]
     assert x is not None and weights is not None
-    return x.type, weights.type, site.node.outputs[0].type
+    return x.type, weights.type, layer.node.outputs[0].type
 
 
-def weights_zero_point(site: LayerContext) -> int:
+def weights_zero_point(layer: LayerContext) -> int:
     """Zero point of the weights; 0 where they have one scale per channel."""
-    quant = fully_connected_types(site)[1].quant
+    quant = fully_connected_types(layer)[1].quant
     assert quant is not None
     return quant.zero_points[0] if quant.axis is None else 0
 
 
-def centred_weights(site: LayerContext) -> Array:
+def centred_weights(layer: LayerContext) -> Array:
     """The constant weights [M, K] less their zero point, int16."""
-    weights = site.array(1)
+    weights = layer.array(1)
     assert weights is not None
-    return weights.astype(np.int16) - np.int16(weights_zero_point(site))
+    return weights.astype(np.int16) - np.int16(weights_zero_point(layer))
 
 
-def unsupported_integer_fully_connected(site: LayerContext) -> str | None:
+def unsupported_integer_fully_connected(layer: LayerContext) -> str | None:
     """The conditions that all int8 fully connected kernels share; weights may have a zero point."""
-    reason = product_sum.unsupported_int8_constants(site)
-    return reason or product_sum.unsupported_bounds(site, centred_weights(site))
+    reason = product_sum.unsupported_int8_constants(layer)
+    return reason or product_sum.unsupported_bounds(layer, centred_weights(layer))
 
 
-def unit_multipliers(site: LayerContext) -> tuple[Array, Array]:
+def unit_multipliers(layer: LayerContext) -> tuple[Array, Array]:
     """The reference's mantissas and shifts of a quantised fully connected layer, per unit."""
-    x, weights, _ = fully_connected_types(site)
-    assert isinstance(site.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
-    assert site.node.op.out.quant is not None
-    return output_multipliers(x.quant, weights.quant, site.node.op.out.quant, weights.shape[0])
+    x, weights, _ = fully_connected_types(layer)
+    assert isinstance(layer.node.op, FullyConnected) and x.quant is not None and weights.quant is not None
+    assert layer.node.op.out.quant is not None
+    return output_multipliers(x.quant, weights.quant, layer.node.op.out.quant, weights.shape[0])
 
 
-def unit_records(site: LayerContext) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
+def unit_records(layer: LayerContext) -> tuple[multiply_high.Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 fully connected layer, and the output bounds as layer fields.
 
     With a weight zero point z the sums that it starts from are ``bias + sum((w - z) * x)``.
     """
-    multipliers = unit_multipliers(site)
-    return product_sum.output_records(site, centred_weights(site), multipliers)
+    multipliers = unit_multipliers(layer)
+    return product_sum.output_records(layer, centred_weights(layer), multipliers)
 
 
 class _UnitGroups(Kernel):
@@ -74,32 +67,36 @@ class _UnitGroups(Kernel):
 
     UNITS = 4
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
         # Few registers, and no multiplication that adds.
-        product, output = (5.4, 44) if site.target.has("thumb1") else (2.5, 20)
+        product, output = (5.4, 44) if layer.target.has("thumb1") else (2.5, 20)
         return out.size * (product * x.shape[1] + output)
 
-    def group(self, site: LayerContext) -> int:
+    def group(self, layer: LayerContext) -> int:
         """Units computed together."""
-        return min(fully_connected_types(site)[2].shape[1], self.UNITS)
+        return min(fully_connected_types(layer)[2].shape[1], self.UNITS)
 
     def call(
-        self, site: LayerContext, template: str, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+        self,
+        layer: LayerContext,
+        template: str,
+        channels: Constant,
+        choice: tuple[tuple[str, SpecValue], ...],
     ) -> KernelCall:
         """The call with everything but the records of the units."""
-        x, _, out = fully_connected_types(site)
-        weights = site.array(1)
+        x, _, out = fully_connected_types(layer)
+        weights = layer.array(1)
         assert weights is not None
-        clamped, limits = output_range.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(layer)
         spec = (
             *choice,
             ("clamped", clamped),
-            ("units", self.group(site)),
+            ("units", self.group(layer)),
             ("unroll", product_sum.unroll_factor(x.shape[1])),
         )
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", product_sum.interleave_channels(weights, self.group(site))),
+            "weights": Constant("weights", product_sum.interleave_channels(weights, self.group(layer))),
             "channels": channels,
             "batch": x.shape[0],
             "inputs": x.shape[1],
@@ -120,27 +117,27 @@ class FullyConnectedInt8(_UnitGroups):
     op = FullyConnected
     code = 300
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = product_sum.unsupported_int8_constants(site)
-        if reason is None and weights_zero_point(site):
-            return unsupported_integer_fully_connected(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = product_sum.unsupported_int8_constants(layer)
+        if reason is None and weights_zero_point(layer):
+            return unsupported_integer_fully_connected(layer)
         return reason
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
-        group = self.group(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
+        group = self.group(layer)
         # The padding of the last group is computed, too.
         units = -(-out.shape[1] // group) * group
-        product, output = (6.0, 80.0) if site.target.has("thumb1") else (2.7, 36.0)
+        product, output = (6.0, 80.0) if layer.target.has("thumb1") else (2.7, 36.0)
         return x.shape[0] * (product * units * x.shape[1] + output * out.shape[1])
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        zero_point = weights_zero_point(site)
-        plan, _ = unit_records(site)
-        padded = product_sum.pad_channels(plan.records, self.group(site))
+    def lower(self, layer: LayerContext) -> KernelCall:
+        zero_point = weights_zero_point(layer)
+        plan, _ = unit_records(layer)
+        padded = product_sum.pad_channels(plan.records, self.group(layer))
         choice = (("requantize", plan.form.value), ("weights_zero_point", zero_point != 0))
         records = Constant("channels", padded, record="mf_channel")
-        call = self.call(site, "fully_connected/portable.c.j2", records, choice)
+        call = self.call(layer, "fully_connected/portable.c.j2", records, choice)
         if not zero_point:
             return call
         return replace(call, parameters=dict(call.parameters) | {"weights_zero_point": zero_point})
@@ -154,17 +151,17 @@ class FullyConnectedFloat(_UnitGroups):
     op = FullyConnected
     half: ClassVar[bool] = False
 
-    def supports(self, site: LayerContext) -> str | None:
-        return product_sum.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
+    def supports(self, layer: LayerContext) -> str | None:
+        return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
 
-    def cost(self, site: LayerContext) -> float:
+    def cost(self, layer: LayerContext) -> float:
         # Loads are not hidden behind other instructions.
-        return super().cost(site) + (1.0 + float16_weights.software_cost(site)) * site.node.macs()
+        return super().cost(layer) + (1.0 + float16_weights.software_cost(layer)) * layer.node.macs()
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        biases = product_sum.float_biases(site, fully_connected_types(site)[2].shape[1])
-        records = Constant("biases", product_sum.pad_channels(biases, self.group(site)))
-        call = self.call(site, "fully_connected/f32.c.j2", records, (("half", self.half),))
+    def lower(self, layer: LayerContext) -> KernelCall:
+        biases = product_sum.float_biases(layer, fully_connected_types(layer)[2].shape[1])
+        records = Constant("biases", product_sum.pad_channels(biases, self.group(layer)))
+        call = self.call(layer, "fully_connected/f32.c.j2", records, (("half", self.half),))
         return float16_weights.with_half_weights(call) if self.half else call
 
 
@@ -172,8 +169,8 @@ class FullyConnectedFloat(_UnitGroups):
 class FullyConnectedFloatHalf(float16_weights.HalfWeights, FullyConnectedFloat):
     name = "f32_f16w_fully_connected__c_4"
 
-    def conversion_cost(self, site: LayerContext) -> float:
-        return site.node.macs() * float16_weights.convert_cost(site)
+    def conversion_cost(self, layer: LayerContext) -> float:
+        return layer.node.macs() * float16_weights.convert_cost(layer)
 
 
 @register
@@ -183,26 +180,26 @@ class FullyConnectedInt16(_UnitGroups):
     name = "s16_fully_connected__c_4"
     op = FullyConnected
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = product_sum.unsupported_constants(site, DType.INT16, DType.INT8)
-        if reason is None and weights_zero_point(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
+        if reason is None and weights_zero_point(layer):
             return "weights must have zero point 0"
-        if reason is None and self._records(site) is None:
+        if reason is None and self._records(layer) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
         # Products of 64 bits.
-        return super().cost(site) + out.size * (0.7 * x.shape[1] + 24)
+        return super().cost(layer) + out.size * (0.7 * x.shape[1] + 24)
 
-    def _records(self, site: LayerContext) -> tuple[Array, str] | None:
-        multipliers = unit_multipliers(site)
-        return product_sum.wide_records(site, centred_weights(site), multipliers)
+    def _records(self, layer: LayerContext) -> tuple[Array, str] | None:
+        multipliers = unit_multipliers(layer)
+        return product_sum.wide_records(layer, centred_weights(layer), multipliers)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        planned = self._records(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        planned = self._records(layer)
         assert planned is not None
-        padded = product_sum.pad_records(planned[0], self.group(site))
+        padded = product_sum.pad_records(planned[0], self.group(layer))
         records = Constant("channels", padded, record="mf_channel")
-        return self.call(site, "fully_connected/s16.c.j2", records, (("accumulator", planned[1]),))
+        return self.call(layer, "fully_connected/s16.c.j2", records, (("accumulator", planned[1]),))

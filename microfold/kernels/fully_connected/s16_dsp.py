@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.s16_dsp import pack_channel_pairs, weight_packing
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -12,15 +13,8 @@ from microfold.kernels.fully_connected.portable import (
     unit_multipliers,
     weights_zero_point,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.int16_single_rounding import (
     CHUNK,
@@ -42,28 +36,28 @@ class FullyConnectedInt16Dsp(Kernel):
     op = FullyConnected
     features = frozenset({"dsp"})
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_int16_fully_connected(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_int16_fully_connected(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
-        plan = int16_plan(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
+        plan = int16_plan(layer)
         assert plan is not None
         pairs = -(-x.shape[1] // 2)
         chunks = -(-pairs // (CHUNK // 2)) if plan.long else 1
-        product = 7.0 if weight_packing(site) == "int16" else 11.0
+        product = 7.0 if weight_packing(layer) == "int16" else 11.0
         finish = 11.0 if plan.form == "once" else 46.0
         rest = pairs % UNROLL * 4
         block = (product + 1.0) * pairs + rest + 24 * chunks + UNITS * finish + 10
         return x.shape[0] * (-(-out.shape[1] // UNITS) * block + 30)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
-        plan = int16_plan(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        plan = int16_plan(layer)
         assert plan is not None
-        clamp, limits = int16_clamping(site)
-        packing = weight_packing(site)
-        matrix = centred_weights(site).astype(np.int8)
+        clamp, limits = int16_clamping(layer)
+        packing = weight_packing(layer)
+        matrix = centred_weights(layer).astype(np.int8)
         spec = (
             ("packing", packing),
             ("requantize", plan.form),
@@ -86,20 +80,20 @@ class FullyConnectedInt16Dsp(Kernel):
         )
 
 
-def unsupported_int16_fully_connected(site: LayerContext) -> str | None:
+def unsupported_int16_fully_connected(layer: LayerContext) -> str | None:
     """What all int16 fully connected kernels need."""
-    reason = product_sum.unsupported_constants(site, DType.INT16, DType.INT8)
-    if reason is None and weights_zero_point(site):
+    reason = product_sum.unsupported_constants(layer, DType.INT16, DType.INT8)
+    if reason is None and weights_zero_point(layer):
         return "weights must have zero point 0"
-    if reason is None and int16_plan(site) is None:
+    if reason is None and int16_plan(layer) is None:
         return "a bias or a multiplier is too large"
     return reason
 
 
-def int16_plan(site: LayerContext) -> Int16Requantization | None:
+def int16_plan(layer: LayerContext) -> Int16Requantization | None:
     """Requantisation of an int16 fully connected layer."""
-    multipliers = unit_multipliers(site)
-    return plan_int16_requantization(site, centred_weights(site), multipliers)
+    multipliers = unit_multipliers(layer)
+    return plan_int16_requantization(layer, centred_weights(layer), multipliers)
 
 
 def pack_unit_quads(matrix: Array, packing: str) -> Array:

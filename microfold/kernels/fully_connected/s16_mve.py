@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.conv2d.s16_mve import row_constants, row_cost
 from microfold.kernels.fully_connected.portable import centred_weights, fully_connected_types
 from microfold.kernels.fully_connected.s16_dsp import int16_plan, unsupported_int16_fully_connected
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -18,23 +20,23 @@ class FullyConnectedInt16Mve(Kernel):
     op = FullyConnected
     features = frozenset({"mve"})
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_int16_fully_connected(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_int16_fully_connected(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
-        plan = int16_plan(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
+        plan = int16_plan(layer)
         assert plan is not None
         return x.shape[0] * (row_cost(plan, x.shape[1], out.shape[1]) + 10) + 20
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
-        plan = int16_plan(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        plan = int16_plan(layer)
         assert plan is not None
-        clamped, limits = output_range.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(layer)
         spec = (("requantize", plan.form), ("long", plan.long), ("clamped", clamped))
         parameters: dict[str, Parameter] = {
-            **row_constants(plan, centred_weights(site).astype("i1")),
+            **row_constants(plan, centred_weights(layer).astype("i1")),
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],

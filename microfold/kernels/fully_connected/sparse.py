@@ -7,22 +7,15 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
     unit_records,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.ops.fully_connected.sparse_fully_connected import WIDTH, SparseFullyConnected, cover
@@ -67,26 +60,30 @@ class _Sparse(Kernel):
     template: ClassVar[str] = "fully_connected/sparse.c.j2"
     per_block: ClassVar[float]
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
-        weights = site.array(1)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
+        weights = layer.array(1)
         assert weights is not None
         return x.shape[0] * (self.per_block * cover(weights).units.size + 25.0 * out.shape[1])
 
-    def unsupported_size(self, site: LayerContext) -> str | None:
+    def unsupported_size(self, layer: LayerContext) -> str | None:
         """The reason if a unit may have more blocks than are counted in 16 bits."""
-        inputs = fully_connected_types(site)[0].shape[1]
+        inputs = fully_connected_types(layer)[0].shape[1]
         return f"it counts at most 65535 blocks; {inputs} inputs may have more" if inputs >= 1 << 18 else None
 
     def call(
-        self, site: LayerContext, choice: tuple[tuple[str, SpecValue], ...], channels: Constant, matrix: Array
+        self,
+        layer: LayerContext,
+        choice: tuple[tuple[str, SpecValue], ...],
+        channels: Constant,
+        matrix: Array,
     ) -> KernelCall:
-        x, _, out = fully_connected_types(site)
+        x, _, out = fully_connected_types(layer)
         weights, steps, counts = pack_blocks(matrix)
         if not steps.size:
             # C has no arrays of no elements: a block that no unit counts.
             weights, steps = np.zeros((1, weights.shape[1]), weights.dtype), np.zeros(1, np.uint8)
-        clamped, limits = output_range.proved_clamping(site)
+        clamped, limits = output_range.proved_clamping(layer)
         spec = (*choice, ("width", weights.shape[1]), ("clamped", clamped))
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
@@ -101,14 +98,14 @@ class _Sparse(Kernel):
 
 
 class _SparseInt8(_Sparse):
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_integer_fully_connected(site) or self.unsupported_size(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_integer_fully_connected(layer) or self.unsupported_size(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        plan, _ = unit_records(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        plan, _ = unit_records(layer)
         choice = (("type", "int8_t"), ("requantize", plan.form.value))
         channels = Constant("channels", plan.records, record="mf_channel")
-        return self.call(site, choice, channels, centred_weights(site).astype(np.int8))
+        return self.call(layer, choice, channels, centred_weights(layer).astype(np.int8))
 
 
 @register
@@ -128,9 +125,9 @@ class SparseFullyConnectedDsp(_SparseInt8):
     template = "fully_connected/sparse_dsp.c.j2"
     per_block = 12.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        inputs = fully_connected_types(site)[0].shape[1]
-        return super().supports(site) or (
+    def supports(self, layer: LayerContext) -> str | None:
+        inputs = fully_connected_types(layer)[0].shape[1]
+        return super().supports(layer) or (
             f"it needs at least {WIDTH} inputs; there are {inputs}" if inputs < WIDTH else None
         )
 
@@ -143,12 +140,12 @@ class SparseFullyConnectedFloat(_Sparse):
     op = SparseFullyConnected
     per_block = 20.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = product_sum.unsupported_constants(site, DType.FLOAT32, DType.FLOAT32)
-        return reason or self.unsupported_size(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
+        return reason or self.unsupported_size(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        weights = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        weights = layer.array(1)
         assert weights is not None
-        channels = Constant("biases", product_sum.float_biases(site, weights.shape[0]))
-        return self.call(site, (("type", "float"), ("requantize", "")), channels, weights)
+        channels = Constant("biases", product_sum.float_biases(layer, weights.shape[0]))
+        return self.call(layer, (("type", "float"), ("requantize", "")), channels, weights)

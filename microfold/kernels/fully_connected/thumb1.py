@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -11,15 +12,8 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -39,28 +33,28 @@ class FullyConnectedThumb1(Kernel):
     features = frozenset({"thumb1"})
     code = 550
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_integer_fully_connected(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_integer_fully_connected(layer)
 
-    def _group(self, site: LayerContext) -> int:
-        return min(fully_connected_types(site)[2].shape[1], UNITS)
+    def _group(self, layer: LayerContext) -> int:
+        return min(fully_connected_types(layer)[2].shape[1], UNITS)
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
-        group = self._group(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
+        group = self._group(layer)
         groups = -(-out.shape[1] // group)
         sums = groups * (x.shape[1] * (group * 3 + 3.5) + 45)
         return x.shape[0] * (sums + 33 * out.shape[1] + 6 * x.shape[1])
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
-        array = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        array = layer.array(1)
         assert array is not None
         form, records, clamped, limits = channel_records(
-            site, centred_weights(site), unit_multipliers(site), narrow=True
+            layer, centred_weights(layer), unit_multipliers(layer), narrow=True
         )
-        group = self._group(site)
-        zero_point = weights_zero_point(site) + 128
+        group = self._group(layer)
+        zero_point = weights_zero_point(layer) + 128
         packed = product_sum.interleave_channels(array, group)
         spec = (
             ("requantize", form),

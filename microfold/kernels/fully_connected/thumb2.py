@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -24,15 +25,8 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -56,25 +50,25 @@ class FullyConnectedThumb2(Kernel):
     features = frozenset({"thumb2"})
     code = 500
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(site) or unsupported_integer_fully_connected(site)
-        inputs = fully_connected_types(site)[0].shape[1]
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_fully_connected(layer)
+        inputs = fully_connected_types(layer)[0].shape[1]
         if reason is None and inputs > MAXIMUM_INPUTS:
             return f"it takes at most {MAXIMUM_INPUTS} inputs; there are {inputs}"
         return reason
 
-    def _units(self, site: LayerContext) -> int:
+    def _units(self, layer: LayerContext) -> int:
         """Computed together."""
-        units = fully_connected_types(site)[2].shape[1]
+        units = fully_connected_types(layer)[2].shape[1]
         return LANES if units <= FEW_UNITS and 0 < units % (2 * LANES) <= LANES else 2 * LANES
 
-    def cycles_per_instruction(self, site: LayerContext) -> float:
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
         # Long products take several.
         return 2.6
 
-    def cost(self, site: LayerContext) -> float:
-        x, _, out = fully_connected_types(site)
-        units = self._units(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, _, out = fully_connected_types(layer)
+        units = self._units(layer)
         groups = -(-out.shape[1] // units)
         words = units // LANES
         rest = x.shape[1] % UNROLL
@@ -84,18 +78,18 @@ class FullyConnectedThumb2(Kernel):
         )
         return x.shape[0] * (groups * sums + 24 * out.shape[1] + 4 * x.shape[1] + 60)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, _, out = fully_connected_types(site)
-        array = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        array = layer.array(1)
         assert array is not None
         form, records, clamped, limits = channel_records(
-            site, centred_weights(site), unit_multipliers(site), narrow=False
+            layer, centred_weights(layer), unit_multipliers(layer), narrow=False
         )
         lanes = array.astype(np.int16) + 128
         records = records.copy()
         # Biases count modulo 2^32, as sums do.
         records[:, 0] = (records[:, 0] - 128 * lanes.sum(axis=1, dtype=np.int64)).astype(np.int32)
-        units = self._units(site)
+        units = self._units(layer)
         packed = np.ascontiguousarray(product_sum.interleave_channels(lanes, units).astype(np.uint8))
         spec = (
             ("requantize", form),
@@ -110,6 +104,6 @@ class FullyConnectedThumb2(Kernel):
             "batch": x.shape[0],
             "inputs": x.shape[1],
             "outputs": out.shape[1],
-            "input_factor": -128 - weights_zero_point(site),
+            "input_factor": -128 - weights_zero_point(layer),
         }
         return KernelCall(CFunction("fully_connected/thumb2.c.j2", self.name, spec), parameters | limits)

@@ -8,22 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.broadcast import (
     broadcast_strides,
     contiguous_strides,
     loop_records,
     merge_axes,
 )
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.copy import Copy
@@ -53,23 +46,23 @@ class Box:
         return merge_axes(self.sizes, self.source_strides, self.target_strides)
 
 
-def _unsupported(site: LayerContext) -> str | None:
-    x = site.node.operands[0].type
+def _unsupported(layer: LayerContext) -> str | None:
+    x = layer.node.operands[0].type
     if x.dtype is DType.INT4:
         return "int4 values have no bytes of their own"
-    return "it fuses nothing" if site.node.epilogue else None
+    return "it fuses nothing" if layer.node.epilogue else None
 
 
-def copy_helper(site: LayerContext) -> str:
+def copy_helper(layer: LayerContext) -> str:
     """The C function that copies bytes: of those that cores have for it, or the C library's."""
-    if site.target.has("mve"):
+    if layer.target.has("mve"):
         return "mf_copy"
-    return "mf_copy_bytes" if site.target.has("thumb1") or site.target.has("thumb2") else "memcpy"
+    return "mf_copy_bytes" if layer.target.has("thumb1") or layer.target.has("thumb2") else "memcpy"
 
 
-def copy_cost(site: LayerContext, count: int, size: int) -> float:
+def copy_cost(layer: LayerContext, count: int, size: int) -> float:
     """Estimated instructions of `count` copies of `size` bytes."""
-    if site.target.has("mve"):
+    if layer.target.has("mve"):
         return count * (size * 0.2 + 6.0)
     blocks, words, rest = size // 16, size % 16 // 4, size % 4
     return count * (22.0 + 5 * blocks + (8 + 6 * words if words else 0) + 5 * rest)
@@ -78,48 +71,48 @@ def copy_cost(site: LayerContext, count: int, size: int) -> float:
 class _Movement(Kernel):
     """One box from the input to the output."""
 
-    def box(self, site: LayerContext) -> Box:
+    def box(self, layer: LayerContext) -> Box:
         raise NotImplementedError
 
-    def fill(self, site: LayerContext) -> Parameter | None:
+    def fill(self, layer: LayerContext) -> Parameter | None:
         """What the output holds outside of the box, if there is an outside."""
         return None
 
-    def supports(self, site: LayerContext) -> str | None:
-        if len(self.box(site).loops) > OUTER_LOOPS + 1:
+    def supports(self, layer: LayerContext) -> str | None:
+        if len(self.box(layer).loops) > OUTER_LOOPS + 1:
             return "it moves along too many axes at once"
-        return _unsupported(site)
+        return _unsupported(layer)
 
-    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         # A graph output that turns out to be constant is a copy of the constant.
         return (0,)
 
-    def cost(self, site: LayerContext) -> float:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
-        box = self.box(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
+        box = self.box(layer)
         inner = box.loops[-1]
         count = int(np.prod(box.sizes)) // inner[0]
-        filling = 0.35 * out.nbytes if self.fill(site) is not None else 0.0
+        filling = 0.35 * out.nbytes if self.fill(layer) is not None else 0.0
         if inner[1:] == (1, 1):
-            loop = count * (3.0 if site.target.has("mve") else 12.0)
-            return filling + copy_cost(site, count, inner[0] * x.dtype.itemsize) + loop + 30
-        each = 6.0 if site.target.has("thumb1") else 4.0 if site.target.has("mve") else 5.0
+            loop = count * (3.0 if layer.target.has("mve") else 12.0)
+            return filling + copy_cost(layer, count, inner[0] * x.dtype.itemsize) + loop + 30
+        each = 6.0 if layer.target.has("thumb1") else 4.0 if layer.target.has("mve") else 5.0
         return filling + count * (inner[0] * each + 7) + 60
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        out = site.node.outputs[0].type
+    def lower(self, layer: LayerContext) -> KernelCall:
+        out = layer.node.outputs[0].type
         size = out.dtype.itemsize
-        box = self.box(site)
+        box = self.box(layer)
         *outer, inner = box.loops
         in_runs = inner[1:] == (1, 1)
         # Runs are moved as bytes, so that one function serves all element types.
         unit = size if in_runs else 1
         scaled = [(n, source * unit, target * unit) for n, source, target in outer]
-        fill = self.fill(site)
+        fill = self.fill(layer)
         spec: tuple[tuple[str, SpecValue], ...] = (
             ("type", "uint8_t" if in_runs and fill is None else _UNSIGNED[size]),
             ("runs", in_runs),
-            ("copy", copy_helper(site) if in_runs else ""),
+            ("copy", copy_helper(layer) if in_runs else ""),
             ("dense", inner[2] == 1),
             ("fill", fill is not None),
         )
@@ -146,8 +139,8 @@ class CopyMovement(_Movement):
     name = "copy__c"
     op = Copy
 
-    def box(self, site: LayerContext) -> Box:
-        shape = site.node.outputs[0].type.shape
+    def box(self, layer: LayerContext) -> Box:
+        shape = layer.node.outputs[0].type.shape
         strides = contiguous_strides(shape)
         return Box(shape, strides, strides)
 
@@ -157,18 +150,18 @@ class PadMovement(_Movement):
     name = "pad__c"
     op = Pad
 
-    def box(self, site: LayerContext) -> Box:
-        assert isinstance(site.node.op, Pad)
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def box(self, layer: LayerContext) -> Box:
+        assert isinstance(layer.node.op, Pad)
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         strides = contiguous_strides(out.shape)
         start = sum(
-            before * stride for (before, _), stride in zip(site.node.op.padding, strides, strict=True)
+            before * stride for (before, _), stride in zip(layer.node.op.padding, strides, strict=True)
         )
         return Box(x.shape, contiguous_strides(x.shape), strides, target_start=start)
 
-    def fill(self, site: LayerContext) -> Parameter | None:
-        assert isinstance(site.node.op, Pad)
-        return _bits(site.node.op.fill, site.node.outputs[0].type.dtype)
+    def fill(self, layer: LayerContext) -> Parameter | None:
+        assert isinstance(layer.node.op, Pad)
+        return _bits(layer.node.op.fill, layer.node.outputs[0].type.dtype)
 
 
 @register
@@ -176,10 +169,10 @@ class StridedSliceMovement(_Movement):
     name = "strided_slice__c"
     op = StridedSlice
 
-    def box(self, site: LayerContext) -> Box:
-        op = site.node.op
+    def box(self, layer: LayerContext) -> Box:
+        op = layer.node.op
         assert isinstance(op, StridedSlice)
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         strides = contiguous_strides(x.shape)
         start = sum(begin * stride for begin, stride in zip(op.begin, strides, strict=True))
         steps = [stride * step for stride, step in zip(strides, op.strides, strict=True)]
@@ -191,11 +184,11 @@ class TransposeMovement(_Movement):
     name = "transpose__c"
     op = Transpose
 
-    def box(self, site: LayerContext) -> Box:
-        assert isinstance(site.node.op, Transpose)
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def box(self, layer: LayerContext) -> Box:
+        assert isinstance(layer.node.op, Transpose)
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         strides = contiguous_strides(x.shape)
-        source = [strides[axis] for axis in site.node.op.permutation]
+        source = [strides[axis] for axis in layer.node.op.permutation]
         return Box(out.shape, source, contiguous_strides(out.shape))
 
 
@@ -204,8 +197,8 @@ class BroadcastToMovement(_Movement):
     name = "broadcast_to__c"
     op = BroadcastTo
 
-    def box(self, site: LayerContext) -> Box:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def box(self, layer: LayerContext) -> Box:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         return Box(out.shape, broadcast_strides(x.shape, out.shape), contiguous_strides(out.shape))
 
 
@@ -216,27 +209,27 @@ class ConcatenatePortable(Kernel):
     name = "concatenate__c"
     op = Concatenate
 
-    def supports(self, site: LayerContext) -> str | None:
-        return _unsupported(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return _unsupported(layer)
 
-    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
-        return tuple(range(len(site.node.inputs)))
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
+        return tuple(range(len(layer.node.inputs)))
 
-    def cost(self, site: LayerContext) -> float:
-        outer = self._outer(site)
-        sizes = [value.type.nbytes // outer for value in site.node.operands]
-        return sum(copy_cost(site, outer, size) for size in sizes) + 30
+    def cost(self, layer: LayerContext) -> float:
+        outer = self._outer(layer)
+        sizes = [value.type.nbytes // outer for value in layer.node.operands]
+        return sum(copy_cost(layer, outer, size) for size in sizes) + 30
 
-    def _outer(self, site: LayerContext) -> int:
-        assert isinstance(site.node.op, Concatenate)
-        return int(np.prod(site.node.outputs[0].type.shape[: site.node.op.axis]))
+    def _outer(self, layer: LayerContext) -> int:
+        assert isinstance(layer.node.op, Concatenate)
+        return int(np.prod(layer.node.outputs[0].type.shape[: layer.node.op.axis]))
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        outer = self._outer(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        outer = self._outer(layer)
         parameters: dict[str, Parameter] = {"count": outer}
-        for index, value in enumerate(site.node.operands):
+        for index, value in enumerate(layer.node.operands):
             parameters[f"run{index}"] = value.type.nbytes // outer
-        spec = (("inputs", len(site.node.inputs)), ("copy", copy_helper(site)))
+        spec = (("inputs", len(layer.node.inputs)), ("copy", copy_helper(layer)))
         return KernelCall(CFunction("movement/concatenate.c.j2", "concatenate__c", spec), parameters)
 
 
@@ -247,17 +240,17 @@ class ResizeNearestNeighborPortable(Kernel):
     name = "resize_nearest_neighbor__c"
     op = ResizeNearestNeighbor
 
-    def supports(self, site: LayerContext) -> str | None:
-        return _unsupported(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return _unsupported(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        out = site.node.outputs[0].type
+    def cost(self, layer: LayerContext) -> float:
+        out = layer.node.outputs[0].type
         return out.nbytes * 1.5 + out.size / out.shape[3] * 30
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        assert isinstance(site.node.op, ResizeNearestNeighbor)
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
-        rows, columns = site.node.op.sources(x)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        assert isinstance(layer.node.op, ResizeNearestNeighbor)
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
+        rows, columns = layer.node.op.sources(x)
         pixel = x.shape[3] * x.dtype.itemsize
         parameters: dict[str, Parameter] = {
             "rows": Constant("rows", np.array(rows, np.int32) * (x.shape[2] * pixel)),
@@ -279,20 +272,20 @@ class GatherPortable(Kernel):
     name = "gather__c"
     op = Gather
 
-    def supports(self, site: LayerContext) -> str | None:
-        return _unsupported(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return _unsupported(layer)
 
-    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def cost(self, site: LayerContext) -> float:
-        out = site.node.outputs[0].type
-        return out.nbytes * 1.5 + site.node.operands[1].type.size * 40
+    def cost(self, layer: LayerContext) -> float:
+        out = layer.node.outputs[0].type
+        return out.nbytes * 1.5 + layer.node.operands[1].type.size * 40
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        assert isinstance(site.node.op, Gather)
-        x, indices = (v.type for v in site.node.operands[:2])
-        axis = site.node.op.axis
+    def lower(self, layer: LayerContext) -> KernelCall:
+        assert isinstance(layer.node.op, Gather)
+        x, indices = (v.type for v in layer.node.operands[:2])
+        axis = layer.node.op.axis
         parameters: dict[str, Parameter] = {
             "outer": int(np.prod(x.shape[:axis])),
             "slices": x.shape[axis],

@@ -7,16 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 
 
@@ -26,21 +20,21 @@ class _ResizeBilinear(Kernel):
     dtype: ClassVar[DType]
     accumulator: ClassVar[str]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype is not self.dtype:
             return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
-        return "it fuses nothing" if site.node.epilogue else None
+        return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, site: LayerContext) -> float:
-        out = site.node.outputs[0].type
-        each, pixel = (48.0, 46.0) if site.target.has("thumb1") else (26.0, 28.0)
+    def cost(self, layer: LayerContext) -> float:
+        out = layer.node.outputs[0].type
+        each, pixel = (48.0, 46.0) if layer.target.has("thumb1") else (26.0, 28.0)
         return out.size * each + out.size / out.shape[3] * pixel
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        op = site.node.op
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op = layer.node.op
         assert isinstance(op, ResizeBilinear)
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         positions = op.float_positions if self.dtype.is_float else op.integer_positions
         parameters: dict[str, Parameter] = {}
         steps = (x.shape[2] * x.shape[3], x.shape[3])

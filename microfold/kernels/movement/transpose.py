@@ -8,16 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import DType, TensorType
+from microfold.kernels.call import CFunction, Constant, KernelCall, SpecValue
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.transpose import Transpose
 
 _OUTER_LOOPS = 3
@@ -64,13 +58,13 @@ class _TransposeBlocks(Kernel):
     op = Transpose
     template: ClassVar[str]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype.itemsize != 1 or x.dtype is DType.INT4:
             return f"it moves elements of one byte; they are {x.dtype.value}"
-        if site.node.epilogue:
+        if layer.node.epilogue:
             return "it fuses nothing"
-        planes = self.find(site)
+        planes = self.find(layer)
         if planes is None:
             return "neighbouring bytes stay neighbours"
         if len(planes.loops) > _OUTER_LOOPS:
@@ -85,18 +79,18 @@ class _TransposeBlocks(Kernel):
         """Compile-time choices of the function."""
         raise NotImplementedError
 
-    def find(self, site: LayerContext) -> Planes | None:
-        assert isinstance(site.node.op, Transpose)
-        return find_planes(site.node.operands[0].type, site.node.op.permutation)
+    def find(self, layer: LayerContext) -> Planes | None:
+        assert isinstance(layer.node.op, Transpose)
+        return find_planes(layer.node.operands[0].type, layer.node.op.permutation)
 
-    def planes(self, site: LayerContext) -> Planes:
+    def planes(self, layer: LayerContext) -> Planes:
         """Of a transposition that is supported."""
-        planes = self.find(site)
+        planes = self.find(layer)
         assert planes is not None
         return planes
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        planes = self.planes(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        planes = self.planes(layer)
         return KernelCall(
             CFunction(self.template, self.name, self.spec(planes)),
             {
@@ -126,8 +120,8 @@ class TransposeWords(_TransposeBlocks):
         del planes
         return ()
 
-    def cost(self, site: LayerContext) -> float:
-        planes = self.planes(site)
+    def cost(self, layer: LayerContext) -> float:
+        planes = self.planes(layer)
         rows, columns = -(-planes.rows // 4), -(-planes.columns // 4)
         return planes.count * (rows * (columns * 38.0 + 16) + 40) + 40
 
@@ -149,8 +143,8 @@ class TransposeMve(_TransposeBlocks):
     def spec(self, planes: Planes) -> tuple[tuple[str, SpecValue], ...]:
         return (("scatter", _scatters(planes)),)
 
-    def cost(self, site: LayerContext) -> float:
-        planes = self.planes(site)
+    def cost(self, layer: LayerContext) -> float:
+        planes = self.planes(layer)
         lines, length = sorted((planes.rows, planes.columns))
         return planes.count * (lines * (length // 8 * 4.0 + 18) + 30) + 40
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, register
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.row import RowKernel
 from microfold.kernels.requantize import output_range
 from microfold.ops.normalize.l2_normalization import EPSILON, L2Normalization
@@ -19,15 +21,15 @@ class L2NormalizationInt8(RowKernel):
     # Beyond, the 32-bit sum of squares, each at most 255^2, might overflow.
     maximum_depth = 33025
 
-    def cost(self, site: LayerContext) -> float:
-        x = site.node.operands[0].type
+    def cost(self, layer: LayerContext) -> float:
+        x = layer.node.operands[0].type
         return x.size * 30.0 + x.size // x.shape[-1] * 250.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        quant = site.node.operands[0].type.quant
+    def lower(self, layer: LayerContext) -> KernelCall:
+        quant = layer.node.operands[0].type.quant
         assert quant is not None
-        low, high = output_range.integer_bounds(site.node)
-        parameters = self.shape(site) | {
+        low, high = output_range.integer_bounds(layer.node)
+        parameters = self.shape(layer) | {
             "input_zero_point": quant.zero_point,
             "output_minimum": low,
             "output_maximum": high,
@@ -41,12 +43,12 @@ class L2NormalizationFloat(RowKernel):
     op = L2Normalization
     dtypes = (DType.FLOAT32, DType.FLOAT32)
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.operands[0].type.size * 25.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.operands[0].type.size * 25.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        low, high = output_range.float_bounds(site.node)
-        parameters = self.shape(site) | {
+    def lower(self, layer: LayerContext) -> KernelCall:
+        low, high = output_range.float_bounds(layer.node)
+        parameters = self.shape(layer) | {
             "epsilon": EPSILON,
             "output_minimum": low,
             "output_maximum": high,

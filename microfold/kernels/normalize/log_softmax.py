@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import CFunction, Constant, KernelCall, LayerContext, register
+from microfold.kernels.call import CFunction, Constant, KernelCall
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.row import RowKernel
 from microfold.kernels.requantize import output_range
 from microfold.ops.normalize.log_softmax import LogSoftmax, inverse_multiplier, scaled_differences
@@ -27,16 +29,16 @@ class LogSoftmaxInt8(RowKernel):
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 4095
 
-    def cost(self, site: LayerContext) -> float:
-        x = site.node.operands[0].type
+    def cost(self, layer: LayerContext) -> float:
+        x = layer.node.operands[0].type
         return x.size * 35.0 + x.size // x.shape[-1] * 350.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        quant = site.node.operands[0].type.quant
+    def lower(self, layer: LayerContext) -> KernelCall:
+        quant = layer.node.operands[0].type.quant
         assert quant is not None
-        low, high = output_range.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(layer.node)
         inverse = inverse_multiplier(quant)
-        parameters = self.shape(site) | {
+        parameters = self.shape(layer) | {
             "exponentials": Constant("exponentials", exp_table(1.0, quant)),
             "differences": Constant("differences", scaled_differences(quant, np.arange(-255, 1))),
             "lowest_difference": softmax_parameters(1.0, quant).difference_min - 1,
@@ -55,10 +57,10 @@ class LogSoftmaxFloat(RowKernel):
     op = LogSoftmax
     dtypes = (DType.FLOAT32, DType.FLOAT32)
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.operands[0].type.size * 150.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.operands[0].type.size * 150.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        low, high = output_range.float_bounds(site.node)
-        parameters = self.shape(site) | {"output_minimum": low, "output_maximum": high}
+    def lower(self, layer: LayerContext) -> KernelCall:
+        low, high = output_range.float_bounds(layer.node)
+        parameters = self.shape(layer) | {"output_minimum": low, "output_maximum": high}
         return KernelCall(CFunction("normalize/log_softmax_f32.c.j2", self.name), parameters)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Kernel, LayerContext, Parameter
+from microfold.kernels.call import Parameter
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 
 
@@ -20,18 +22,18 @@ class RowKernel(Kernel):
     dtypes: ClassVar[tuple[DType, DType]]
     maximum_depth: ClassVar[int | None] = None
 
-    def supports(self, site: LayerContext) -> str | None:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         if self.maximum_depth is not None and x.shape[-1] > self.maximum_depth:
             return f"it needs at most {self.maximum_depth} elements in a row; there are {x.shape[-1]}"
         if (x.dtype, out.dtype) != self.dtypes:
             return f"it computes {self.dtypes[1].value} from {self.dtypes[0].value}"
-        return output_range.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(layer.node)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
         return 0 if self.dtypes[0].itemsize == self.dtypes[1].itemsize else None
 
-    def shape(self, site: LayerContext) -> dict[str, Parameter]:
+    def shape(self, layer: LayerContext) -> dict[str, Parameter]:
         """The layer's fields for rows and their elements."""
-        x = site.node.operands[0].type
+        x = layer.node.operands[0].type
         return {"rows": x.size // x.shape[-1], "depth": x.shape[-1]}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import CFunction, Constant, KernelCall, LayerContext, register
+from microfold.kernels.call import CFunction, Constant, KernelCall
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.row import RowKernel
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.fast_math import FastSoftmax
@@ -18,28 +20,28 @@ from microfold.ops.normalize.softmax import (
 )
 
 
-def _operator(site: LayerContext) -> Softmax:
-    assert isinstance(site.node.op, Softmax)
-    return site.node.op
+def _operator(layer: LayerContext) -> Softmax:
+    assert isinstance(layer.node.op, Softmax)
+    return layer.node.op
 
 
 class _SoftmaxInt8(RowKernel):
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 8191
 
-    def cost(self, site: LayerContext) -> float:
-        x = site.node.operands[0].type
+    def cost(self, layer: LayerContext) -> float:
+        x = layer.node.operands[0].type
         # Without long products, and with few registers, each fixed-point product is a sequence.
-        each, row = (108.0, 520.0) if site.target.has("thumb1") else (39.0, 125.0)
+        each, row = (108.0, 520.0) if layer.target.has("thumb1") else (39.0, 125.0)
         return x.size * each + x.size / x.shape[-1] * row
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        quant = site.node.operands[0].type.quant
+    def lower(self, layer: LayerContext) -> KernelCall:
+        quant = layer.node.operands[0].type.quant
         assert quant is not None
-        low, high = output_range.integer_bounds(site.node)
+        low, high = output_range.integer_bounds(layer.node)
         spec = (("type", f"{self.dtypes[1].value}_t"), ("bits", 8 * self.dtypes[1].itemsize))
-        parameters = self.shape(site) | {
-            "exponentials": Constant("exponentials", exp_table(_operator(site).beta, quant)),
+        parameters = self.shape(layer) | {
+            "exponentials": Constant("exponentials", exp_table(_operator(layer).beta, quant)),
             "output_minimum": low,
             "output_maximum": high,
         }
@@ -72,21 +74,21 @@ class SoftmaxInt16(RowKernel):
     op = Softmax
     dtypes = (DType.INT16, DType.INT16)
 
-    def supports(self, site: LayerContext) -> str | None:
-        depth = site.node.operands[0].type.shape[-1]
+    def supports(self, layer: LayerContext) -> str | None:
+        depth = layer.node.operands[0].type.shape[-1]
         return (
-            f"the sum of {depth} exponentials might overflow" if depth >= 1 << 15 else super().supports(site)
+            f"the sum of {depth} exponentials might overflow" if depth >= 1 << 15 else super().supports(layer)
         )
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.operands[0].type.size * 70.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.operands[0].type.size * 70.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        quant = site.node.operands[0].type.quant
+    def lower(self, layer: LayerContext) -> KernelCall:
+        quant = layer.node.operands[0].type.quant
         assert quant is not None
-        multiplier = int16_multiplier(_operator(site).beta, quant)
-        low, high = output_range.integer_bounds(site.node)
-        parameters = self.shape(site) | {
+        multiplier = int16_multiplier(_operator(layer).beta, quant)
+        low, high = output_range.integer_bounds(layer.node)
+        parameters = self.shape(layer) | {
             "exponentials": Constant("exponentials", int16_exp_table()),
             "reciprocals": Constant("reciprocals", int16_reciprocal_table()),
             "multiplier": multiplier.mantissa,
@@ -101,13 +103,13 @@ class _SoftmaxFloat(RowKernel):
     dtypes = (DType.FLOAT32, DType.FLOAT32)
     exp: ClassVar[str]
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.operands[0].type.size * 200.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.operands[0].type.size * 200.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        low, high = output_range.float_bounds(site.node)
-        parameters = self.shape(site) | {
-            "beta": float(_operator(site).beta),
+    def lower(self, layer: LayerContext) -> KernelCall:
+        low, high = output_range.float_bounds(layer.node)
+        parameters = self.shape(layer) | {
+            "beta": float(_operator(layer).beta),
             "output_minimum": low,
             "output_maximum": high,
         }

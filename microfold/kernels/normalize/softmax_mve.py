@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import KernelCall, LayerContext, register
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.softmax import SoftmaxInt8
 
 _LANES = 4
@@ -16,13 +18,13 @@ class _SoftmaxMve(SoftmaxInt8):
 
     features = frozenset({"mve"})
 
-    def cost(self, site: LayerContext) -> float:
-        x = site.node.operands[0].type
+    def cost(self, layer: LayerContext) -> float:
+        x = layer.node.operands[0].type
         depth = x.shape[-1]
         return x.size / depth * (170 + 41.0 * -(-depth // _LANES))
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        call = super().lower(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        call = super().lower(layer)
         return replace(call, function=replace(call.function, template="normalize/softmax_mve.c.j2"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 
 LANES = 8
@@ -13,9 +13,9 @@ LANES = 8
 RUN = 64
 
 
-def half_biases(site: LayerContext, channels: int, multiple: int = 1) -> Array:
+def half_biases(layer: LayerContext, channels: int, multiple: int = 1) -> Array:
     """float16 [channels]: the constant bias, or zeros, with zeros behind it up to a multiple."""
-    bias = site.array(2)
+    bias = layer.array(2)
     padded = np.zeros(channels, np.float16) if bias is None else bias
     return product_sum.pad_channels(padded, multiple)
 

@@ -18,7 +18,9 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import KERNELS, Constant, Kernel, KernelCall, LayerContext
+from microfold.kernels.call import Constant, KernelCall
+from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 
 # A multiply-add of floating-point units, cycles, where a core's table does not say:
@@ -36,31 +38,31 @@ class HalfWeights(Kernel):
     packed = True
     half: ClassVar[bool] = True
 
-    def conversion_cost(self, site: LayerContext) -> float:
+    def conversion_cost(self, layer: LayerContext) -> float:
         """Estimated instructions of conversions, less those that shorter weights save."""
         raise NotImplementedError
 
-    def supports(self, site: LayerContext) -> str | None:
-        return super().supports(site) or self._unprofitable(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        return super().supports(layer) or self._unprofitable(layer)
 
-    def cost(self, site: LayerContext) -> float:
-        return super().cost(site) + self.conversion_cost(site)
+    def cost(self, layer: LayerContext) -> float:
+        return super().cost(layer) + self.conversion_cost(layer)
 
-    def _unprofitable(self, site: LayerContext) -> str | None:
-        weights = site.array(1)
+    def _unprofitable(self, layer: LayerContext) -> str | None:
+        weights = layer.array(1)
         assert weights is not None
         if not fits(weights):
             return "its weights are not all float16"
-        slowest = _SLOWEST.get(site.options.optimize)
+        slowest = _SLOWEST.get(layer.options.optimize)
         if slowest is None:
             return None
-        room = _least_saved(site)
-        saved = sum(_savings(site.graph, self.op).values())
+        room = _least_saved(layer)
+        saved = sum(_savings(layer.graph, self.op).values())
         if saved < room:
             return f"float16 weights save {saved} bytes; the code for them takes up to {room}"
-        more = self.cost(site) - min(other.cost(site) for other in _plain(site))
-        time = min(_time(other, site) for other in _plain(site))
-        slower = _time(self, site) / time
+        more = self.cost(layer) - min(other.cost(layer) for other in _plain(layer))
+        time = min(_time(other, layer) for other in _plain(layer))
+        slower = _time(self, layer) / time
         if slower > slowest and more > weights.nbytes // 2:
             return f"it is {slower:.2f} times as slow as with float32 weights; at most {slowest} is worth it"
         return None
@@ -104,44 +106,44 @@ def unpack_pairs(words: Array, channels: int, depth: int) -> Array:
     return bits.reshape(channels, -1)[:, :depth].view(np.float16).astype(np.float32)
 
 
-def software_cost(site: LayerContext) -> float:
+def software_cost(layer: LayerContext) -> float:
     """Estimated instructions of a product and a sum of float32 where there is no floating-point unit."""
-    if site.target.has("fpu"):
+    if layer.target.has("fpu"):
         return 0.0
-    return 175.0 if site.target.has("thumb1") else 80.0
+    return 175.0 if layer.target.has("thumb1") else 80.0
 
 
-def convert_cost(site: LayerContext) -> float:
+def convert_cost(layer: LayerContext) -> float:
     """Estimated instructions that load one float16 in C instead of a float32."""
-    if site.target.has("thumb1"):
+    if layer.target.has("thumb1"):
         return 39.0
-    return 2.0 if site.target.has("fpu") else 22.0
+    return 2.0 if layer.target.has("fpu") else 22.0
 
 
-def _plain(site: LayerContext) -> list[Kernel]:
-    """The kernels that keep the site's weights as they are; there is always one in portable C."""
+def _plain(layer: LayerContext) -> list[Kernel]:
+    """The kernels that keep the layer's weights as they are; there is always one in portable C."""
     return [
         kernel
         for kernel in KERNELS
-        if kernel.op is type(site.node.op)
+        if kernel.op is type(layer.node.op)
         and not kernel.packed
-        and kernel.features <= site.target.features
-        and kernel.supports(site) is None
+        and kernel.features <= layer.target.features
+        and kernel.supports(layer) is None
     ]
 
 
-def _time(kernel: Kernel, site: LayerContext) -> float:
+def _time(kernel: Kernel, layer: LayerContext) -> float:
     """Estimated cycles but for those of loads and branches: each product takes a multiply-add."""
-    if not site.target.has("fpu") or site.target.has("mve_fp"):
-        return kernel.cost(site)
-    timing = site.target.timing
+    if not layer.target.has("fpu") or layer.target.has("mve_fp"):
+        return kernel.cost(layer)
+    timing = layer.target.timing
     cycles = timing.float_multiply_add if timing is not None else _MULTIPLY_ADD
-    return kernel.cost(site) + (cycles - 1) * site.node.macs()
+    return kernel.cost(layer) + (cycles - 1) * layer.node.macs()
 
 
-def _least_saved(site: LayerContext) -> int:
+def _least_saved(layer: LayerContext) -> int:
     """Bytes that must be saved: where layers with other weights remain, two kernels are needed for one."""
-    savings = _savings(site.graph, type(site.node.op))
+    savings = _savings(layer.graph, type(layer.node.op))
     return _CONVERSION + (0 if all(savings.values()) else _KERNEL)
 
 

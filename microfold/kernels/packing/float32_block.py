@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Constant, LayerContext, Parameter
+from microfold.kernels.call import Constant, Parameter
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import output_range
 
@@ -19,13 +20,13 @@ def block_weights(matrix: Array, half: bool) -> Constant:
     return Constant("weights", packed)
 
 
-def float_clamping(site: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
+def float_clamping(layer: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
     """How outputs are clamped, and the layer fields for it.
 
     Returns:
         ``none``, ``relu`` (to 0 and above), ``limited`` (to 0 and a maximum), or ``general``.
     """
-    low, high = output_range.float_bounds(site.node)
+    low, high = output_range.float_bounds(layer.node)
     if (low, high) == (-math.inf, math.inf):
         return "none", {}
     if low == 0 and high == math.inf:

@@ -17,7 +17,8 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import Constant, LayerContext, Parameter, SpecValue
+from microfold.kernels.call import Constant, Parameter, SpecValue
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.ops.convolution.conv2d import Conv2D
@@ -35,7 +36,7 @@ _LEAST_SAVED = 1024
 EXPANDED_SHARE = 16
 
 
-def unsupported(site: LayerContext, matrix: Array) -> str | None:
+def unsupported(layer: LayerContext, matrix: Array) -> str | None:
     """The reason if the weights do not fit four bits, or if it does not pay to pack them.
 
     Args:
@@ -43,12 +44,12 @@ def unsupported(site: LayerContext, matrix: Array) -> str | None:
     """
     if not _fit(matrix):
         return f"its weights must fit 4 bits; they are in [{matrix.min()}, {matrix.max()}]"
-    if site.options.optimize != "balanced":
+    if layer.options.optimize != "balanced":
         return None
-    saved = _fitting_sizes(site.graph)[type(site.node.op)] // 2
+    saved = _fitting_sizes(layer.graph)[type(layer.node.op)] // 2
     if saved < _LEAST_SAVED:
         return f"4 bits for each weight save {saved} bytes; its code takes as much"
-    if site.node.operands[1] in _expanded(site.graph):
+    if layer.node.operands[1] in _expanded(layer.graph):
         return f"its {matrix.size} weights are few for so many outputs: they stay bytes"
     return None
 
@@ -129,7 +130,7 @@ def unpack_words(words: Array, channels: int, depth: int) -> Array:
 
 
 def word_constants(
-    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[tuple[tuple[str, SpecValue], ...], dict[str, Parameter]]:
     """How sums of `pack_words` are requantised, and fields: weights, records of channels, output limits.
 
@@ -137,8 +138,8 @@ def word_constants(
         matrix: the weights as [channels, K], any zero point taken off.
         multipliers: the reference's mantissas and shifts per channel.
     """
-    narrow = site.target.has("thumb1")
-    form, records, clamped, limits = channel_records(site, matrix, multipliers, narrow=narrow)
+    narrow = layer.target.has("thumb1")
+    form, records, clamped, limits = channel_records(layer, matrix, multipliers, narrow=narrow)
     fields: dict[str, Parameter] = {
         "weights": Constant("weights", pack_words(matrix)),
         "channels": Constant("channels", product_sum.pad_records(records, GROUP), record="mf_channel"),

@@ -16,7 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Constant, LayerContext, Parameter, SpecValue
+from microfold.kernels.call import Constant, Parameter, SpecValue
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, product_sum, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
@@ -55,22 +56,22 @@ def parts(matrix: Array) -> int:
     return 0 if fit else -(-matrix.shape[1] // _CHUNK)
 
 
-def plan(site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]) -> SmladRequantization:
+def plan(layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]) -> SmladRequantization:
     """How outputs are requantised, from four times the sums in short forms."""
-    out = site.node.outputs[0].type
+    out = layer.node.outputs[0].type
     assert out.quant is not None
     return plan_smlad_requantization(
         matrix,
-        *product_sum.bias_and_bounds(site, matrix),
+        *product_sum.bias_and_bounds(layer, matrix),
         multipliers,
         out.quant.zero_point,
-        output_range.integer_bounds(site.node),
+        output_range.integer_bounds(layer.node),
         common=False,
     )
 
 
 def constants(
-    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, together: int
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, together: int
 ) -> tuple[tuple[tuple[str, SpecValue], ...], dict[str, Parameter]]:
     """How a row is computed, and fields: weights, records of channels, output limits.
 
@@ -79,8 +80,8 @@ def constants(
         multipliers: the reference's mantissas and shifts per channel.
         together: see `pack`.
     """
-    planned = plan(site, matrix, multipliers)
-    low, high = output_range.output_limits(site)
+    planned = plan(layer, matrix, multipliers)
+    low, high = output_range.output_limits(layer)
     records = planned.records.copy()
     if planned.form is not RequantizeForm.GENERAL:
         # Modulo 2^32, as sums are.

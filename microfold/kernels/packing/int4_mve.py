@@ -16,7 +16,7 @@ import enum
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import mve, product_sum
 
 
@@ -27,13 +27,13 @@ class Bytes(str, enum.Enum):
     APART = "apart"
 
 
-def unsupported_sums(site: LayerContext, matrix: Array) -> str | None:
+def unsupported_sums(layer: LayerContext, matrix: Array) -> str | None:
     """The reason if 16 times a sum might leave 32 bits.
 
     Args:
         matrix: the weights as [channels, K], any zero point taken off.
     """
-    _, (low, high) = product_sum.bias_and_bounds(site, matrix)
+    _, (low, high) = product_sum.bias_and_bounds(layer, matrix)
     if low.min() < -(1 << 27) or high.max() >= 1 << 27:
         return f"sums must be in [-2^27, 2^27); they reach [{low.min()}, {high.max()}]"
     return None

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import LayerContext, Parameter, SpecValue
+from microfold.kernels.call import Parameter, SpecValue
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 
@@ -30,7 +31,7 @@ class MveForm(str, enum.Enum):
 
 
 def requantization(
-    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[MveForm, Array]:
     """The shortest exact form, and its constants.
 
@@ -42,12 +43,12 @@ def requantization(
         Form, and int32 [channels, rows]: bias with the input's zero point folded in, multiplier, right shift
         (not positive), and for the general form the left shift.
     """
-    out = site.node.outputs[0].type
+    out = layer.node.outputs[0].type
     assert out.quant is not None
-    bias, (lowest, _) = product_sum.bias_and_bounds(site, matrix)
+    bias, (lowest, _) = product_sum.bias_and_bounds(layer, matrix)
     mantissas, shifts = (np.asarray(part, np.int64) for part in multipliers)
     columns = [bias, mantissas, np.minimum(shifts, 0)]
-    low, _ = output_range.integer_bounds(site.node)
+    low, _ = output_range.integer_bounds(layer.node)
     if int(shifts.max()) > 0:
         form = MveForm.GENERAL
     elif low >= out.quant.zero_point or int(lowest.min()) >= 0:
@@ -86,11 +87,11 @@ def pack_blocks(matrix: Array, records: Array) -> Array:
     return np.concatenate([rows[:, 0], words, rows[:, 1:].reshape(rows.shape[0], -1)], axis=1)
 
 
-def output_parameters(site: LayerContext) -> tuple[bool, Mapping[str, Parameter]]:
+def output_parameters(layer: LayerContext) -> tuple[bool, Mapping[str, Parameter]]:
     """Whether outputs have bounds of their own besides int8's, and the layer fields that finish an output."""
-    out = site.node.outputs[0].type
+    out = layer.node.outputs[0].type
     assert out.quant is not None
-    low, high = output_range.output_limits(site)
+    low, high = output_range.output_limits(layer)
     clamp = (low, high) != out.dtype.range
     fields: dict[str, Parameter] = {"output_zero_point": out.quant.zero_point}
     if clamp:

@@ -7,40 +7,41 @@ from collections.abc import Mapping
 import numpy as np
 
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import LayerContext, Parameter
+from microfold.kernels.call import Parameter
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import multiply_high, output_range
 from microfold.kernels.requantize.multiply_high import Requantization
 from microfold.ops.accumulate import output_multipliers
 
 
-def unsupported_int8_constants(site: LayerContext) -> str | None:
+def unsupported_int8_constants(layer: LayerContext) -> str | None:
     """What every int8 product-sum kernel needs: int8 operands, constant weights and bias, clips only."""
-    return unsupported_constants(site, DType.INT8, DType.INT8)
+    return unsupported_constants(layer, DType.INT8, DType.INT8)
 
 
-def unsupported_constants(site: LayerContext, activations: DType, weights: DType) -> str | None:
+def unsupported_constants(layer: LayerContext, activations: DType, weights: DType) -> str | None:
     """The same for other element types."""
-    x, w = site.node.inputs[0], site.node.inputs[1]
+    x, w = layer.node.inputs[0], layer.node.inputs[1]
     assert x is not None and w is not None
     if (x.type.dtype, w.type.dtype) != (activations, weights):
         kinds = f"{x.type.dtype.value} and {w.type.dtype.value}"
         return f"it needs {activations.value} activations and {weights.value} weights; they are {kinds}"
-    if site.array(1) is None or (site.present(2) and site.array(2) is None):
+    if layer.array(1) is None or (layer.present(2) and layer.array(2) is None):
         return "weights and bias must be constant"
-    return output_range.unsupported_epilogue(site.node)
+    return output_range.unsupported_epilogue(layer.node)
 
 
-def unsupported_bounds(site: LayerContext, matrix: Array) -> str | None:
+def unsupported_bounds(layer: LayerContext, matrix: Array) -> str | None:
     """The reason if accumulators, or what they are while they are summed up, might leave int32.
 
     Args:
         matrix: the weights as [channels, K], any zero point taken off.
     """
-    x, sums = site.node.inputs[0], site.sums()
+    x, sums = layer.node.inputs[0], layer.sums()
     if sums is not None and int(sums.partial.max()) < 1 << 31:
         return None
     assert x is not None and x.type.quant is not None
-    bias = multiply_high.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
+    bias = multiply_high.fold_zero_point(matrix, layer.array(2), x.type.quant.zero_point)
     # Elements may be 0: no partial sum leaves the bounds of the whole one.
     low, high = multiply_high.accumulator_bounds(matrix, bias, *x.type.dtype.range)
     if low.min() < -(1 << 31) or high.max() >= 1 << 31:
@@ -48,30 +49,30 @@ def unsupported_bounds(site: LayerContext, matrix: Array) -> str | None:
     return None
 
 
-def bias_and_bounds(site: LayerContext, matrix: Array) -> tuple[Array, tuple[Array, Array]]:
+def bias_and_bounds(layer: LayerContext, matrix: Array) -> tuple[Array, tuple[Array, Array]]:
     """Per channel, int64: the bias with the input's zero point folded in; smallest and largest sum.
 
     The bounds are those that the input's proved range and the window's positions leave, if these are known.
     """
-    x = site.node.inputs[0]
+    x = layer.node.inputs[0]
     assert x is not None and x.type.quant is not None
-    bias = multiply_high.fold_zero_point(matrix, site.array(2), x.type.quant.zero_point)
-    sums = site.sums()
+    bias = multiply_high.fold_zero_point(matrix, layer.array(2), x.type.quant.zero_point)
+    sums = layer.sums()
     if sums is not None:
         return bias, (sums.low, sums.high)
     return bias, multiply_high.accumulator_bounds(matrix, bias, *x.type.dtype.range)
 
 
-def channel_multipliers(site: LayerContext) -> tuple[Array, Array]:
+def channel_multipliers(layer: LayerContext) -> tuple[Array, Array]:
     """The reference's mantissas and shifts of a quantised convolution, per output channel."""
-    x, weights = (value.type.quant for value in site.node.operands[:2])
-    out = site.node.outputs[0].type
+    x, weights = (value.type.quant for value in layer.node.operands[:2])
+    out = layer.node.outputs[0].type
     assert x is not None and weights is not None and out.quant is not None
     return output_multipliers(x, weights, out.quant, out.shape[-1])
 
 
 def output_records(
-    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[Requantization, Mapping[str, Parameter]]:
     """Requantisation of an int8 output, and the output's bounds as layer fields.
 
@@ -79,14 +80,14 @@ def output_records(
         matrix: the weights as [channels, K], any zero point taken off.
         multipliers: the reference's mantissas and shifts per channel.
     """
-    out = site.node.outputs[0].type
+    out = layer.node.outputs[0].type
     assert out.quant is not None
-    bias, bounds = bias_and_bounds(site, matrix)
-    low, high = output_range.output_limits(site)
+    bias, bounds = bias_and_bounds(layer, matrix)
+    low, high = output_range.output_limits(layer)
     limits = {"output_minimum": low, "output_maximum": high}
-    if unsupported_bounds(site, matrix) is not None:
+    if unsupported_bounds(layer, matrix) is not None:
         return multiply_high.wrapped_requantization(bias, *multipliers, out.quant.zero_point), limits
-    clip, _ = output_range.integer_bounds(site.node)
+    clip, _ = output_range.integer_bounds(layer.node)
     return multiply_high.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, clip), limits
 
 
@@ -116,14 +117,14 @@ def unroll_factor(depth: int) -> int:
     return next(factor for factor in (4, 2, 1) if depth % factor == 0)
 
 
-def float_biases(site: LayerContext, channels: int) -> Array:
+def float_biases(layer: LayerContext, channels: int) -> Array:
     """float32 [channels]: the constant bias, or zeros."""
-    bias = site.array(2)
+    bias = layer.array(2)
     return np.zeros(channels, np.float32) if bias is None else bias
 
 
 def wide_records(
-    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[Array, str] | None:
     """For int16 activations: records (bias, reduced multiplier, 0, shift), and the accumulator's C type.
 
@@ -133,14 +134,14 @@ def wide_records(
     Args:
         matrix: the weights as [channels, K].
     """
-    bias = site.array(2)
+    bias = layer.array(2)
     biases = np.zeros(matrix.shape[0], np.int64) if bias is None else bias.astype(np.int64)
     mantissas, shifts = (m.astype(np.int64) for m in multipliers)
     reduced = np.where(mantissas < 0x7FFF0000, (mantissas + (1 << 15)) >> 16, 0x7FFF)
     if np.abs(biases).max() >= 1 << 31 or shifts.max() > 14 or shifts.min() < -47:
         return None
     low, high = multiply_high.accumulator_bounds(matrix, biases, *DType.INT16.range)
-    sums = site.sums()
+    sums = layer.sums()
     proved = sums is not None and int(sums.partial.max()) < 1 << 31
     narrow = proved or (low.min() >= -(1 << 31) and high.max() < 1 << 31)
     records = np.stack([biases, reduced, np.zeros_like(biases), 15 - shifts], axis=1)
@@ -155,24 +156,24 @@ def wide_record(bias: int, multiplier: tuple[int, int]) -> Array:
 
 
 def plan_without_folding(
-    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> Requantization:
     """Requantisation of an int8 output whose kernel subtracts the input's zero point itself.
 
     Args:
         matrix: the weights as [channels, K]; a sum may have any part of its products.
     """
-    x, out = site.node.inputs[0], site.node.outputs[0].type
+    x, out = layer.node.inputs[0], layer.node.outputs[0].type
     assert x is not None and x.type.quant is not None and out.quant is not None
     bias = np.zeros(matrix.shape[0], np.int64)
-    given = site.array(2)
+    given = layer.array(2)
     if given is not None:
         bias = bias + given.astype(np.int64)
-    sums = site.sums()
+    sums = layer.sums()
     if sums is not None:
         bounds = sums.low, sums.high
     else:
         low, high = (bound - x.type.quant.zero_point for bound in x.type.dtype.range)
         bounds = multiply_high.accumulator_bounds(matrix, bias, low, high)
-    limit, _ = output_range.integer_bounds(site.node)
+    limit, _ = output_range.integer_bounds(layer.node)
     return multiply_high.plan_requantization(bias, bounds, *multipliers, out.quant.zero_point, limit)

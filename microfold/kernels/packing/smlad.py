@@ -20,7 +20,7 @@ import numpy as np
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization
@@ -123,17 +123,17 @@ def choose_packing(options: Options, matrix: Array, bounds: tuple[Array, Array])
     return "dual" if options.optimize != "speed" and fits_dual_lane(matrix, bounds) else "int16"
 
 
-def affords_int16(site: LayerContext) -> bool:
+def affords_int16(layer: LayerContext) -> bool:
     """Whether a convolution may have int16 weights, although that takes twice the flash.
 
     They save an instruction per pair of inputs, and shifts of sums. An eighth of all int8 weights is spent in
     this way, where it saves most: on layers with many outputs per weight.
     """
-    if site.options.optimize != "balanced":
+    if layer.options.optimize != "balanced":
         return False
-    afforded = _int16_afforded(site.graph)
+    afforded = _int16_afforded(layer.graph)
     # What is not among them comes after all of them.
-    return afforded.get(site.node, all(afforded.values()))
+    return afforded.get(layer.node, all(afforded.values()))
 
 
 @lru_cache(maxsize=16)

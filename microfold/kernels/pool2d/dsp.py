@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, SpecValue, register
+from microfold.kernels.call import CFunction, KernelCall, SpecValue
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
 from microfold.kernels.requantize import output_range
@@ -26,31 +28,31 @@ class _Pool2DDsp(Kernel):
     per_tap: float
     per_output: float
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = unsupported_pool(site, self.dtype)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_pool(layer, self.dtype)
         if reason is not None:
             return reason
-        channels = site.node.outputs[0].type.shape[3]
+        channels = layer.node.outputs[0].type.shape[3]
         return (
             f"it needs at least {self.lanes} channels; there are {channels}"
             if channels < self.lanes
             else None
         )
 
-    def cost(self, site: LayerContext) -> float:
-        _, out, window = pool_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, out, window = pool_types(layer)
         batch, rows, columns, channels = out.shape
         taps = window.size[0] * window.size[1]
         words = -(-channels // self.lanes)
         return batch * rows * columns * (35 + words * (self.per_tap * taps + self.per_output))
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, out, window = pool_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        low, high = output_range.integer_bounds(site.node)
-        parameters = pool_parameters(site) | {"output_minimum": low, "output_maximum": high}
+    def lower(self, layer: LayerContext) -> KernelCall:
+        low, high = output_range.integer_bounds(layer.node)
+        parameters = pool_parameters(layer) | {"output_minimum": low, "output_maximum": high}
         spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind),)
         if self.kind == "max":
             spec = (*spec, ("clamp", (low, high) != self.dtype.range))
@@ -67,12 +69,12 @@ class AveragePool2DDsp(_Pool2DDsp):
     per_tap = 5.5
     per_output = 60
 
-    def supports(self, site: LayerContext) -> str | None:
-        _, _, window = pool_types(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        _, _, window = pool_types(layer)
         count = window.size[0] * window.size[1]
         if count > MAX_COUNT:
             return f"it sums at most {MAX_COUNT} elements; the window has {count}"
-        return super().supports(site)
+        return super().supports(layer)
 
 
 @register
@@ -93,26 +95,26 @@ class _Pool2DInt16Dsp(_Pool2DDsp):
     # Estimated instructions: of a block's rows and outputs, and for each tap of it.
     block: ClassVar[float]
 
-    def _lanes(self, site: LayerContext) -> int:
-        channels = site.node.outputs[0].type.shape[3]
+    def _lanes(self, layer: LayerContext) -> int:
+        channels = layer.node.outputs[0].type.shape[3]
         return max(lanes for lanes in (2, 4, 8) if lanes <= min(channels, self.most))
 
-    def cost(self, site: LayerContext) -> float:
-        _, out, window = pool_types(site)
-        lanes = self._lanes(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, out, window = pool_types(layer)
+        lanes = self._lanes(layer)
         taps = window.size[0] * window.size[1]
         each = lanes * self.per_tap + 4
         blocks = -(-out.shape[3] // lanes)
-        clamped = 5.0 * (self.kind == "max" and output_range.clamping(site.node)[0])
+        clamped = 5.0 * (self.kind == "max" and output_range.clamping(layer.node)[0])
         block = each * taps + 6 * window.size[0] + lanes * (self.per_output + clamped) + self.block
         return out.size // out.shape[3] * (blocks * block + 45)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        call = super().lower(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        call = super().lower(layer)
         function = replace(
             call.function,
             template="pool2d/s16_dsp.c.j2",
-            spec=(*call.function.spec, ("lanes", self._lanes(site))),
+            spec=(*call.function.spec, ("lanes", self._lanes(layer))),
         )
         return replace(call, function=function)
 
@@ -129,12 +131,12 @@ class AveragePool2DInt16Dsp(_Pool2DInt16Dsp):
     per_output = 11
     block = 20
 
-    def supports(self, site: LayerContext) -> str | None:
-        _, _, window = pool_types(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        _, _, window = pool_types(layer)
         count = window.size[0] * window.size[1]
         if count >= 1 << 16:
             return f"it sums less than {1 << 16} elements; the window has {count}"
-        return super().supports(site)
+        return super().supports(layer)
 
 
 @register

@@ -5,16 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.broadcast import loop_records
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.float16_mve import LANES, RUN
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
@@ -28,22 +22,22 @@ class _HalfPool(Kernel):
     kind: ClassVar[str]
     core: ClassVar[str] = "c"
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_pool(site, DType.FLOAT16)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_pool(layer, DType.FLOAT16)
 
-    def cost(self, site: LayerContext) -> float:
-        _, out, window = pool_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, out, window = pool_types(layer)
         return out.size * (10.0 * window.size[0] * window.size[1] + 30)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, out, window = pool_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        low, high = output_range.float_bounds(site.node)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        low, high = output_range.float_bounds(layer.node)
         limits: dict[str, Parameter] = {"output_minimum": low, "output_maximum": high}
         spec = (("kind", self.kind), ("core", self.core))
-        return KernelCall(CFunction("pool2d/f16.c.j2", self.name, spec), pool_parameters(site) | limits)
+        return KernelCall(CFunction("pool2d/f16.c.j2", self.name, spec), pool_parameters(layer) | limits)
 
 
 class _HalfPoolMve(_HalfPool):
@@ -52,8 +46,8 @@ class _HalfPoolMve(_HalfPool):
     features = frozenset({"mve_fp"})
     core = "mve"
 
-    def cost(self, site: LayerContext) -> float:
-        _, out, window = pool_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, out, window = pool_types(layer)
         blocks = out.size // out.shape[3] * -(-out.shape[3] // LANES)
         return blocks * (window.size[0] * (5.0 * window.size[1] + 6) + 25) + out.size // out.shape[3] * 40
 
@@ -89,11 +83,11 @@ class AveragePool2DHalfMve(_HalfPoolMve):
     op = AveragePool2D
     kind = "average"
 
-    def supports(self, site: LayerContext) -> str | None:
-        size = pool_types(site)[2].size
+    def supports(self, layer: LayerContext) -> str | None:
+        size = pool_types(layer)[2].size
         if size[0] * size[1] > RUN:
             return f"it sums up at most {RUN} elements in float16; the window is {size}"
-        return super().supports(site)
+        return super().supports(layer)
 
 
 @register
@@ -105,15 +99,15 @@ class MeanHalf(Reduction):
     dtypes = (DType.FLOAT16,)
     combine = ""
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        op = site.node.op
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op = layer.node.op
         assert isinstance(op, Mean)
-        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(site))
-        clamped, limits = output_range.clamping(site.node)
+        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(layer))
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "kept": Constant("kept", kept, record="mf_loop"),
             "reduced": Constant("reduced", reduced, record="mf_loop"),
-            "count": float(op.count(site.node.operands[0].type)),
+            "count": float(op.count(layer.node.operands[0].type)),
         }
         return KernelCall(
             CFunction("reduce/f16.c.j2", self.name, (("clamped", clamped),)), parameters | limits

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, register
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.float32_block import CHANNELS
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
@@ -23,27 +25,27 @@ class _Pool2DFpu(Kernel):
     per_tap: ClassVar[float]
     per_output: ClassVar[float]
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := unsupported_pool(site, DType.FLOAT32):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := unsupported_pool(layer, DType.FLOAT32):
             return reason
-        channels = site.node.outputs[0].type.shape[3]
+        channels = layer.node.outputs[0].type.shape[3]
         return f"it needs at least {CHANNELS} channels; there are {channels}" if channels < CHANNELS else None
 
-    def cost(self, site: LayerContext) -> float:
-        _, out, window = pool_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, out, window = pool_types(layer)
         taps = window.size[0] * window.size[1]
-        clamped = 30.0 * output_range.clamping(site.node)[0]
+        clamped = 30.0 * output_range.clamping(layer.node)[0]
         block = taps * self.per_tap + 5 * window.size[0] + self.per_output + clamped
         return out.size // out.shape[3] * (-(-out.shape[3] // CHANNELS) * block + 35)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, out, window = pool_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        low, high = output_range.float_bounds(site.node)
-        spec = (("kind", self.kind), ("clamped", output_range.clamping(site.node)[0]))
-        parameters = pool_parameters(site) | {"output_minimum": low, "output_maximum": high}
+    def lower(self, layer: LayerContext) -> KernelCall:
+        low, high = output_range.float_bounds(layer.node)
+        spec = (("kind", self.kind), ("clamped", output_range.clamping(layer.node)[0]))
+        parameters = pool_parameters(layer) | {"output_minimum": low, "output_maximum": high}
         return KernelCall(CFunction("pool2d/f32_fpu.c.j2", self.name, spec), parameters)
 
 

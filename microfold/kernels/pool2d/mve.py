@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, register
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.mve import LANES
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
@@ -28,33 +30,33 @@ class _Pool2DMve(Kernel):
     dtype: ClassVar[DType] = DType.INT8
     block: ClassVar[float]
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_pool(site, self.dtype)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_pool(layer, self.dtype)
 
-    def cost(self, site: LayerContext) -> float:
-        _, out, window = pool_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, out, window = pool_types(layer)
         pixels = out.size // out.shape[3]
-        blocks = -(-out.shape[3] // self.lanes(site))
+        blocks = -(-out.shape[3] // self.lanes(layer))
         return pixels * (blocks * (5 * window.size[0] * (window.size[1] + 1) + self.block) + 30)
 
-    def lanes(self, site: LayerContext) -> int:
+    def lanes(self, layer: LayerContext) -> int:
         """Channels computed together."""
         return LANES // self.dtype.itemsize
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, out, window = pool_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, out, window = pool_types(layer)
         # Channels are written before the next ones of the same pixel are read.
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        clamp, limits = output_range.clamping(site.node)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        clamp, limits = output_range.clamping(layer.node)
         spec = (
             ("kind", self.kind),
             ("type", "float" if self.dtype.is_float else f"{self.dtype.value}_t"),
-            ("wide", self.lanes(site) == 4),
+            ("wide", self.lanes(layer) == 4),
             ("clamp", clamp),
         )
-        return KernelCall(CFunction("pool2d/mve.c.j2", self.name, spec), pool_parameters(site) | limits)
+        return KernelCall(CFunction("pool2d/mve.c.j2", self.name, spec), pool_parameters(layer) | limits)
 
 
 class _IntegerAverage(_Pool2DMve):
@@ -64,12 +66,12 @@ class _IntegerAverage(_Pool2DMve):
     kind = "average"
     block = 35
 
-    def supports(self, site: LayerContext) -> str | None:
-        _, _, window = pool_types(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        _, _, window = pool_types(layer)
         count, largest = window.size[0] * window.size[1], LARGEST_COUNT[self.dtype]
         if count > largest:
             return f"it divides by up to {largest}; the window has {count} elements"
-        return super().supports(site)
+        return super().supports(layer)
 
 
 @register
@@ -78,8 +80,8 @@ class AveragePool2DMve(_IntegerAverage):
 
     name = "s8_average_pool2d__mve"
 
-    def lanes(self, site: LayerContext) -> int:
-        _, _, window = pool_types(site)
+    def lanes(self, layer: LayerContext) -> int:
+        _, _, window = pool_types(layer)
         return 8 if window.size[0] * window.size[1] <= _NARROW_COUNT else 4
 
 
@@ -91,7 +93,7 @@ class AveragePool2DInt16Mve(_IntegerAverage):
     dtype = DType.INT16
     block = 25
 
-    def lanes(self, site: LayerContext) -> int:
+    def lanes(self, layer: LayerContext) -> int:
         return 4
 
 

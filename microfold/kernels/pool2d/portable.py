@@ -8,7 +8,9 @@ from functools import lru_cache
 from microfold.ir.graph import Graph
 from microfold.ir.op import Op
 from microfold.ir.types import DType, TensorType
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
@@ -21,24 +23,24 @@ def _operators(graph: Graph) -> Counter[type[Op]]:
     return Counter(type(node.op) for node in graph.nodes)
 
 
-def pool_types(site: LayerContext) -> tuple[TensorType, TensorType, Window]:
+def pool_types(layer: LayerContext) -> tuple[TensorType, TensorType, Window]:
     """Types of input and output, and the window."""
-    x = site.node.inputs[0]
-    assert x is not None and isinstance(site.node.op, AveragePool2D | MaxPool2D)
-    return x.type, site.node.outputs[0].type, site.node.op.window
+    x = layer.node.inputs[0]
+    assert x is not None and isinstance(layer.node.op, AveragePool2D | MaxPool2D)
+    return x.type, layer.node.outputs[0].type, layer.node.op.window
 
 
-def unsupported_pool(site: LayerContext, *dtypes: DType) -> str | None:
+def unsupported_pool(layer: LayerContext, *dtypes: DType) -> str | None:
     """The conditions that all pooling kernels share: one of the element types, clips only."""
-    x, _, _ = pool_types(site)
+    x, _, _ = pool_types(layer)
     if x.dtype not in dtypes:
         return f"it needs {' or '.join(d.value for d in dtypes)}; the input is {x.dtype.value}"
-    return output_range.unsupported_epilogue(site.node)
+    return output_range.unsupported_epilogue(layer.node)
 
 
-def pool_parameters(site: LayerContext) -> dict[str, Parameter]:
+def pool_parameters(layer: LayerContext) -> dict[str, Parameter]:
     """Fields that every pooling layer struct has."""
-    x, out, window = pool_types(site)
+    x, out, window = pool_types(layer)
     return {
         "batch": x.shape[0],
         "input_height": x.shape[1],
@@ -61,32 +63,32 @@ class _Pool2D(Kernel):
     kind: str
     dtype: DType
 
-    def supports(self, site: LayerContext) -> str | None:
-        return unsupported_pool(site, self.dtype)
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_pool(layer, self.dtype)
 
-    def cost(self, site: LayerContext) -> float:
-        _, out, window = pool_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        _, out, window = pool_types(layer)
         # Floats are compared by four instructions.
         tap = 9 if self.dtype.is_float and self.kind == "max" else 5
         each = tap * window.size[0] * window.size[1] + 6 * window.size[0] + 12
         estimate = out.size * each + out.size // out.shape[3] * 45
         # Compilers make a function that has one caller for its window.
-        alone = _operators(site.graph)[type(site.node.op)] == 1
-        specialised = alone and site.target.has("thumb2") and not site.target.has("dsp")
+        alone = _operators(layer.graph)[type(layer.node.op)] == 1
+        specialised = alone and layer.target.has("thumb2") and not layer.target.has("dsp")
         return estimate * 0.4 if specialised else estimate
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, out, window = pool_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        parameters = pool_parameters(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        parameters = pool_parameters(layer)
         if self.dtype.is_float:
-            low, high = output_range.float_bounds(site.node)
+            low, high = output_range.float_bounds(layer.node)
             spec = (("kind", self.kind),)
             template = "pool2d/f32.c.j2"
         else:
-            low, high = output_range.integer_bounds(site.node)
+            low, high = output_range.integer_bounds(layer.node)
             spec = (("kind", self.kind), ("type", f"{self.dtype.value}_t"))
             template = "pool2d/portable.c.j2"
         parameters |= {"output_minimum": low, "output_maximum": high}

@@ -16,7 +16,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, SpecValue, register
+from microfold.kernels.call import CFunction, KernelCall, SpecValue
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import two_pixels_per_word
 from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
@@ -35,9 +37,9 @@ class _Pool2DWords(Kernel):
     per_row: ClassVar[float]
     per_output: ClassVar[float]
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(site) or unsupported_pool(site, DType.INT8)
-        _, out, window = pool_types(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = two_pixels_per_word.refuses_core(layer) or unsupported_pool(layer, DType.INT8)
+        _, out, window = pool_types(layer)
         if reason is None and out.shape[3] % 4 != 0:
             return f"its words are aligned: it needs a multiple of 4 channels; there are {out.shape[3]}"
         count = window.size[0] * window.size[1]
@@ -45,8 +47,8 @@ class _Pool2DWords(Kernel):
             return f"it sums at most {MAX_COUNT} elements; the window has {count}"
         return reason
 
-    def cost(self, site: LayerContext) -> float:
-        x, out, window = pool_types(site)
+    def cost(self, layer: LayerContext) -> float:
+        x, out, window = pool_types(layer)
         batch, rows, columns, channels = out.shape
         height, width = window.size
         # Whole rows are one.
@@ -54,13 +56,13 @@ class _Pool2DWords(Kernel):
         block = self.per_tap * height * width + self.per_row * loops + self.per_output
         return batch * rows * columns * (60 + channels // 4 * block)
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
-        x, out, window = pool_types(site)
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        low, high = output_range.integer_bounds(site.node)
-        parameters = pool_parameters(site) | {"output_minimum": low, "output_maximum": high}
+    def lower(self, layer: LayerContext) -> KernelCall:
+        low, high = output_range.integer_bounds(layer.node)
+        parameters = pool_parameters(layer) | {"output_minimum": low, "output_maximum": high}
         spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind),)
         if self.kind == "max":
             spec = (*spec, ("clamp", (low, high) != DType.INT8.range))

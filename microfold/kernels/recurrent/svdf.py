@@ -7,17 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.recurrent.svdf import Svdf
 
@@ -27,35 +20,35 @@ class _Svdf(Kernel):
 
     dtype: ClassVar[DType]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype is not self.dtype:
             return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
-        if any(site.array(i) is None for i in (1, 2)) or (site.present(3) and site.array(3) is None):
+        if any(layer.array(i) is None for i in (1, 2)) or (layer.present(3) and layer.array(3) is None):
             return "feature weights, time weights and bias must be constant"
-        return output_range.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(layer.node)
 
-    def data_inputs(self, site: LayerContext) -> tuple[int, ...]:
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 4)
 
-    def cost(self, site: LayerContext) -> float:
-        return 7.0 * site.node.macs()
+    def cost(self, layer: LayerContext) -> float:
+        return 7.0 * layer.node.macs()
 
     def call(
-        self, site: LayerContext, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
+        self, layer: LayerContext, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
     ) -> KernelCall:
-        assert isinstance(site.node.op, Svdf)
-        feature, time = site.array(1), site.array(2)
+        assert isinstance(layer.node.op, Svdf)
+        feature, time = layer.array(1), layer.array(2)
         assert feature is not None and time is not None
-        x = site.node.operands[0].type
-        clamped, limits = output_range.clamping(site.node)
+        x = layer.node.operands[0].type
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "feature": Constant("feature", feature),
             "time": Constant("time", time),
             "batch": x.shape[0],
             "inputs": x.shape[1],
-            "units": feature.shape[0] // site.node.op.rank,
-            "rank": site.node.op.rank,
+            "units": feature.shape[0] // layer.node.op.rank,
+            "rank": layer.node.op.rank,
             "steps": time.shape[1],
         }
         spec = (*choice, ("clamped", clamped))
@@ -68,18 +61,18 @@ class SvdfInt8(_Svdf):
     op = Svdf
     dtype = DType.INT8
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        op = site.node.op
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op = layer.node.op
         assert isinstance(op, Svdf)
-        state = site.node.inputs[4]
-        quants = [v.type.quant for v in site.node.inputs if v is not None and v.type.quant is not None]
-        out = site.node.outputs[0].type.quant
+        state = layer.node.inputs[4]
+        quants = [v.type.quant for v in layer.node.inputs if v is not None and v.type.quant is not None]
+        out = layer.node.outputs[0].type.quant
         assert state is not None and state.type.quant is not None and out is not None
         x, feature, time = quants[:3]
         into, out_of = op.multipliers(x, feature, time, state.type.quant)
         low, high = state.type.dtype.range
-        units = site.node.outputs[0].type.shape[1]
-        bias = site.array(3)
+        units = layer.node.outputs[0].type.shape[1]
+        bias = layer.array(3)
         fields: dict[str, Parameter] = {
             "biases": Constant("biases", np.zeros(units, np.int32) if bias is None else bias),
             "input_zero_point": x.zero_point,
@@ -94,7 +87,7 @@ class SvdfInt8(_Svdf):
                 record="mf_channel",
             ),
         }
-        return self.call(site, (("type", "int8_t"), ("state_type", C_TYPES[state.type.dtype])), fields)
+        return self.call(layer, (("type", "int8_t"), ("state_type", C_TYPES[state.type.dtype])), fields)
 
 
 @register
@@ -103,9 +96,9 @@ class SvdfFloat(_Svdf):
     op = Svdf
     dtype = DType.FLOAT32
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        units = site.node.outputs[0].type.shape[1]
-        bias = site.array(3)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        units = layer.node.outputs[0].type.shape[1]
+        bias = layer.array(3)
         biases = np.zeros(units, np.float32) if bias is None else bias
         fields: dict[str, Parameter] = {"biases": Constant("biases", biases)}
-        return self.call(site, (("type", "float"), ("state_type", "float")), fields)
+        return self.call(layer, (("type", "float"), ("state_type", "float")), fields)

@@ -6,27 +6,29 @@ from typing import ClassVar
 
 import numpy as np
 
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 
 
 class _ArgExtremum(Kernel):
     relation: ClassVar[str]
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype not in C_TYPES:
             return f"it does not know {x.dtype.value}"
-        return "it fuses nothing" if site.node.epilogue else None
+        return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.operands[0].type.size * 6.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.operands[0].type.size * 6.0
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
-        assert isinstance(site.node.op, ArgMax | ArgMin)
-        axis = site.node.op.axis
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
+        assert isinstance(layer.node.op, ArgMax | ArgMin)
+        axis = layer.node.op.axis
         parameters: dict[str, Parameter] = {
             "outer": int(np.prod(x.shape[:axis])),
             "depth": x.shape[axis],

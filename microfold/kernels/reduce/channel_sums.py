@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.reduce.portable import QuantizedSum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
@@ -29,35 +31,35 @@ class _ChannelSums(QuantizedSum):
     estimate: ClassVar[tuple[float, float]]
     wider: ClassVar[float] = 0.0
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = super().supports(site)
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = super().supports(layer)
         if reason is not None:
             return reason
-        kept, reduced = self.loops(site)
+        kept, reduced = self.loops(layer)
         if len(kept) > 2 or len(reduced) > 1 or kept[-1][1] != 1:
             return "it sums over neighbouring axes in front of the channels"
         if kept[-1][0] < LANES:
             return f"it needs at least {LANES} channels; there are {kept[-1][0]}"
         return None
 
-    def cost(self, site: LayerContext) -> float:
-        kept, reduced = self.loops(site)
+    def cost(self, layer: LayerContext) -> float:
+        kept, reduced = self.loops(layer)
         each, around = self.estimate
-        if site.node.operands[0].type.dtype is DType.INT16:
+        if layer.node.operands[0].type.dtype is DType.INT16:
             each += self.wider
-        if self.finish(site)[0] == RequantizeForm.GENERAL.value:
+        if self.finish(layer)[0] == RequantizeForm.GENERAL.value:
             around += 75
         blocks = -(-kept[-1][0] // LANES)
         return (
-            site.node.outputs[0].type.size / kept[-1][0] * (blocks * (reduced[0][0] * each + around) + 20)
+            layer.node.outputs[0].type.size / kept[-1][0] * (blocks * (reduced[0][0] * each + around) + 20)
             + 30
         )
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        kept, reduced = self.loops(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        kept, reduced = self.loops(layer)
         images, image_step = kept[0] if len(kept) > 1 else (1, 0)
-        form, scale = self.finish(site)
-        clamped, limits = output_range.clamping(site.node)
+        form, scale = self.finish(layer)
+        clamped, limits = output_range.clamping(layer.node)
         parameters = scale | {
             "images": images,
             "image_step": image_step,
@@ -65,7 +67,7 @@ class _ChannelSums(QuantizedSum):
             "count": reduced[0][0],
             "step": reduced[0][1],
         }
-        element = C_TYPES[site.node.outputs[0].type.dtype]
+        element = C_TYPES[layer.node.outputs[0].type.dtype]
         spec = (("type", element), ("requantize", form), ("clamped", clamped))
         return KernelCall(CFunction(self.template, self.name, spec), parameters | limits)
 

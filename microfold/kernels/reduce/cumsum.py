@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.cumsum import Cumsum
 
 
@@ -16,23 +18,23 @@ class CumsumPortable(Kernel):
     name = "cumsum__c"
     op = Cumsum
 
-    def supports(self, site: LayerContext) -> str | None:
-        return "it fuses nothing" if site.node.epilogue else None
+    def supports(self, layer: LayerContext) -> str | None:
+        return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, site: LayerContext) -> float:
-        return site.node.operands[0].type.size * 8.0
+    def cost(self, layer: LayerContext) -> float:
+        return layer.node.operands[0].type.size * 8.0
 
-    def overlap(self, site: LayerContext, index: int) -> int | None:
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
         # An element is read before its sum is written, and only sums are read again; in reverse order,
         # an output that starts behind the input would overwrite what is not read yet.
         return None
 
-    def in_place(self, site: LayerContext, index: int) -> bool:
+    def in_place(self, layer: LayerContext, index: int) -> bool:
         return True
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x = site.node.operands[0].type
-        op = site.node.op
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x = layer.node.operands[0].type
+        op = layer.node.op
         assert isinstance(op, Cumsum)
         parameters: dict[str, Parameter] = {
             "outer": math.prod(x.shape[: op.axis]),

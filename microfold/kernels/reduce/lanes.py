@@ -6,8 +6,10 @@ from typing import ClassVar
 
 from microfold.ir.op import Op
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import CFunction, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import TYPES
 from microfold.kernels.reduce.portable import Reduction
 from microfold.kernels.requantize import output_range
@@ -30,10 +32,10 @@ class _Lanes(Reduction):
     core: ClassVar[str]
     estimate: ClassVar[tuple[float, float]]
 
-    def supports(self, site: LayerContext) -> str | None:
-        if reason := super().supports(site):
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
             return reason
-        kept, reduced = self.loops(site)
+        kept, reduced = self.loops(layer)
         if len(kept) > 2 or len(reduced) > 1 or kept[-1][1] != 1:
             return "it reduces neighbouring axes in front of the channels"
         if self.core == "fpu" and kept[-1][0] < FLOATS:
@@ -43,16 +45,16 @@ class _Lanes(Reduction):
     def _count(self) -> int:
         return 16 // self.dtype.itemsize if self.core == "mve" else FLOATS
 
-    def cost(self, site: LayerContext) -> float:
-        kept, reduced = self.loops(site)
+    def cost(self, layer: LayerContext) -> float:
+        kept, reduced = self.loops(layer)
         each, around = self.estimate
-        images = site.node.outputs[0].type.size / kept[-1][0]
+        images = layer.node.outputs[0].type.size / kept[-1][0]
         return 40 + images * (20 + -(-kept[-1][0] // self._count()) * (reduced[0][0] * each + around))
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        kept, reduced = self.loops(site)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        kept, reduced = self.loops(layer)
         images, image_step = kept[0] if len(kept) > 1 else (1, 0)
-        clamped, limits = output_range.clamping(site.node)
+        clamped, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "images": images,
             "image_step": image_step,
@@ -60,7 +62,7 @@ class _Lanes(Reduction):
             "count": reduced[0][0],
             "step": reduced[0][1],
         }
-        mean = isinstance(site.node.op, Mean)
+        mean = isinstance(layer.node.op, Mean)
         if mean and self.core == "mve":
             parameters["reciprocal"] = 1 / reduced[0][0]
         elif mean:

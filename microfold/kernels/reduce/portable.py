@@ -7,18 +7,12 @@ from typing import ClassVar
 
 from microfold.ir.op import Op
 from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    register,
-)
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
@@ -45,23 +39,23 @@ class Reduction(Kernel):
         "mve": (7.2, 42.0),
     }
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
         if x.dtype not in self.dtypes:
             return f"it does not compute {x.dtype.value}"
-        if max(len(loops) for loops in self.loops(site)) > LOOPS:
+        if max(len(loops) for loops in self.loops(layer)) > LOOPS:
             return "the axes alternate too often between kept and reduced ones"
-        return output_range.unsupported_epilogue(site.node)
+        return output_range.unsupported_epilogue(layer.node)
 
-    def cost(self, site: LayerContext) -> float:
-        column = "thumb1" if site.target.has("thumb1") else "mve" if site.target.has("mve") else "thumb2"
+    def cost(self, layer: LayerContext) -> float:
+        column = "thumb1" if layer.target.has("thumb1") else "mve" if layer.target.has("mve") else "thumb2"
         each, output = self.instructions[column]
-        return site.node.operands[0].type.size * each + site.node.outputs[0].type.size * output
+        return layer.node.operands[0].type.size * each + layer.node.outputs[0].type.size * output
 
-    def loops(self, site: LayerContext) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    def loops(self, layer: LayerContext) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Loops (size, step) over kept and over reduced axes."""
-        x = site.node.operands[0].type
-        op = site.node.op
+        x = layer.node.operands[0].type
+        op = layer.node.op
         assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin | ReduceProd)
         strides = contiguous_strides(x.shape)
         kept = [axis for axis in range(x.rank) if axis not in op.axes]
@@ -69,15 +63,15 @@ class Reduction(Kernel):
             merge_axes([x.shape[a] for a in axes], [strides[a] for a in axes]) for axes in (kept, op.axes)
         )
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        x = site.node.operands[0].type
-        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(site))
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x = layer.node.operands[0].type
+        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(layer))
         parameters: dict[str, Parameter] = {
             "kept": Constant("kept", kept, record="mf_loop"),
             "reduced": Constant("reduced", reduced, record="mf_loop"),
         }
-        clamped, limits = output_range.clamping(site.node)
-        finish, fields = self.finish(site)
+        clamped, limits = output_range.clamping(layer.node)
+        finish, fields = self.finish(layer)
         spec = (
             ("type", C_TYPES[x.dtype]),
             ("accumulator", self.accumulator(x.dtype)),
@@ -91,7 +85,7 @@ class Reduction(Kernel):
     def accumulator(self, dtype: DType) -> str:
         return C_TYPES[dtype]
 
-    def finish(self, site: LayerContext) -> tuple[str, dict[str, Parameter]]:
+    def finish(self, layer: LayerContext) -> tuple[str, dict[str, Parameter]]:
         """What becomes of the combined value: nothing, ``divide``, or a requantisation; and its fields."""
         return "", {}
 
@@ -112,29 +106,29 @@ class QuantizedSum(Reduction):
         "mve": (5.1, 78.0),
     }
 
-    def supports(self, site: LayerContext) -> str | None:
-        x = site.node.operands[0].type
-        reason = super().supports(site)
-        if reason is None and self._count(site) * x.dtype.range[1] >= 1 << 30:
-            return f"the sum of {self._count(site)} elements might overflow"
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
+        reason = super().supports(layer)
+        if reason is None and self._count(layer) * x.dtype.range[1] >= 1 << 30:
+            return f"the sum of {self._count(layer)} elements might overflow"
         return reason
 
     def accumulator(self, dtype: DType) -> str:
         return "int32_t"
 
-    def _count(self, site: LayerContext) -> int:
-        assert isinstance(site.node.op, Mean | Sum)
-        return site.node.op.count(site.node.operands[0].type)
+    def _count(self, layer: LayerContext) -> int:
+        assert isinstance(layer.node.op, Mean | Sum)
+        return layer.node.op.count(layer.node.operands[0].type)
 
-    def finish(self, site: LayerContext) -> tuple[str, dict[str, Parameter]]:
-        x, out, count = site.node.operands[0].type, site.node.outputs[0].type, self._count(site)
-        op = site.node.op
+    def finish(self, layer: LayerContext) -> tuple[str, dict[str, Parameter]]:
+        x, out, count = layer.node.operands[0].type, layer.node.outputs[0].type, self._count(layer)
+        op = layer.node.op
         assert isinstance(op, Mean | Sum) and x.quant is not None and out.quant is not None
         bounds = (
             (x.dtype.range[0] - x.quant.zero_point) * count,
             (x.dtype.range[1] - x.quant.zero_point) * count,
         )
-        low, _ = output_range.integer_bounds(site.node)
+        low, _ = output_range.integer_bounds(layer.node)
         multiplier = op.multiplier(x.quant, count)
         plan = plan_one(-x.quant.zero_point * count, bounds, multiplier, out.quant.zero_point, low)
         return plan.form.value, {"scale": Constant("scale", plan.records, record="mf_channel")}
@@ -159,9 +153,9 @@ class MeanFloat(_FloatOrPlain):
     dtypes = (DType.FLOAT32,)
     start = "0.0f"
 
-    def finish(self, site: LayerContext) -> tuple[str, dict[str, Parameter]]:
-        assert isinstance(site.node.op, Mean)
-        return "divide", {"count": float(site.node.op.count(site.node.operands[0].type))}
+    def finish(self, layer: LayerContext) -> tuple[str, dict[str, Parameter]]:
+        assert isinstance(layer.node.op, Mean)
+        return "divide", {"count": float(layer.node.op.count(layer.node.operands[0].type))}
 
 
 def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: str, combine: str) -> None:

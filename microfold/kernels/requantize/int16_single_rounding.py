@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import LayerContext, Parameter
+from microfold.kernels.call import Parameter
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 
@@ -43,7 +44,7 @@ class Int16Requantization:
 
 
 def plan_int16_requantization(
-    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> Int16Requantization | None:
     """The shortest form that is exact; None if a bias or a multiplier is too large.
 
@@ -51,7 +52,7 @@ def plan_int16_requantization(
         matrix: the weights as [channels, K].
         multipliers: the reference's mantissas and shifts per channel.
     """
-    planned = product_sum.wide_records(site, matrix, multipliers)
+    planned = product_sum.wide_records(layer, matrix, multipliers)
     if planned is None:
         return None
     records, accumulator = planned
@@ -65,13 +66,13 @@ def plan_int16_requantization(
     return Int16Requantization("once", once, False)
 
 
-def int16_clamping(site: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
+def int16_clamping(layer: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
     """How int16 outputs are clamped, and the layer fields for it.
 
     Returns:
         ``none``, ``relu`` (to 0 and above), ``limited`` (to 0 and a maximum), or ``general``.
     """
-    (low, high), (lowest, highest) = output_range.output_limits(site), DType.INT16.range
+    (low, high), (lowest, highest) = output_range.output_limits(layer), DType.INT16.range
     if (low, high) == (lowest, highest):
         return "none", {}
     if low == 0:

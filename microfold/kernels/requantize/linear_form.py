@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.kernels.kernel import LayerContext, Parameter
+from microfold.kernels.call import Parameter
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
@@ -36,24 +37,24 @@ class LinearForm(NamedTuple):
     shift: int
 
 
-def site_linear_form(site: LayerContext) -> LinearForm | None:
+def site_linear_form(layer: LayerContext) -> LinearForm | None:
     """The linear form of a node that adds or subtracts int8 values; None if none was found."""
-    op = site.node.op
+    op = layer.node.op
     assert isinstance(op, Add | Sub)
-    first, second = (v.type.with_shape(()) for v in site.node.operands[:2])
-    return find_linear_form(op, first, second, output_range.integer_bounds(site.node))
+    first, second = (v.type.with_shape(()) for v in layer.node.operands[:2])
+    return find_linear_form(op, first, second, output_range.integer_bounds(layer.node))
 
 
-def refuses_linear_form(site: LayerContext) -> str | None:
+def refuses_linear_form(layer: LayerContext) -> str | None:
     """Why the node has no linear form; None if it has one."""
-    if site_linear_form(site) is None:
+    if site_linear_form(layer) is None:
         return "no linear form gives the reference's result for all operands"
     return None
 
 
-def linear_form_fields(site: LayerContext) -> dict[str, Parameter]:
+def linear_form_fields(layer: LayerContext) -> dict[str, Parameter]:
     """The node's linear form as fields of a layer."""
-    form = site_linear_form(site)
+    form = site_linear_form(layer)
     assert form is not None
     return {
         "first_factor": form.factors[0],

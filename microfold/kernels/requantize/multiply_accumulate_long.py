@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.kernel import Constant, LayerContext, Parameter
+from microfold.kernels.call import Constant, Parameter
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_low import NEIGHBOURS, channel_records, find_steps
@@ -63,13 +64,13 @@ def plan_line(
     return np.stack([m, c & 0xFFFFFFFF, c >> 32], axis=1).astype(np.uint32).view(np.int32)
 
 
-def expects_short_form(site: LayerContext, *, narrow: bool) -> bool:
+def expects_short_form(layer: LayerContext, *, narrow: bool) -> bool:
     """A guess, for estimates: whether requantisation ends with saturation, and needs no sign."""
-    out = site.node.outputs[0].type
+    out = layer.node.outputs[0].type
     assert out.quant is not None
-    if output_range.clamping(site.node)[0]:
+    if output_range.clamping(layer.node)[0]:
         return False
-    return narrow or output_range.integer_bounds(site.node)[0] >= out.quant.zero_point
+    return narrow or output_range.integer_bounds(layer.node)[0] >= out.quant.zero_point
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ class SumRecords:
 
 
 def sum_records(
-    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
 ) -> SumRecords:
     """Lines where all channels have one; else, and where there is no long product, see `channel_records`.
 
@@ -99,15 +100,15 @@ def sum_records(
         multipliers: the reference's mantissas and shifts per channel.
         narrow: there is no product of 64 bits.
     """
-    out = site.node.outputs[0].type
+    out = layer.node.outputs[0].type
     assert out.quant is not None
     if not narrow:
-        bias, bounds = product_sum.bias_and_bounds(site, matrix)
+        bias, bounds = product_sum.bias_and_bounds(layer, matrix)
         lines = plan_line(
-            bias, bounds, multipliers, out.quant.zero_point, output_range.integer_bounds(site.node)
+            bias, bounds, multipliers, out.quant.zero_point, output_range.integer_bounds(layer.node)
         )
         if lines is not None:
-            clamped, fields = output_range.clamping(site.node)
+            clamped, fields = output_range.clamping(layer.node)
             return SumRecords(FORM, Constant("channels", lines, record="mf_line"), clamped, fields)
-    form, records, clamped, fields = channel_records(site, matrix, multipliers, narrow=narrow)
+    form, records, clamped, fields = channel_records(layer, matrix, multipliers, narrow=narrow)
     return SumRecords(form, Constant("channels", records, record="mf_channel"), clamped, fields)

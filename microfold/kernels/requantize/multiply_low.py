@@ -27,7 +27,8 @@ import numpy as np
 from microfold.arithmetic import numerics
 from microfold.arithmetic.staircase import steps
 from microfold.ir.types import Array
-from microfold.kernels.kernel import LayerContext, Parameter
+from microfold.kernels.call import Parameter
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 
@@ -197,7 +198,7 @@ def _fit(
 
 
 def channel_records(
-    site: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
 ) -> tuple[str, Array, bool, dict[str, Parameter]]:
     """How a product sum is requantised: the form's name, records, whether it is clamped, the limits' fields.
 
@@ -206,15 +207,15 @@ def channel_records(
         multipliers: the reference's mantissas and shifts per channel.
         narrow: there is no product of 64 bits.
     """
-    out = site.node.outputs[0].type
+    out = layer.node.outputs[0].type
     assert out.quant is not None
     if narrow:
-        bias, bounds = product_sum.bias_and_bounds(site, matrix)
-        limits = output_range.integer_bounds(site.node)
+        bias, bounds = product_sum.bias_and_bounds(layer, matrix)
+        limits = output_range.integer_bounds(layer.node)
         found = plan_narrow(bias, bounds, multipliers, out.quant.zero_point, limits)
         if found is not None:
-            clamped, fields = output_range.clamping(site.node)
+            clamped, fields = output_range.clamping(layer.node)
             return found[0].value, found[1], clamped, dict(fields)
-    plan, _ = product_sum.output_records(site, matrix, multipliers)
-    clamped, fields = output_range.proved_clamping(site)
+    plan, _ = product_sum.output_records(layer, matrix, multipliers)
+    clamped, fields = output_range.proved_clamping(layer)
     return plan.form.value, plan.records, clamped, dict(fields)

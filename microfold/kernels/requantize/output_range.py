@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from microfold.ir.node import Node
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.clip import Clip
 
 
@@ -28,16 +28,16 @@ def integer_bounds(node: Node) -> tuple[int, int]:
     return low, high
 
 
-def output_limits(site: LayerContext) -> tuple[int, int]:
+def output_limits(layer: LayerContext) -> tuple[int, int]:
     """The bounds that code has to clamp an integer output to.
 
     Those of `integer_bounds`, but for clips that are proved to do nothing on a side: there, the type's.
     """
-    low, high = integer_bounds(site.node)
-    reach = site.ranges.unsaturated.get(site.node) if site.ranges is not None else None
+    low, high = integer_bounds(layer.node)
+    reach = layer.ranges.unsaturated.get(layer.node) if layer.ranges is not None else None
     if reach is None:
         return low, high
-    lowest, highest = site.node.outputs[0].type.dtype.range
+    lowest, highest = layer.node.outputs[0].type.dtype.range
     return lowest if reach.hull[0] >= low else low, highest if reach.hull[1] <= high else high
 
 
@@ -50,11 +50,11 @@ def clamping(node: Node) -> tuple[bool, dict[str, int | float]]:
     return _within(node, integer_bounds(node))
 
 
-def proved_clamping(site: LayerContext) -> tuple[bool, dict[str, int | float]]:
+def proved_clamping(layer: LayerContext) -> tuple[bool, dict[str, int | float]]:
     """The same for a product sum, without clips of integers that are proved to do nothing."""
-    if site.node.outputs[0].type.dtype.is_float:
-        return clamping(site.node)
-    return _within(site.node, output_limits(site))
+    if layer.node.outputs[0].type.dtype.is_float:
+        return clamping(layer.node)
+    return _within(layer.node, output_limits(layer))
 
 
 def _within(node: Node, limits: tuple[int, int]) -> tuple[bool, dict[str, int | float]]:

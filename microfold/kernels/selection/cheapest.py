@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from microfold.ir.op import Op
-from microfold.kernels.kernel import KERNELS, Kernel, LayerContext
+from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
 
@@ -27,38 +28,38 @@ class Candidate:
     reason: str | None
 
 
-def candidates(site: LayerContext) -> list[Candidate]:
+def candidates(layer: LayerContext) -> list[Candidate]:
     """Every kernel of the node's operator: fitting ones first, cheapest first.
 
     Where speed is all that counts, cycles decide. Otherwise instructions do, and those with closely packed
     weights come before the others.
     """
     found: list[Candidate] = []
-    speed = site.options.optimize == "speed"
+    speed = layer.options.optimize == "speed"
     for kernel in KERNELS:
-        if kernel.op is not type(site.node.op):
+        if kernel.op is not type(layer.node.op):
             continue
-        missing = sorted(kernel.features - site.target.features)
+        missing = sorted(kernel.features - layer.target.features)
         # Every kernel computes NHWC: `convert_layout` has brought the graph there.
-        layout = refuses_layout(site.node.op)
-        reason = f"the target lacks {', '.join(missing)}" if missing else layout or kernel.supports(site)
-        cost = kernel.cost(site) if reason is None else None
+        layout = refuses_layout(layer.node.op)
+        reason = f"the target lacks {', '.join(missing)}" if missing else layout or kernel.supports(layer)
+        cost = kernel.cost(layer) if reason is None else None
         found.append(Candidate(kernel, cost, reason))
 
     def order(candidate: Candidate) -> tuple[bool, bool, float, str]:
         kernel, cost = candidate.kernel, candidate.cost
         if cost is not None and speed:
-            cost *= kernel.cycles_per_instruction(site)
+            cost *= kernel.cycles_per_instruction(layer)
         return cost is None, not (speed or kernel.packed), cost or 0.0, kernel.name
 
     return sorted(found, key=order)
 
 
-def select(site: LayerContext) -> Kernel | str:
+def select(layer: LayerContext) -> Kernel | str:
     """The cheapest kernel, or the reason why there is none (every candidate's)."""
-    considered = candidates(site)
+    considered = candidates(layer)
     if considered and considered[0].cost is not None:
         return considered[0].kernel
     if not considered:
-        return _NO_KERNEL.get(type(site.node.op), f"there is no kernel for {site.node.op.name}")
+        return _NO_KERNEL.get(type(layer.node.op), f"there is no kernel for {layer.node.op.name}")
     return "; ".join(f"{c.kernel.name}: {c.reason}" for c in considered)

@@ -10,7 +10,8 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from microfold.kernels.kernel import Kernel, LayerContext
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import candidates
 from microfold.options import OPTIMIZE
 
@@ -20,31 +21,31 @@ class Choice:
     """One way to compute a layer.
 
     Attributes:
-        site: with the `optimize` level that the kernel is to go by.
+        layer: with the `optimize` level that the kernel is to go by.
         cost: estimated instructions.
         flash: bytes of constants.
     """
 
-    site: LayerContext
+    layer: LayerContext
     kernel: Kernel
     cost: float
     flash: int
 
 
-def select_within(flash: int, sites: Sequence[LayerContext]) -> list[Choice] | str:
-    """The choice for each site.
+def select_within(flash: int, layers: Sequence[LayerContext]) -> list[Choice] | str:
+    """The choice for each layer.
 
     Args:
         flash: bytes that all constants together may have.
-        sites: each with at least one kernel that fits.
+        layers: each with at least one kernel that fits.
 
     Returns:
         The choices, or the reason why nothing fits.
     """
-    options = [_worthwhile(site) for site in sites]
+    options = [_worthwhile(layer) for layer in layers]
     chosen = [choices[0] for choices in options]
     needed = sum(choice.flash for choice in chosen)
-    best = [exchange for index in range(len(sites)) if (exchange := _exchange(index, chosen, options))]
+    best = [exchange for index in range(len(layers)) if (exchange := _exchange(index, chosen, options))]
     heapq.heapify(best)
     while needed > flash:
         if not best:
@@ -72,9 +73,9 @@ def _exchange(
     )
 
 
-def _worthwhile(site: LayerContext) -> list[Choice]:
-    """The choices of a site that no other one beats in both respects, fastest and largest first."""
-    found = sorted(_choices(site), key=lambda choice: (choice.cost, choice.flash))
+def _worthwhile(layer: LayerContext) -> list[Choice]:
+    """The choices of a layer that no other one beats in both respects, fastest and largest first."""
+    found = sorted(_choices(layer), key=lambda choice: (choice.cost, choice.flash))
     kept: list[Choice] = []
     for choice in found:
         if not kept or choice.flash < kept[-1].flash:
@@ -82,9 +83,9 @@ def _worthwhile(site: LayerContext) -> list[Choice]:
     return kept
 
 
-def _choices(site: LayerContext) -> Iterator[Choice]:
+def _choices(layer: LayerContext) -> Iterator[Choice]:
     for level in OPTIMIZE:
-        leveled = replace(site, options=replace(site.options, optimize=level))
+        leveled = replace(layer, options=replace(layer.options, optimize=level))
         for candidate in candidates(leveled):
             if candidate.cost is not None:
                 constants = candidate.kernel.lower(leveled).constants.values()

@@ -11,7 +11,9 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import candidates
 
 # Bytes of flash that are worth as much as all of the model's time with its fastest kernels.
@@ -39,13 +41,13 @@ class Option:
         return self.call.function
 
 
-def layer_options(site: LayerContext) -> list[Option]:
+def layer_options(layer: LayerContext) -> list[Option]:
     """All that fit, fastest first."""
     found: list[Option] = []
-    for candidate in candidates(site):
+    for candidate in candidates(layer):
         if candidate.cost is None:
             continue
-        call = candidate.kernel.lower(site)
+        call = candidate.kernel.lower(layer)
         flash = sum(constant.array.nbytes for constant in call.constants.values())
         flash += FIELD_BYTES * len(call.parameters)
         found.append(Option(candidate.kernel, call, candidate.cost, flash))

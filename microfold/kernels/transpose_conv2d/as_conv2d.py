@@ -17,11 +17,13 @@ import numpy as np
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, TensorType
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.conv2d import dsp, f32_block, mve, pairs, s16_dsp
 from microfold.kernels.conv2d import portable as conv2d
 from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall, LayerContext, Parameter, register
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.movement.copy import copy_cost, copy_helper
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
@@ -73,23 +75,23 @@ def _channel_copies(t: TensorType, copies: int) -> TensorType:
     return replace(t, shape=(t.shape[0] * copies, *t.shape[1:]), quant=quant)
 
 
-def convolution_site(site: LayerContext, rows: Phases, columns: Phases) -> LayerContext:
+def convolution_layer(layer: LayerContext, rows: Phases, columns: Phases) -> LayerContext:
     """The convolution as the node of a graph of its own."""
-    op = site.node.op
+    op = layer.node.op
     assert isinstance(op, TransposeConv2D)
     copies = rows.stride * columns.stride
     constants: dict[Value, Array] = {}
-    for index in range(1, len(site.node.inputs)):
-        value, array = site.node.inputs[index], site.array(index)
+    for index in range(1, len(layer.node.inputs)):
+        value, array = layer.node.inputs[index], layer.array(index)
         if value is None or array is None:
             continue
         array = phase_filters(array, rows, columns) if index == 1 else np.tile(array, copies)
         quant = _channel_copies(value.type, copies).quant
         constants[Value(value.name, replace(value.type, shape=array.shape, quant=quant))] = array
-    x = site.node.operands[0]
+    x = layer.node.operands[0]
     convolution = Conv2D((1, 1), (1, 1), (rows.padding, columns.padding), op.out)
-    node = make_node(convolution, [x, *constants], [site.node.output.name], site.node.epilogue)
-    return replace(site, node=node, graph=Graph("rows", (x,), node.outputs, (node,), constants), ranges=None)
+    node = make_node(convolution, [x, *constants], [layer.node.output.name], layer.node.epilogue)
+    return replace(layer, node=node, graph=Graph("rows", (x,), node.outputs, (node,), constants), ranges=None)
 
 
 class _TransposeConv2DRows(Kernel):
@@ -103,36 +105,36 @@ class _TransposeConv2DRows(Kernel):
     op = TransposeConv2D
     convolution: ClassVar[Kernel]
 
-    def supports(self, site: LayerContext) -> str | None:
-        if site.array(1) is None:
+    def supports(self, layer: LayerContext) -> str | None:
+        if layer.array(1) is None:
             return "its filters must be constant"
-        rows, columns = self._phases(site)
+        rows, columns = self._phases(layer)
         if min(*rows.padding, *columns.padding) < 0:
             return "some inputs meet no output"
-        weights = site.node.operands[1].type
+        weights = layer.node.operands[1].type
         missing = any(
             axis.taps * axis.stride != weights.shape[1 + i] for i, axis in enumerate((rows, columns))
         )
         if missing and weights.dtype.is_float:
             # A product with zero is not always zero.
             return "the kernel's size must be a multiple of the stride"
-        return self.convolution.supports(convolution_site(site, rows, columns))
+        return self.convolution.supports(convolution_layer(layer, rows, columns))
 
-    def cost(self, site: LayerContext) -> float:
-        rows, columns = self._phases(site)
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+    def cost(self, layer: LayerContext) -> float:
+        rows, columns = self._phases(layer)
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         run = columns.stride * out.shape[3] * out.dtype.itemsize
         runs = out.shape[0] * out.shape[1] * columns.count
-        copies = copy_cost(site, runs, run) + 12 * runs
+        copies = copy_cost(layer, runs, run) + 12 * runs
         # A row is a call.
         calls = x.shape[0] * rows.count * 60
-        return self.convolution.cost(convolution_site(site, rows, columns)) + copies + calls
+        return self.convolution.cost(convolution_layer(layer, rows, columns)) + copies + calls
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        rows, columns = self._phases(site)
-        inner = convolution_site(site, rows, columns)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        rows, columns = self._phases(layer)
+        inner = convolution_layer(layer, rows, columns)
         call = self.convolution.lower(inner)
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         pointwise = "pixels" in call.parameters
         one_row: dict[str, Parameter] = (
             {"pixels": columns.count} if pointwise else {"batch": 1, "output_height": 1}
@@ -162,14 +164,14 @@ class _TransposeConv2DRows(Kernel):
             ("row_scratch", call.scratch > 0),
             ("row_pointwise", pointwise),
             ("row_type", C_TYPES[out.dtype]),
-            ("row_copy", copy_helper(site)),
+            ("row_copy", copy_helper(layer)),
         )
         return KernelCall(
             CFunction("transpose_conv2d/as_conv2d.c.j2", self.name, spec), parameters, band + call.scratch
         )
 
-    def _phases(self, site: LayerContext) -> tuple[Phases, Phases]:
-        op, x, weights = site.node.op, site.node.operands[0].type, site.node.operands[1].type
+    def _phases(self, layer: LayerContext) -> tuple[Phases, Phases]:
+        op, x, weights = layer.node.op, layer.node.operands[0].type, layer.node.operands[1].type
         assert isinstance(op, TransposeConv2D)
         rows, columns = (
             find_phases(x.shape[1 + a], weights.shape[1 + a], op.strides[a], op.offset[a], op.size[a])

@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import Array, DType
-from microfold.kernels.kernel import (
-    CFunction,
-    Constant,
-    Kernel,
-    KernelCall,
-    LayerContext,
-    Parameter,
-    SpecValue,
-    register,
-)
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
@@ -25,34 +18,34 @@ class _TransposeConv2D(Kernel):
 
     dtypes: ClassVar[tuple[DType, DType]]
 
-    def supports(self, site: LayerContext) -> str | None:
-        reason = product_sum.unsupported_constants(site, *self.dtypes)
-        if reason is None and self.records(site) is None:
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = product_sum.unsupported_constants(layer, *self.dtypes)
+        if reason is None and self.records(layer) is None:
             return "a bias or a multiplier is too large"
         return reason
 
-    def cost(self, site: LayerContext) -> float:
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
-        product, tap, output = (11.5, 39.0, 39.0) if site.target.has("thumb1") else (8.0, 36.0, 5.0)
-        macs = site.node.macs()
+    def cost(self, layer: LayerContext) -> float:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
+        product, tap, output = (11.5, 39.0, 39.0) if layer.target.has("thumb1") else (8.0, 36.0, 5.0)
+        macs = layer.node.macs()
         return product * macs + tap * macs / x.shape[3] + output * out.size
 
-    def matrix(self, site: LayerContext) -> Array:
-        weights = site.array(1)
+    def matrix(self, layer: LayerContext) -> Array:
+        weights = layer.array(1)
         assert weights is not None
         return weights.reshape(weights.shape[0], -1)
 
-    def records(self, site: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+    def records(self, layer: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
         """What each channel needs, and the template's choices that go with it."""
         raise NotImplementedError
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        op = site.node.op
-        planned = self.records(site)
-        weights = site.array(1)
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op = layer.node.op
+        planned = self.records(layer)
+        weights = layer.array(1)
         assert isinstance(op, TransposeConv2D) and planned is not None and weights is not None
-        x, out = site.node.operands[0].type, site.node.outputs[0].type
-        clamped, limits = output_range.proved_clamping(site)
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
+        clamped, limits = output_range.proved_clamping(layer)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": planned[0],
@@ -82,12 +75,12 @@ class TransposeConv2DInt8(_TransposeConv2D):
     op = TransposeConv2D
     dtypes = (DType.INT8, DType.INT8)
 
-    def supports(self, site: LayerContext) -> str | None:
-        return super().supports(site) or product_sum.unsupported_bounds(site, self.matrix(site))
+    def supports(self, layer: LayerContext) -> str | None:
+        return super().supports(layer) or product_sum.unsupported_bounds(layer, self.matrix(layer))
 
-    def records(self, site: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+    def records(self, layer: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
         plan = product_sum.plan_without_folding(
-            site, self.matrix(site), product_sum.channel_multipliers(site)
+            layer, self.matrix(layer), product_sum.channel_multipliers(layer)
         )
         choice = (("type", "int8_t"), ("weight_type", "int8_t"), ("accumulator", "int32_t"))
         records = Constant("channels", plan.records, record="mf_channel")
@@ -100,8 +93,8 @@ class TransposeConv2DInt16(_TransposeConv2D):
     op = TransposeConv2D
     dtypes = (DType.INT16, DType.INT8)
 
-    def records(self, site: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
-        planned = product_sum.wide_records(site, self.matrix(site), product_sum.channel_multipliers(site))
+    def records(self, layer: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        planned = product_sum.wide_records(layer, self.matrix(layer), product_sum.channel_multipliers(layer))
         if planned is None:
             return None
         choice = (("type", "int16_t"), ("weight_type", "int8_t"), ("accumulator", planned[1]))
@@ -115,22 +108,22 @@ class TransposeConv2DFloat(_TransposeConv2D):
     dtypes = (DType.FLOAT32, DType.FLOAT32)
     half: ClassVar[bool] = False
 
-    def records(self, site: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
-        biases = product_sum.float_biases(site, site.node.outputs[0].type.shape[3])
+    def records(self, layer: LayerContext) -> tuple[Constant, tuple[tuple[str, SpecValue], ...]] | None:
+        biases = product_sum.float_biases(layer, layer.node.outputs[0].type.shape[3])
         weights = "uint16_t" if self.half else "float"
         choice = (("type", "float"), ("weight_type", weights), ("accumulator", "float"), ("requantize", ""))
         return Constant("biases", biases), choice
 
-    def cost(self, site: LayerContext) -> float:
-        return super().cost(site) + float16_weights.software_cost(site) * site.node.macs()
+    def cost(self, layer: LayerContext) -> float:
+        return super().cost(layer) + float16_weights.software_cost(layer) * layer.node.macs()
 
 
 @register
 class TransposeConv2DFloatHalf(float16_weights.HalfWeights, TransposeConv2DFloat):
     name = "f32_f16w_transpose_conv2d__c"
 
-    def conversion_cost(self, site: LayerContext) -> float:
-        return site.node.macs() * float16_weights.convert_cost(site)
+    def conversion_cost(self, layer: LayerContext) -> float:
+        return layer.node.macs() * float16_weights.convert_cost(layer)
 
-    def lower(self, site: LayerContext) -> KernelCall:
-        return float16_weights.with_half_weights(super().lower(site))
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return float16_weights.with_half_weights(super().lower(layer))

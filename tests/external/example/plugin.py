@@ -10,7 +10,7 @@ from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
 from microfold.ir.types import DType
-from microfold.kernels.kernel import CFunction, KernelCall, Library
+from microfold.kernels.call import CFunction, KernelCall, Library
 from microfold.kernels.requantize import output_range
 
 ACME = Library("Acme DSP 2", ("acme_dsp.h",), templates=Path(__file__).parent / "templates")
@@ -38,7 +38,7 @@ class Acme(External):
         return [PatternEntry("limited_max", sequence(is_op("maximum"), optional(is_op("clip"))), check)]
 
     def lower(self, region: Region) -> KernelCall:
-        site = region.site()
-        low, high = output_range.integer_bounds(site.node)
+        layer = region.layer()
+        low, high = output_range.integer_bounds(layer.node)
         function = CFunction("max.c.j2", "s8_maximum__acme", (), ACME, ("acme_max_s8",))
-        return KernelCall(function, {"count": site.node.outputs[0].type.size, "low": low, "high": high})
+        return KernelCall(function, {"count": layer.node.outputs[0].type.size, "low": low, "high": high})

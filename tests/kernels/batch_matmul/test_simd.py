@@ -9,7 +9,8 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType, Quant, TensorType
-from microfold.kernels.kernel import KERNELS, LayerContext
+from microfold.kernels.kernel import KERNELS
+from microfold.kernels.layer import LayerContext
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.elementwise.clip import Clip
 from microfold.verification import verify
@@ -48,8 +49,8 @@ CASES = (
 )
 
 
-def _refuse(site: LayerContext) -> str:
-    del site
+def _refuse(layer: LayerContext) -> str:
+    del layer
     return "it is not what is tested"
 
 

@@ -21,7 +21,7 @@ from microfold.kernels.conv2d.dsp_winograd import (
     SCALE_BITS,
     transform_filters,
 )
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import candidates
 from microfold.options import Options
 from microfold.target import Target

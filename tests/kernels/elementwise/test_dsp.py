@@ -9,7 +9,7 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.op import Op
 from microfold.ir.types import ElementType
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import candidates
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.clip import Clip
@@ -85,9 +85,9 @@ def test_equals_the_reference(flag: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def _force(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other kernels of the operator refuse."""
-    site = LayerContext(graph.nodes[0], graph, M4, Options())
-    for kernel in (candidate.kernel for candidate in candidates(site)):
-        if not kernel.name.endswith(SUFFIXES[type(site.node.op)]):
+    layer = LayerContext(graph.nodes[0], graph, M4, Options())
+    for kernel in (candidate.kernel for candidate in candidates(layer)):
+        if not kernel.name.endswith(SUFFIXES[type(layer.node.op)]):
             monkeypatch.setattr(kernel, "supports", lambda _: "the others are tested")
 
 

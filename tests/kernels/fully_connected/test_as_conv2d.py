@@ -7,9 +7,10 @@ import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
-from microfold.kernels.fully_connected.as_conv2d import convolution_site
+from microfold.kernels.fully_connected.as_conv2d import convolution_layer
 from microfold.kernels.fully_connected.portable import unit_multipliers
-from microfold.kernels.kernel import KERNELS, LayerContext
+from microfold.kernels.kernel import KERNELS
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.options import Options
@@ -39,9 +40,9 @@ CASES = (
 def test_multipliers_are_those_of_the_layer(per_channel: bool) -> None:
     for seed in range(20):
         graph = graphs.fully_connected_graph(9, 4, batch=3, per_channel=per_channel, seed=seed)
-        site = LayerContext(graph.nodes[0], graph, target.load("host"), Options())
+        layer = LayerContext(graph.nodes[0], graph, target.load("host"), Options())
         for mine, theirs in zip(
-            unit_multipliers(site), product_sum.channel_multipliers(convolution_site(site)), strict=True
+            unit_multipliers(layer), product_sum.channel_multipliers(convolution_layer(layer)), strict=True
         ):
             np.testing.assert_array_equal(mine, theirs)
 

@@ -13,7 +13,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import Quant
 from microfold.kernels.conv2d import int4_pairs
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, int4_dsp, int4_mve, mve, smlad, two_pixels_per_word
 from microfold.kernels.selection.cheapest import select
 from microfold.options import Options
@@ -172,10 +172,10 @@ def test_a_budget_of_flash_takes_them_where_it_must(core: str) -> None:
 
 def test_few_weights_are_not_worth_the_code() -> None:
     graph = fully_connected_graph(64, 10, largest=7)
-    site = LayerContext(graph.nodes[0], graph, target.load("cortex-m4"), Options())
-    chosen = select(site)
+    layer = LayerContext(graph.nodes[0], graph, target.load("cortex-m4"), Options())
+    chosen = select(layer)
     assert not isinstance(chosen, str) and not chosen.packed
-    assert "its code takes as much" in (int4.unsupported(site, graph_matrix(graph)) or "")
+    assert "its code takes as much" in (int4.unsupported(layer, graph_matrix(graph)) or "")
 
 
 def test_few_weights_for_many_outputs_stay_bytes() -> None:

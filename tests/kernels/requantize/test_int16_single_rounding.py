@@ -7,7 +7,7 @@ import pytest
 
 from microfold import target
 from microfold.arithmetic import numerics
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize.int16_single_rounding import (
     LARGEST_SHIFT,
     SMALLEST_SHIFT,
@@ -26,7 +26,7 @@ SUMS = np.concatenate(
 )
 
 
-def site(saturated: bool = False) -> LayerContext:
+def layer(saturated: bool = False) -> LayerContext:
     graph = as_int16(graphs.fully_connected_graph(600 if saturated else 8, 4, saturated=saturated))
     return LayerContext(graph.nodes[0], graph, target.load("cortex-m4"), Options())
 
@@ -35,7 +35,7 @@ def site(saturated: bool = False) -> LayerContext:
 @pytest.mark.parametrize("mantissa", [1 << 30, 1518500250, (1 << 31) - 1])
 def test_equals_the_reference(mantissa: int, shift: int) -> None:
     multipliers = np.full(4, mantissa, np.int32), np.full(4, shift, np.int32)
-    plan = plan_int16_requantization(site(), np.ones((4, 8), np.int8), multipliers)
+    plan = plan_int16_requantization(layer(), np.ones((4, 8), np.int8), multipliers)
     assert plan is not None and plan.form == "once" and not plan.long
     _, multiplier, addend, right = (int(value) for value in plan.records[0])
     scaled = (((SUMS * multiplier) >> 32) + addend) >> right
@@ -46,11 +46,11 @@ def test_equals_the_reference(mantissa: int, shift: int) -> None:
 def test_other_multipliers_keep_the_long_form() -> None:
     for shift in (15 - SMALLEST_SHIFT + 1, 15 - LARGEST_SHIFT - 1):
         multipliers = np.full(4, 1 << 30, np.int32), np.full(4, shift, np.int32)
-        plan = plan_int16_requantization(site(), np.ones((4, 8), np.int8), multipliers)
+        plan = plan_int16_requantization(layer(), np.ones((4, 8), np.int8), multipliers)
         assert plan is not None and plan.form == "wide" and not plan.long
 
 
 def test_sums_that_leave_32_bits_are_long() -> None:
     multipliers = np.full(4, 1 << 30, np.int32), np.full(4, -10, np.int32)
-    plan = plan_int16_requantization(site(True), np.full((4, 600), -128, np.int8), multipliers)
+    plan = plan_int16_requantization(layer(True), np.full((4, 600), -128, np.int8), multipliers)
     assert plan is not None and plan.form == "wide" and plan.long

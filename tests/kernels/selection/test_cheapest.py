@@ -7,7 +7,8 @@ import pytest
 from microfold import compiler, target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import Kernel, LayerContext
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import candidates
 from microfold.verification import verify
 from tests.kernels.graphs import NO_PADDING, conv2d_graph, depthwise_conv2d_graph, fully_connected_graph
@@ -40,9 +41,9 @@ def _graphs() -> list[Graph]:
     ]
 
 
-def _rivals(site: LayerContext) -> list[Kernel]:
+def _rivals(layer: LayerContext) -> list[Kernel]:
     """What selection chooses, then those that come close."""
-    found = [(c.kernel, c.cost) for c in candidates(site) if c.cost is not None]
+    found = [(c.kernel, c.cost) for c in candidates(layer) if c.cost is not None]
     return [kernel for kernel, cost in found if cost <= RIVAL * found[0][1]]
 
 
@@ -55,9 +56,9 @@ def test_the_chosen_kernel_is_about_the_fastest(core: str, monkeypatch: pytest.M
     rank, deepest = 0, 1
     while rank < deepest:
 
-        def select(site: LayerContext) -> Kernel:
+        def select(layer: LayerContext) -> Kernel:
             nonlocal deepest
-            rivals = _rivals(site)
+            rivals = _rivals(layer)
             deepest = max(deepest, len(rivals))
             return rivals[min(rank, len(rivals) - 1)]  # noqa: B023
 

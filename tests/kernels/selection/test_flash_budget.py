@@ -7,7 +7,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import InputError
-from microfold.kernels.kernel import LayerContext
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.flash_budget import select_within
 from microfold.options import Options
 from microfold.program import Program

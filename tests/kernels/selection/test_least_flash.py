@@ -10,7 +10,8 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph, explain_kernels
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import CFunction, Kernel, KernelCall
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.least_flash import BYTES_FOR_TIME, Option, select_smallest
 from microfold.options import Options
 from tests.kernels import graphs

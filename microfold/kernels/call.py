@@ -1,0 +1,94 @@
+"""A call of a C function: which function, with which numbers and packed constants.
+
+Compile-time choices are the `CFunction`'s specification: functions with equal specifications are emitted once.
+The numbers and constants of one layer are the `KernelCall`'s parameters: a `const` struct in flash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from microfold.ir.types import Array
+
+SpecValue = int | str | bool | tuple[int, ...] | tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """A packed constant.
+
+    Attributes:
+        label: ends its name in the generated C, e.g. ``conv1_weights``.
+        record: C struct type of one row (a helper of ``templates/simd``); empty for plain elements.
+        alignment: its address is a multiple of this many bytes; 1: what the elements need.
+    """
+
+    label: str
+    array: Array
+    record: str = ""
+    alignment: int = 1
+
+
+Parameter = int | float | Constant
+
+
+@dataclass(frozen=True)
+class Library:
+    """Code that is not generated, and that the firmware must link.
+
+    Attributes:
+        name: what people call it, with the versions that fit, e.g. ``CMSIS-NN 7.0.0 or later``.
+        headers: to include.
+        prelude: template under ``templates/`` of what stands behind the includes; empty for nothing.
+        stand_in: templates, by the names of the files they give, of code that takes the library's place where
+            there is none: on the host and on simulated cores.
+        templates: folder where its templates and those of its functions are; None: those of microfold.
+    """
+
+    name: str
+    headers: tuple[str, ...]
+    prelude: str = ""
+    stand_in: tuple[tuple[str, str], ...] = ()
+    templates: Path | None = None
+
+
+@dataclass(frozen=True)
+class CFunction:
+    """One C function of the generated code.
+
+    Attributes:
+        template: path under ``templates/``; renders the layer struct and the function.
+        name: base of the C name, e.g. ``s8_conv2d__dsp_4x2``.
+        spec: compile-time choices, in a fixed order.
+        library: what it calls; None if it stands for itself.
+        calls: names of the library's functions that it calls.
+    """
+
+    template: str
+    name: str
+    spec: tuple[tuple[str, SpecValue], ...] = ()
+    library: Library | None = None
+    calls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCall:
+    """One call of a function.
+
+    The C call is ``function(&layer, inputs…, outputs…, scratch)``: data inputs (see `Kernel.data_inputs`)
+    and outputs as pointers, scratch only if there is any.
+
+    Attributes:
+        parameters: fields of the layer struct, by name.
+        scratch: bytes of arena needed only during the call.
+    """
+
+    function: CFunction
+    parameters: Mapping[str, Parameter] = field(default_factory=dict[str, Parameter])
+    scratch: int = 0
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        return {name: p for name, p in self.parameters.items() if isinstance(p, Constant)}
