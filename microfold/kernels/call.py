@@ -1,6 +1,6 @@
 """A call of a C function: which function, with which numbers and packed constants.
 
-Compile-time choices are the `CFunction`'s specification: functions with equal specifications are emitted once.
+Compile-time choices are the `CFunction`'s specification; functions with equal ones are emitted once.
 The numbers and constants of one layer are the `KernelCall`'s parameters: a `const` struct in flash.
 """
 
