@@ -27,6 +27,11 @@ def far_from_largest(layer: LayerContext, model: Model) -> bool:
     return 2 * size <= model.largest_step
 
 
+def cycles_per_instruction(kernel: Kernel, layer: LayerContext) -> float:
+    """As far as waits are known: cores with vectors have pipelines of their own, and instructions count."""
+    return 1.0 if layer.target.has("mve") else kernel.cycles_per_instruction(layer)
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel's variant for a layer, in view of a policy."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.policy import Policy, far_from_largest
+from microfold.kernels.selection.policy import Policy, cycles_per_instruction, far_from_largest
 from microfold.kernels.selection.worth import refuse
 
 # Parts of a layer's time that as many bytes of arena are worth as its input and output have.
@@ -45,5 +45,5 @@ def _score(variant: Kernel, layer: LayerContext, policy: Policy) -> float:
     weight = _MEMORY_FOR_TIME[policy.level]
     if far_from_largest(layer, policy.model):
         weight *= _FAR_FROM_LARGEST
-    cycles = variant.cost(layer) * variant.cycles_per_instruction(layer)
+    cycles = variant.cost(layer) * cycles_per_instruction(variant, layer)
     return cycles * (1 + weight * variant.extra_memory(layer) / size)
