@@ -73,7 +73,7 @@ class NamedOffset:
 
 
 @dataclass(frozen=True)
-class Field:
+class FieldValue:
     """An initialised field of a layer's description."""
 
     name: str
@@ -87,7 +87,7 @@ class CallText:
     index: int
     description: str
     function: str
-    fields: tuple[Field, ...]
+    fields: tuple[FieldValue, ...]
     arguments: tuple[str, ...]
     comment: tuple[str, ...]
 
@@ -269,9 +269,9 @@ class Model:
 
     def _call(self, layer: Layer) -> CallText:
         function = self.functions[layer.call.function]
-        fields: list[Field] = []
+        fields: list[FieldValue] = []
         for name, value in layer.call.parameters.items():
-            if name in function.unread:
+            if value is None:
                 continue
             if isinstance(value, Constant):
                 what = f"Layer {layer.index}, {layer.name}"
@@ -279,7 +279,7 @@ class Model:
                 text = self._array(value.array, value.record, name_of_array, what, value.alignment)
             else:
                 text = literal(value)
-            fields.append(Field(name, text))
+            fields.append(FieldValue(name, text))
         description = self._namer.claim(layer.name, "_layer") if fields else ""
         arguments = [f"&{description}"] if fields else []
         arguments += [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]

@@ -10,6 +10,7 @@ from typing import ClassVar
 from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.kernels.call import KernelCall
+from microfold.kernels.fields import Fields
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import check_name
 from microfold.target.description import FEATURES
@@ -25,6 +26,7 @@ class Kernel:
         packed: its weights are packed closer than those of other kernels, which is preferred to fewer
             instructions unless speed is all that counts.
         code: estimated bytes of code of one function, compiled with -Os; see `smallest`.
+        fields: all that the layer struct of its function can have, in order.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Kernel:
     features: ClassVar[frozenset[str]] = frozenset()
     packed: ClassVar[bool] = False
     code: ClassVar[int] = 600
+    fields: ClassVar[Fields] = ()
 
     def supports(self, layer: LayerContext) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""
