@@ -27,7 +27,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 # Computed together.
 PIXELS = 4
-# The mf_group at the beginning of the scratch, and the words that end a loop over quads.
+# The mf_group at the beginning of the scratch, as the template checks; the words that end a loop over quads.
 GROUP_BYTES = 32
 END_BYTES = 8
 # Bytes of patches that are never too many; more are allowed as long as input and output are larger.
@@ -225,6 +225,8 @@ class Conv2DDsp(Kernel):
             ("steps", pairs if _written(layer) else 0),
             ("segment", segment if written else 0),
             ("neighbours", written and group == PIXELS and _neighbours(layer)),
+            ("unroll", UNROLL),
+            ("group_bytes", GROUP_BYTES),
         )
         parameters = channels.parameters(smlad.pair_lanes(channels.plan.matrix, segment))
         parameters |= {"pairs": pairs, "skip": _skip(pairs), "segment": segment}

@@ -40,7 +40,7 @@ SMALLEST_SHARE = 1 / 3
 # Bytes of scratch for widened inputs, unless two groups of four pixels take more: if speed is all that
 # counts, and otherwise.
 SCRATCH_LIMIT, SMALL_SCRATCH = 4096, 2048
-# The mf_groups at the beginning of the scratch, and the word behind the quads.
+# The mf_groups at the beginning of the scratch, as the template checks; the word behind the quads.
 GROUPS_BYTES = 36
 END_BYTES = 4
 # Rows are copied with their padding if at least this part of the windows crosses an edge of the image, and
@@ -287,6 +287,7 @@ class Conv2DFpuDsp(Kernel):
             ("shared", plan.shared),
             ("padded", plan.padded_bytes > 0),
             ("rest", plan.rest),
+            ("groups_bytes", GROUPS_BYTES),
         )
         parameters: dict[str, Parameter] = channels.stream(
             smlad.pair_lanes(channels.plan.matrix, segment), plan.packing

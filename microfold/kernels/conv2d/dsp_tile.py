@@ -174,6 +174,7 @@ class Conv2DTileDsp(Kernel):
             ("taps", tile.taps),
             ("pitch", tile.pitch),
             ("unroll", tile.unroll),
+            ("group_bytes", GROUP_BYTES),
         )
         parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, layer))
         parameters |= shape_parameters(layer) | {
