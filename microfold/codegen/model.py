@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -181,8 +180,10 @@ class Model:
         self.functions = render_functions(program)
         api = [*API, *(port.name for port in self.ports)]
         taken = [f"{self.name}_{name}" for name in api]
-        code = "\n".join(function.text for function in self.functions.values())
-        self._namer = Namer([*taken, *re.findall(r"\w+__\w+", code)])
+        self._namer = Namer(taken)
+        # Names of functions, and of what belongs to them, go on with an instruction set.
+        alike = any(function.name.startswith(f"{self.name}__") for function in self.functions.values())
+        self._constants = f"{self.name}__constant_" if alike else f"{self.name}__"
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
         self._views = Views(program.graph)
         self._places: dict[_Bytes, NamedOffset] = {}
@@ -261,7 +262,7 @@ class Model:
         if key not in self._arrays:
             shape = ", ".join(map(str, array.shape))
             self._arrays[key] = ConstantArray(
-                self._namer.claim(f"{self.name}__{name}"), array, record, f"{comment}: [{shape}]"
+                self._namer.claim(f"{self._constants}{name}"), array, record, f"{comment}: [{shape}]"
             )
         if self._arrays[key].alignment < alignment:
             self._arrays[key] = replace(self._arrays[key], alignment=alignment)
