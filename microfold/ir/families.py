@@ -24,18 +24,26 @@ class Family:
 
 def families(graph: Graph) -> list[Family]:
     """The subgraphs that nodes run, grouped."""
-    group = {name: {name} for name in graph.subgraphs}
+    # Of each name, another one of its family that is nearer to the one that stands for all.
+    nearer = {name: name for name in graph.subgraphs}
+
+    def root(name: str) -> str:
+        while nearer[name] != name:
+            nearer[name] = name = nearer[nearer[name]]
+        return name
+
     for node in graph.nodes:
-        together = set[str]().union(*(group[name] for name in node.op.bodies))
-        for name in together:
-            group[name] = together
-    found: list[Family] = []
+        for name in node.op.bodies[1:]:
+            nearer[root(name)] = root(node.op.bodies[0])
+    nodes: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op.bodies:
+            nodes.setdefault(root(node.op.bodies[0]), []).append(node)
+    names: dict[str, list[str]] = {}
     for name in graph.subgraphs:
-        names = tuple(other for other in graph.subgraphs if other in group[name])
-        nodes = tuple(node for node in graph.nodes if set(node.op.bodies) & group[name])
-        if nodes and names[0] == name:
-            found.append(Family(names, nodes))
-    return found
+        if root(name) in nodes:
+            names.setdefault(root(name), []).append(name)
+    return [Family(tuple(members), tuple(nodes[first])) for first, members in names.items()]
 
 
 def carried(condition: Graph, body: Graph, used: Iterable[int] = ()) -> set[int]:

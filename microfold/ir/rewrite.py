@@ -99,7 +99,12 @@ class RewriteSite(Generic[C]):
     @property
     def inputs(self) -> tuple[Operand | None, ...]:
         """What stands for ``node.inputs`` in the new graph."""
-        return tuple(self.replaced.get(v, v) if v is not None else None for v in self.node.inputs)
+        return tuple(self.operand(index) for index in range(len(self.node.inputs)))
+
+    def operand(self, index: int) -> Operand | None:
+        """What stands for operand `index` in the new graph; None if it is absent."""
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        return self.replaced.get(value, value) if value is not None else None
 
     @property
     def epilogue(self) -> tuple[Step, ...]:
@@ -111,7 +116,7 @@ class RewriteSite(Generic[C]):
 
     def value(self, index: int) -> Value | None:
         """Operand `index` in the new graph, realised; None if it is absent."""
-        operand = self.inputs[index] if index < len(self.inputs) else None
+        operand = self.operand(index)
         return self.builder.value(operand) if operand is not None else None
 
     def array(self, value: Value | None) -> Array | None:
@@ -121,11 +126,11 @@ class RewriteSite(Generic[C]):
 
     def producer(self, index: int) -> Node | None:
         """The node of the new graph that produces operand `index`."""
-        return self.builder.producer(self.inputs[index] if index < len(self.inputs) else None)
+        return self.builder.producer(self.operand(index))
 
     def is_only_reader(self, index: int) -> bool:
         """Nothing else, graph outputs and next states included, reads operand `index`."""
-        operand = self.inputs[index]
+        operand = self.operand(index)
         return isinstance(operand, Value) and self.uses[operand] == 1
 
     def emit(self, op: Op, *inputs: Operand | None, epilogue: Sequence[Step] = ()) -> tuple[Value, ...]:

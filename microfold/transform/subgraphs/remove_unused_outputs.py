@@ -13,7 +13,7 @@ The result with an epilogue stays.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from microfold.ir.families import Family, carried, families
 from microfold.ir.graph import Graph
@@ -33,66 +33,67 @@ def remove_unused_outputs(graph: Graph, context: PassContext) -> Graph:
     return graph.with_bodies(lambda _, body: remove_unused_outputs.transform(body, context))
 
 
+@dataclass
+class _Narrower:
+    """What becomes of subgraphs and of the nodes that run them."""
+
+    bodies: dict[str, Graph]
+    context: PassContext
+    nodes: dict[Node, Node] = field(default_factory=dict[Node, Node])
+
+    def results(self, family: Family, used: Collection[int]) -> None:
+        """Of calls and conditions."""
+        for name in family.names:
+            body = self.bodies[name]
+            for index, value in enumerate(body.outputs):
+                if index not in used:
+                    self.context.fired(f"subgraph @{name}", f"no caller reads its result %{value.name}")
+            self.bodies[name] = remove_dead_nodes(replace(body, outputs=_only(body.outputs, used)))
+        for node in family.nodes:
+            assert isinstance(node.op, Call | If)
+            results = tuple(t for index, t in enumerate(node.op.results) if index in used)
+            op = replace(node.op, results=results)
+            self.nodes[node] = replace(node, op=op, outputs=_only(node.outputs, used))
+
+    def loop(self, family: Family, used: Collection[int]) -> None:
+        """Of loops that run the same subgraphs."""
+        op = family.nodes[0].op
+        assert isinstance(op, While)
+        for name in family.names:
+            body = self.bodies[name]
+            outputs = _only(body.outputs, used) if name == op.body else body.outputs
+            body = remove_dead_nodes(replace(body, outputs=outputs))
+            self.bodies[name] = replace(body, inputs=_only(body.inputs, used))
+        for index, value in enumerate(family.nodes[0].outputs):
+            if index not in used:
+                self.context.fired(family.nodes[0], f"nothing depends on its result %{value.name}")
+        for node in family.nodes:
+            inputs = tuple(v for index, v in enumerate(node.inputs) if index in used)
+            self.nodes[node] = replace(node, inputs=inputs, outputs=_only(node.outputs, used))
+
+
 def _narrow(graph: Graph, context: PassContext) -> Graph:
     """One look at each subgraph; a loop that gets narrower may leave results of others unread."""
+    narrower, read = _Narrower(dict(graph.subgraphs), context), graph.use_counts()
     for family in families(graph):
-        read = graph.use_counts()
         used = {index for node in family.nodes for index, v in enumerate(node.outputs) if read[v]}
         used |= {0 for node in family.nodes if node.epilogue}
         first = family.nodes[0]
         count = len(first.outputs)
         if all(isinstance(node.op, Call | If) for node in family.nodes):
             if len(used) < count:
-                graph = _narrow_results(graph, family, used, context)
+                narrower.results(family, used)
         elif isinstance(first.op, While) and all(node.op == first.op for node in family.nodes):
             condition, body = (graph.subgraphs[name] for name in first.op.bodies)
             used = carried(condition, body, used)
             if len(used) < count:
-                graph = _narrow_loop(graph, family, used, context)
+                narrower.loop(family, used)
         else:
             context.declined(f"subgraph @{family.names[0]}", "a loop and another node run it")
-    return graph
-
-
-def _narrow_results(graph: Graph, family: Family, used: Collection[int], context: PassContext) -> Graph:
-    bodies = dict(graph.subgraphs)
-    for name in family.names:
-        outputs = bodies[name].outputs
-        for index, value in enumerate(outputs):
-            if index not in used:
-                context.fired(f"subgraph @{name}", f"no caller reads its result %{value.name}")
-        bodies[name] = remove_dead_nodes(replace(bodies[name], outputs=_only(outputs, used)))
-
-    def narrowed(node: Node) -> Node:
-        if node not in family.nodes:
-            return node
-        assert isinstance(node.op, Call | If)
-        results = tuple(t for index, t in enumerate(node.op.results) if index in used)
-        return replace(node, op=replace(node.op, results=results), outputs=_only(node.outputs, used))
-
-    return replace(graph, subgraphs=bodies).with_nodes([narrowed(node) for node in graph.nodes])
-
-
-def _narrow_loop(graph: Graph, family: Family, used: Collection[int], context: PassContext) -> Graph:
-    bodies = dict(graph.subgraphs)
-    op = family.nodes[0].op
-    assert isinstance(op, While)
-    for name in family.names:
-        body = bodies[name]
-        outputs = _only(body.outputs, used) if name == op.body else body.outputs
-        body = remove_dead_nodes(replace(body, outputs=outputs))
-        bodies[name] = replace(body, inputs=_only(body.inputs, used))
-    for index, value in enumerate(family.nodes[0].outputs):
-        if index not in used:
-            context.fired(family.nodes[0], f"nothing depends on its result %{value.name}")
-
-    def narrowed(node: Node) -> Node:
-        if node not in family.nodes:
-            return node
-        inputs = tuple(v for index, v in enumerate(node.inputs) if index in used)
-        return replace(node, inputs=inputs, outputs=_only(node.outputs, used))
-
-    return replace(graph, subgraphs=bodies).with_nodes([narrowed(node) for node in graph.nodes])
+    if not narrower.nodes:
+        return graph
+    nodes = [narrower.nodes.get(node, node) for node in graph.nodes]
+    return replace(graph, subgraphs=narrower.bodies).with_nodes(nodes)
 
 
 def _only(values: tuple[Value, ...], used: Collection[int]) -> tuple[Value, ...]:
