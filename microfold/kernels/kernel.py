@@ -25,6 +25,8 @@ class Kernel:
         packed: its weights are packed closer than those of other kernels, which is preferred to fewer
             instructions unless speed is all that counts.
         code: estimated bytes of code of one function, compiled with -Os; see `smallest`.
+        reads_rows: it can be given the addresses of its input's rows, which then need not lie behind each
+            other. None can yet: all go from row to row by a constant pitch.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Kernel:
     features: ClassVar[frozenset[str]] = frozenset()
     packed: ClassVar[bool] = False
     code: ClassVar[int] = 600
+    reads_rows: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""
@@ -73,6 +76,26 @@ class Kernel:
             may start behind the input's start), or None if the two must be disjoint.
         """
         return None
+
+    def row_alignment(self, layer: LayerContext) -> int:
+        """What the addresses of its images' rows, inputs and output, must be multiples of, bytes.
+
+        Whole tensors start at multiples of 8, but rows wherever the ones before them end. Scratch is always
+        aligned.
+
+        Returns:
+            A power of two; 1: what their elements need. Then it computes images of elements that lie
+            anywhere, as most kernels do: one of 3 channels has pixels everywhere.
+        """
+        return 1
+
+    def row_granularity(self, layer: LayerContext) -> int:
+        """Output rows that it computes together.
+
+        A band may have any number of rows that `supports` admits, but those left over cost as much as so
+        many.
+        """
+        return 1
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         """Whether the first output may start exactly where data input `index` does, and nowhere else over it.

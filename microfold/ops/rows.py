@@ -159,6 +159,11 @@ def _rule(op: Op) -> Rule:
     return next((RULES[kind] for kind in type(op).__mro__ if kind in RULES), _elementwise)
 
 
+def row_pitch(x: TensorType) -> int:
+    """Bytes from one row of an image to the next."""
+    return x.nbytes // x.shape[_row_axis(x)]
+
+
 def _row_axis(x: TensorType) -> int:
     """Where the rows stand: operands that broadcast may lack the images' axis."""
     return x.rank - 3

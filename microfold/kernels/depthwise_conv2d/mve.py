@@ -203,6 +203,12 @@ class DepthwiseConv2DMveTile(Kernel):
         assert tile is not None
         return _rows_overlap(x, out, window, tile.shape[0])
 
+    def row_granularity(self, layer: LayerContext) -> int:
+        _, _, out, window = depthwise_types(layer)
+        tile = _find_tile(out, window)
+        assert tile is not None
+        return tile.shape[0]
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
         tile = _find_tile(out, window)

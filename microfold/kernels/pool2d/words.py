@@ -60,6 +60,9 @@ class _Pool2DWords(Kernel):
         x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
+    def row_alignment(self, layer: LayerContext) -> int:
+        return 4
+
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.integer_bounds(layer.node)
         parameters = pool_parameters(layer) | {"output_minimum": low, "output_maximum": high}
