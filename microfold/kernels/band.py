@@ -14,6 +14,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Pattern
 from microfold.ir.types import Array
+from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band, row_pitch
@@ -70,6 +71,16 @@ def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
         if pitch % alignment:
             return f"rows must start at multiples of {alignment} bytes; those of %{value.name} have {pitch}"
     return None
+
+
+def reading_rows(call: KernelCall) -> KernelCall:
+    """The call with a table of addresses as its first input: those of the rows of one image, in their order.
+
+    The rows need not lie behind each other. For layers of which the kernel says that it `reads_rows`; what it
+    says of overlap holds only for rows that do.
+    """
+    function = call.function
+    return replace(call, function=replace(function, spec=(*function.spec, ("reads_rows", True))))
 
 
 def _inputs(layer: LayerContext, found: Band) -> tuple[tuple[Value | None, ...], dict[Value, Array]]:

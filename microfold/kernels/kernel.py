@@ -25,8 +25,6 @@ class Kernel:
         packed: its weights are packed closer than those of other kernels, which is preferred to fewer
             instructions unless speed is all that counts.
         code: estimated bytes of code of one function, compiled with -Os; see `smallest`.
-        reads_rows: it can be given the addresses of its input's rows, which then need not lie behind each
-            other. None can yet: all go from row to row by a constant pitch.
     """
 
     name: str
@@ -34,7 +32,6 @@ class Kernel:
     features: ClassVar[frozenset[str]] = frozenset()
     packed: ClassVar[bool] = False
     code: ClassVar[int] = 600
-    reads_rows: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""
@@ -96,6 +93,13 @@ class Kernel:
         many.
         """
         return 1
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        """Whether its code can find each row of its first input by an address, see `band.reading_rows`.
+
+        Those that copy the inputs under a window row by row can.
+        """
+        return False
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         """Whether the first output may start exactly where data input `index` does, and nowhere else over it.

@@ -4,17 +4,20 @@ the kernels say they need."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
-from microfold.ir.types import Array, DType, Tensor
-from microfold.kernels.band import LayerBand, layer_band, unsupported_rows
-from microfold.kernels.kernel import Kernel
+from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.kernels.band import LayerBand, layer_band, reading_rows, unsupported_rows
+from microfold.kernels.call import CFunction, KernelCall, Library
+from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
+from microfold.ops.movement.copy import Copy
 from microfold.ops.movement.slice_view import SliceView
 from microfold.ops.rows import ROWS, OperandRows, row_pitch
 from microfold.options import Options
@@ -28,6 +31,8 @@ from microfold.verification import verify
 # Rows of bands, one after the other, again and again: from the smallest that there may be.
 HEIGHTS = ((1, 3), (2, 3), (3,), (4,), (5,))
 
+TEMPLATES = Library("nothing", (), templates=Path(__file__).parent / "templates")
+
 
 @dataclass(frozen=True, eq=False)
 class BandedLayer:
@@ -36,12 +41,25 @@ class BandedLayer:
     Attributes:
         images: the rows of each of the node's inputs that bands read rows of, with all the padding that some
             of them have; those that are constant are not among them.
+        by_address: the kernel is given the addresses of the rows, which lie in the opposite order.
     """
 
     kernel: Kernel
     layer: LayerContext
     parts: tuple[LayerBand, ...]
     images: Mapping[int, OperandRows]
+    by_address: bool = False
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether it may be `by_address`."""
+        return all(self.kernel.reads_rows(part.layer) for part in self.parts)
+
+    def by_addresses(self) -> BandedLayer:
+        """The same `by_address`, for the same program: with values of its own."""
+        found = [layer_band(self.layer, part.rows) for part in self.parts]
+        parts = tuple(part for part in found if isinstance(part, LayerBand))
+        return replace(self, parts=parts, by_address=True)
 
 
 def banded(kernel: Kernel, layer: LayerContext) -> BandedLayer | str:
@@ -119,6 +137,8 @@ def _input_sets(case: BandedLayer, runs: int) -> list[_InputSet]:
         tensors = {value: Tensor(value.type, array) for value, array in constants.items()}
         tensors |= {v: Tensor(v.type, array) for v, array in zip(values.values(), arrays, strict=True)}
         padded = tuple(rows.take(array) for rows, array in zip(case.images.values(), arrays, strict=True))
+        if case.by_address:
+            padded = tuple(np.flip(image, ROWS) for image in padded)
         expected = node.evaluate(tensors)[0].data
         found.append(_InputSet((*padded, np.full_like(expected, 1)), expected))
     return found
@@ -173,6 +193,8 @@ class _Builder:
     ) -> None:
         layer, kernel = part.layer, case.kernel
         node, call = layer.node, kernel.lower(layer)
+        if case.by_address:
+            call = reading_rows(call)
         read: list[Buffer] = []
         for index in kernel.data_inputs(layer):
             value, rows = node.inputs[index], part.operands[index]
@@ -182,13 +204,37 @@ class _Builder:
                 continue
             assert rows is not None
             first = rows.start - rows.above + case.images[index].above
-            axis = value.type.rank - 3
-            begin = tuple(first if i == axis else 0 for i in range(value.type.rank))
-            self.nodes.append(Node(SliceView(begin, value.type.shape), (images[index].value,), (value,)))
-            read.append(Buffer(value, "arena", images[index].offset + first * row_pitch(value.type)))
+            if case.by_address:
+                read.append(self._add_table(name, images[index], first, rows.count))
+            else:
+                read.append(self._view(value, images[index], first))
         self.nodes.append(node)
         self.constants |= layer.graph.constants
         written = Buffer(node.output, "arena", result.offset + part.rows[0] * row_pitch(node.output.type))
+        self._add_layer(name, node, kernel, call, read, written)
+
+    def _view(self, value: Value, image: Buffer, first: int) -> Buffer:
+        """The rows of an image from `first` on."""
+        axis = value.type.rank - 3
+        begin = tuple(first if i == axis else 0 for i in range(value.type.rank))
+        self.nodes.append(Node(SliceView(begin, value.type.shape), (image.value,), (value,)))
+        return Buffer(value, "arena", image.offset + first * row_pitch(value.type))
+
+    def _add_table(self, name: str, image: Buffer, first: int, count: int) -> Buffer:
+        """The addresses of rows of an image whose rows lie in the opposite order, and what finds them."""
+        type, pitch = image.type, row_pitch(image.type)
+        row = Value(f"{name}_first", type.with_shape((1, 1, *type.shape[ROWS + 1 :])))
+        place = self._view(row, image, type.shape[ROWS] - 1 - first)
+        table = Value(f"{name}_rows", TensorType(DType.INT64, (count,)))  # of addresses of any machine
+        written = Buffer(table, "arena", self.place(table.type.nbytes, 8))
+        function = CFunction("row_table.c.j2", "row_table", (("rows", count), ("pitch", pitch)), TEMPLATES)
+        node = Node(Copy(), (row,), (table,))
+        self._add_layer(f"{name}_rows", node, KERNELS[0], KernelCall(function), [place], written)
+        return written
+
+    def _add_layer(
+        self, name: str, node: Node, kernel: Kernel, call: KernelCall, read: Sequence[Buffer], written: Buffer
+    ) -> None:
         self.layers.append(
             Layer(
                 index=len(self.layers),
@@ -197,7 +243,7 @@ class _Builder:
                 kernel=kernel,
                 call=call,
                 work=(node,),
-                macs=node.macs(),
+                macs=0,
                 estimated_instructions=None,
                 inputs=tuple(read),
                 outputs=(written,),

@@ -1,6 +1,7 @@
 """Every kernel of an operator that works by rows: bands one after the other give the image.
 
-Rows lie at addresses that are multiples of what the kernel says it needs, and of nothing more.
+Rows lie at addresses that are multiples of what the kernel says it needs, and of nothing more; where it can
+read them by their addresses, also in another order.
 """
 
 from __future__ import annotations
@@ -42,6 +43,21 @@ CORES = ("host", "cortex-m3", "cortex-m0plus", "cortex-m4", "cortex-m55")
 # No type rule admits what they are for.
 UNUSED = {"s16_compare__c"}
 RUNS = 4
+READ_ROWS = {
+    "s8_conv2d__c_2x2",
+    "f32_conv2d__c_2x2",
+    "f32_f16w_conv2d__c_2x2",
+    "s16_conv2d__c_2x2",
+    "s8_s4w_conv2d__c",
+    "s8_conv2d__dsp_4x2",
+    "s8_s4w_conv2d__dsp",
+    "f32_conv2d__fpu_4x4",
+    "f32_f16w_conv2d__fpu_4x4",
+    "f32_conv2d__mve_4x4",
+    "f32_f16w_conv2d__mve_4x4",
+    "f16_conv2d__mve_4x8",
+    "s16_conv2d__mve_1x4",
+}
 UNIT = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
 
 
@@ -87,7 +103,9 @@ def check(kernels: Sequence[Kernel], core: Target, most: int | None = None) -> N
     found = [list(itertools.islice(banded_cases(kernel, core.name), most)) for kernel in kernels]
     missing = [kernel.name for kernel, own in zip(kernels, found, strict=True) if not own]
     assert not missing, "row_cases.py must have something for each kernel"
-    assert_bands_are_images([case for own in found for case in own], core, RUNS)
+    images = [case for own in found for case in own]
+    tables = [case.by_addresses() for case in images if case.reads_rows]
+    assert_bands_are_images([*images, *tables], core, RUNS)
 
 
 def test_portable() -> None:
@@ -120,6 +138,23 @@ def test_all_cases(core: str) -> None:
 def test_code_that_takes_unaligned_accesses_to_fault(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     check(kernels_of(core), load(core, "-mno-unaligned-access"))
+
+
+def test_which_kernels_read_rows_by_their_addresses() -> None:
+    found = {
+        kernel.name
+        for core in CORES
+        for kernel in kernels_of(core)
+        if any(case.reads_rows for case in banded_cases(kernel, core))
+    }
+    assert found == READ_ROWS
+
+
+def test_pixels_are_not_read_by_rows() -> None:
+    kernels = {kernel.name: kernel for kernel in KERNELS}
+    for name in ("s8_conv2d__c_2x2", "s8_conv2d__dsp_4x2"):
+        assert not kernels[name].reads_rows(_layer(graphs.conv2d_graph(5, 5, 4, 4, (1, 1))))
+        assert kernels[name].reads_rows(_layer(graphs.conv2d_graph(5, 5, 4, 4, (1, 2))))
 
 
 def _layer(graph: Graph, core: str = "host", optimize: str = "speed") -> LayerContext:
