@@ -57,6 +57,11 @@ READ_ROWS = {
     "f32_f16w_conv2d__mve_4x4",
     "f16_conv2d__mve_4x8",
     "s16_conv2d__mve_1x4",
+    "s8_conv2d__mve_2x4",
+    "s8_s4w_conv2d__mve",
+    "s8_depthwise_conv2d__dsp_plane",
+    "s8_depthwise_conv2d__mve_4",
+    "s8_depthwise_conv2d__mve_tile",
 }
 UNIT = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
 

@@ -274,6 +274,11 @@ class DepthwiseConv2DDsp(Kernel):
         assert tiling is not None
         return tiling.in_place
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        tiling = plan_tiling(layer)
+        assert tiling is not None
+        return not tiling.vertical
+
     def lower(self, layer: LayerContext) -> KernelCall:
         tiling = plan_tiling(layer)
         plan = plane_requantization(layer)

@@ -65,6 +65,9 @@ class DepthwiseConv2DMve(Kernel):
         x, _, out, window = depthwise_types(layer)
         return window_overlap(x, out, window, out.shape[2])
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
         assert x.quant is not None
@@ -208,6 +211,9 @@ class DepthwiseConv2DMveTile(Kernel):
         tile = _find_tile(out, window)
         assert tile is not None
         return tile.shape[0]
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
