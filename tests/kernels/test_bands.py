@@ -51,6 +51,8 @@ READ_ROWS = {
     "s8_s4w_conv2d__c",
     "s8_conv2d__dsp_4x2",
     "s8_s4w_conv2d__dsp",
+    "s8_conv2d__dsp_tile",
+    "s16_conv2d__dsp_4x2",
     "f32_conv2d__fpu_4x4",
     "f32_f16w_conv2d__fpu_4x4",
     "f32_conv2d__mve_4x4",
@@ -60,6 +62,7 @@ READ_ROWS = {
     "s8_conv2d__mve_2x4",
     "s8_s4w_conv2d__mve",
     "s8_depthwise_conv2d__dsp_plane",
+    "s8_depthwise_conv2d__dsp_row",
     "s8_depthwise_conv2d__mve_4",
     "s8_depthwise_conv2d__mve_tile",
 }

@@ -140,6 +140,9 @@ class Conv2DTileDsp(Kernel):
         assert tile is not None
         return window_overlap(x, out, window, tile.outputs)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, _, window = conv_types(layer)
         tile = plan_tile(layer)

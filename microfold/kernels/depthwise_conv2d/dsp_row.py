@@ -225,6 +225,9 @@ class DepthwiseConv2DRowDsp(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         return _plan(layer).tiling.in_place
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not _plan(layer).tiling.vertical
+
     def lower(self, layer: LayerContext) -> KernelCall:
         plan = _plan(layer)
         tiling, requantization = plan.tiling, plan.requantization
