@@ -74,6 +74,14 @@ class Kernel:
         """
         return None
 
+    def in_place(self, layer: LayerContext, index: int) -> bool:
+        """Whether the first output may start exactly where data input `index` does, and nowhere else over it.
+
+        For kernels that finish one channel after the other: each output element lies on an input element of
+        the same channel. Only asked where `overlap` is None.
+        """
+        return False
+
     def row_alignment(self, layer: LayerContext) -> int:
         """What the addresses of its images' rows, inputs and output, must be multiples of, bytes.
 
@@ -81,8 +89,8 @@ class Kernel:
         aligned.
 
         Returns:
-            A power of two; 1: what their elements need. Then it computes images of elements that lie
-            anywhere, as most kernels do: one of 3 channels has pixels everywhere.
+            A power of two; 1: what the elements need. Most kernels need no more, since pixels of 3 channels
+            begin anywhere in an image, too.
         """
         return 1
 
@@ -98,14 +106,6 @@ class Kernel:
         """Whether its code can find each row of its first input by an address, see `band.reading_rows`.
 
         Those that copy the inputs under a window row by row can.
-        """
-        return False
-
-    def in_place(self, layer: LayerContext, index: int) -> bool:
-        """Whether the first output may start exactly where data input `index` does, and nowhere else over it.
-
-        For kernels that finish one channel after the other: each output element lies on an input element of
-        the same channel. Only asked where `overlap` is None.
         """
         return False
 
