@@ -23,16 +23,17 @@ from microfold.ir.views import Views
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, candidates, select
-from microfold.kernels.selection.flash_budget import select_within
+from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, why_none
+from microfold.kernels.selection.decide import decide
+from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.policy import Policy
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.pipeline import optimize
 from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage, computing_nodes
-from microfold.plan.memory import plan_memory
+from microfold.plan.memory import Memory, plan_memory
 from microfold.plan.overlap import align
-from microfold.plan.smallest import smallest_kernels
 from microfold.program import Buffer, Layer, Program, StateSlot
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
@@ -93,14 +94,11 @@ def explain_kernels(
         InputError: as `compile_graph`.
     """
     way = _Way(graph, target, options, context)
-    outside = [external_kernel(layer) for layer in way.layers]
-    layers = [
-        (layer, candidates(layer) if kernel is None else [Candidate(kernel, kernel.cost(layer), None)])
-        for layer, kernel in zip(way.layers, outside, strict=True)
-    ]
+    layers = [(ranking.layer, [*ranking.candidates]) for ranking in way.rankings]
     if all(found and found[0].cost is not None for _, found in layers):
-        for (_, found), (_, kernel) in zip(layers, way.kernels, strict=True):
-            found.sort(key=lambda candidate: candidate.kernel is not kernel)
+        for (_, found), chosen in zip(layers, way.chosen, strict=True):
+            others = [c for c in found if c.kernel.name != chosen.kernel.name]
+            found[:] = [chosen, *others]
     return layers
 
 
@@ -113,7 +111,7 @@ class _Way:
         context: what the passes were told.
         decisions: what they decided.
         ranges: what is proved about the integers of `graph`.
-        layers: the nodes that are computed, in order.
+        model: what selection knows about `graph`.
     """
 
     def __init__(self, graph: Graph, target: Target, options: Options, context: PassContext | None):
@@ -137,61 +135,57 @@ class _Way:
         self.source = with_io_layout(graph, options.io_layout, self.context)
         self.graph = optimize(self.source, self.context.reporting_to(self.decisions.append))
         self.ranges = analyze(self.graph)
-        nodes = computing_nodes(self.graph)
-        self.layers = [LayerContext(node, self.graph, target, options, self.ranges) for node in nodes]
+        self.model = Model(self.graph)
 
     @cached_property
-    def kernels(self) -> list[tuple[LayerContext, Kernel]]:
+    def rankings(self) -> list[Ranking]:
+        """The layers, in order, each with the kernels considered for it."""
+        return [self._rank(node) for node in computing_nodes(self.graph)]
+
+    def _rank(self, node: Node) -> Ranking:
+        small = self.options.optimize == "size"
+        layer = LayerContext(node, self.graph.constants, self.target, self.ranges, compiled_for_size=small)
+        outside = external_kernel(node, self.graph, self.target, self.options)
+        if outside is not None:
+            return Ranking(layer, [Candidate(outside, outside.cost(layer), None)], fixed=True)
+        return Ranking(layer, candidates(layer, Policy(self.options.optimize, self.model)))
+
+    @cached_property
+    def chosen(self) -> list[Candidate]:
         """The kernel of each layer.
 
         Raises:
             UnsupportedModelError: some layers have none.
             InputError: none of them fit the flash that the options allow.
         """
-        return _select_kernels(self.graph, self.layers, self.options)
+        problems = [
+            Problem(
+                f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}",
+                f"no kernel for {self.target.name} computes it: {why_none(layer, found)}",
+            )
+            for index, (layer, found) in enumerate((r.layer, r.candidates) for r in self.rankings)
+            if not found or found[0].cost is None
+        ]
+        if problems:
+            raise UnsupportedModelError(self.graph.name, problems)
+        return decide(self.rankings, self.model, self.options, self.memory)
 
-
-def _select_kernels(
-    graph: Graph, layers: Sequence[LayerContext], options: Options
-) -> list[tuple[LayerContext, Kernel]]:
-    problems: list[Problem] = []
-    chosen: list[tuple[LayerContext, Kernel]] = []
-    for index, layer in enumerate(layers):
-        kernel = external_kernel(layer) or select(layer)
-        if isinstance(kernel, str):
-            where = f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}"
-            problems.append(Problem(where, f"no kernel for {layer.target.name} computes it: {kernel}"))
-        else:
-            chosen.append((layer, kernel))
-    if problems:
-        raise UnsupportedModelError(graph.name, problems)
-    if options.flash is not None:
-        return _within(options.flash, chosen)
-    return _smallest(graph, chosen, options) if options.optimize == "size" else chosen
-
-
-def _smallest(
-    graph: Graph, chosen: list[tuple[LayerContext, Kernel]], options: Options
-) -> list[tuple[LayerContext, Kernel]]:
-    """Kernels that share code; external code generators keep their regions."""
-    free = [external_kernel(layer) is None for layer, _ in chosen]
-    return smallest_kernels(graph, chosen, free, include_io=options.io == "arena")
-
-
-def _within(flash: int, chosen: list[tuple[LayerContext, Kernel]]) -> list[tuple[LayerContext, Kernel]]:
-    """The fastest kernels whose constants fit; external code generators keep their regions."""
-    free = [index for index, (layer, _) in enumerate(chosen) if external_kernel(layer) is None]
-    choices = select_within(flash, [chosen[index][0] for index in free])
-    if isinstance(choices, str):
-        raise InputError(f"constants must fit {flash} bytes of flash; {choices}")
-    replaced = dict(zip(free, ((choice.layer, choice.kernel) for choice in choices), strict=True))
-    return [replaced.get(index, pair) for index, pair in enumerate(chosen)]
+    def memory(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Memory:
+        """Where the tensors and the scratch of calls lie."""
+        layers = [ranking.layer for ranking in self.rankings]
+        return plan_memory(
+            self.graph,
+            [*zip(layers, kernels, strict=True)],
+            calls,
+            include_io=self.options.io == "arena",
+        )
 
 
 def _plan(way: _Way, name: str) -> Program:
-    graph, kernels, options = way.graph, way.kernels, way.options
-    calls = [kernel.lower(layer) for layer, kernel in kernels]
-    memory = plan_memory(graph, kernels, calls, include_io=options.io == "arena")
+    graph, options = way.graph, way.options
+    chosen = [*zip([ranking.layer for ranking in way.rankings], way.chosen, strict=True)]
+    calls = [candidate.kernel.lower(layer) for layer, candidate in chosen]
+    memory = way.memory([candidate.kernel for _, candidate in chosen], calls)
     arena = memory.arena
     if arena.size > MAX_BYTES:
         where, reason = (
@@ -205,10 +199,10 @@ def _plan(way: _Way, name: str) -> Program:
     locate = _Locator(graph, views, memory.owners, arena.offsets, options)
     namer = Namer()
     layers: list[Layer] = []
-    for index, ((layer, kernel), call) in enumerate(zip(kernels, calls, strict=True)):
+    for index, ((layer, candidate), call) in enumerate(zip(chosen, calls, strict=True)):
         block = memory.scratch.get(index)
         layers.append(
-            _layer(index, namer, layer, kernel, call, locate, arena.offsets[block] if block else None)
+            _layer(index, namer, layer, candidate, call, locate, arena.offsets[block] if block else None)
         )
     return Program(
         name=name,
@@ -230,12 +224,12 @@ def _layer(
     index: int,
     namer: Namer,
     layer: LayerContext,
-    kernel: Kernel,
+    candidate: Candidate,
     call: KernelCall,
     locate: _Locator,
     scratch: int | None,
 ) -> Layer:
-    node: Node = layer.node
+    node, kernel = layer.node, candidate.kernel
     work = kernel.work(layer)
     inputs = [node.inputs[i] for i in kernel.data_inputs(layer)]
     return Layer(
@@ -246,7 +240,9 @@ def _layer(
         call=call,
         work=work,
         macs=sum(each.macs() for each in work),
-        estimated_instructions=None if isinstance(kernel, ExternalKernel) else round(kernel.cost(layer)),
+        estimated_instructions=None
+        if candidate.cost is None or isinstance(kernel, ExternalKernel)
+        else round(candidate.cost),
         inputs=tuple(locate(value) for value in inputs if value is not None),
         outputs=tuple(locate(value) for value in node.outputs),
         scratch=scratch,

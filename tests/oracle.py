@@ -120,8 +120,12 @@ def inputs_of(traced: Traced, seed: int) -> list[Array]:
     return random_inputs([(v.type.shape, v.type.dtype.numpy) for v in traced.graph.inputs], seed)
 
 
-# Operators whose result may differ from LiteRT's by a unit: the other oracle rounds otherwise.
-_TFLM_ROUNDS_OTHERWISE = ("fully_connected", "mul", "leaky_relu", "sub", "softmax", "batch_matmul")
+# Operators whose result may differ from LiteRT's by a unit: the other oracle rounds otherwise, or computes
+# effective scales in double where LiteRT has float32 steps.
+_TFLM_ROUNDS_OTHERWISE = (
+    *("fully_connected", "mul", "leaky_relu", "sub", "softmax", "batch_matmul"),
+    *("abs", "hard_swish", "prelu", "rsqrt", "svdf"),
+)
 
 
 def differences(

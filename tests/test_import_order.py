@@ -92,3 +92,15 @@ def test_the_core_knows_nothing_of_the_bottom() -> None:
         while more := set().union(*(reach.get(part, set()) for part in reached)) - reached:
             reached |= more
         assert reached.isdisjoint({*BOTTOM, "cli", "compiler", "__main__"}), core
+
+
+# What a kernel must not know: the rest of the model, and what the user asks for. Selection does.
+HIDDEN_FROM_KERNELS = {"microfold.ir.graph", "microfold.options"}
+KERNEL_FILES = [path for path in (PACKAGE / "kernels").rglob("*.py") if path.parent.name != "selection"]
+
+
+@pytest.mark.parametrize("path", KERNEL_FILES, ids=[str(p.relative_to(PACKAGE)) for p in KERNEL_FILES])
+def test_kernels_see_a_layer_only(path: Path) -> None:
+    known = set(imports(path))
+    assert known.isdisjoint(HIDDEN_FROM_KERNELS)
+    assert not any(name.startswith("microfold.kernels.selection") for name in known)

@@ -29,4 +29,4 @@ def kernels(
             for layer, candidates in layers
         ])  # fmt: skip
     else:
-        print_kernels(layers)
+        print_kernels(layers, code.options())

@@ -36,7 +36,7 @@ class Region:
 
     def layer(self, node: Node | None = None) -> LayerContext:
         """A node of the body, by default the last one, as kernels see it."""
-        return LayerContext(node or self.body.nodes[-1], self.body, self.target, self.options)
+        return LayerContext(node or self.body.nodes[-1], self.body.constants, self.target)
 
 
 class External(ABC):

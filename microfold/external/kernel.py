@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from microfold.external.external import External, Region
 from microfold.external.registry import resolve
+from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.kernels import kernel
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.control.call import Call
+from microfold.options import Options
+from microfold.target import Target
 
 
 class ExternalKernel(Kernel):
@@ -38,11 +41,10 @@ class ExternalKernel(Kernel):
         return tuple(range(len(layer.node.inputs)))
 
 
-def external_kernel(layer: LayerContext) -> ExternalKernel | None:
+def external_kernel(node: Node, graph: Graph, target: Target, options: Options) -> ExternalKernel | None:
     """The kernel of a region that an external code generator takes; None for all other nodes."""
-    op = layer.node.op
+    op = node.op
     if not isinstance(op, Call) or not op.compiler:
         return None
-    (external,) = (found for found in resolve(layer.options.external) if found.name == op.compiler)
-    body = layer.graph.subgraphs[op.body]
-    return ExternalKernel(external, Region(body, op.composite, layer.target, layer.options))
+    (external,) = (found for found in resolve(options.external) if found.name == op.compiler)
+    return ExternalKernel(external, Region(graph.subgraphs[op.body], op.composite, target, options))

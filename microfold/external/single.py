@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from microfold.ir.graph import Graph
 from microfold.ir.match import Match
 from microfold.ir.node import Node, Step, make_node
 from microfold.ir.pattern import is_op, optional, sequence
@@ -13,7 +12,6 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.image import refuses_layout
-from microfold.options import Options
 from microfold.target import Target
 
 # What a kernel for an external region supports must not hang on the target: the region is cut out before.
@@ -24,7 +22,7 @@ def entry(name: str, kernel: Kernel, *, clips: bool = True) -> PatternEntry:
     """The row of the pattern table for what a kernel supports.
 
     Args:
-        kernel: gives operator and conditions; its `supports` must not depend on target and options.
+        kernel: gives operator and conditions; its `supports` must not depend on the target.
         clips: clips behind the operator belong to the match.
     """
     pattern = is_op(kernel.op)
@@ -44,7 +42,4 @@ def site_of(match: Match) -> LayerContext:
     steps = [Step(clip.op) for clip in clips]
     node: Node = make_node(first.op, first.inputs, [value.name for value in first.outputs], steps)
     constants = {value: array for value in node.operands if (array := match.flow.array(value)) is not None}
-    inputs = tuple(dict.fromkeys(value for value in node.operands if value not in constants))
-    return LayerContext(
-        node, Graph("match", inputs, node.outputs, (node,), constants), _ANY_TARGET, Options()
-    )
+    return LayerContext(node, constants, _ANY_TARGET)

@@ -5,6 +5,8 @@ A kernel is a C function template. Everything that a template needs is computed 
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from enum import Enum
 from typing import ClassVar
 
 from microfold.ir.node import Node
@@ -15,37 +17,83 @@ from microfold.kernels.names import check_name
 from microfold.target.description import FEATURES
 
 
+class Trade(Enum):
+    """What a kernel gives up for speed or for flash. Whether that is worth it depends on the whole model."""
+
+    ONE_FOR_ALL = "one function serves all layers of an operator, and is slower than what is made for a layer"
+    WINDOW_CODE = "its code is long, and for layers with the same window and input channels"
+    IMAGE_CODE = "its code is for layers with one shape of image"
+    UNROLLED = "its loop is written out"
+    LONG_ITERATIONS = "an iteration of its loop computes several blocks"
+    SCRATCH = "it takes up to twice the scratch"
+    SPARE_SCRATCH = "it takes more scratch than its kernel needs, as far as larger layers leave it over"
+    TABLE = "it has a table of results"
+    WIDE_WEIGHTS = "its weights take twice as many bytes"
+    TRANSFORMED_WEIGHTS = "its weights take several times as many bytes"
+    RESTS = "some of its weights are there twice"
+    FOUR_BITS = "its weights are packed in 4 bits, and unpacked by every call"
+    HALF_FLOATS = "its weights are packed as float16, and converted by every call"
+
+
+PACKED = frozenset({Trade.FOUR_BITS, Trade.HALF_FLOATS})
+
+
 class Kernel:
-    """Base of all kernels.
+    """Base of all kernels: what each can do. What a model should use is decided in `selection`.
 
     Class attributes:
-        name: a grammar, ``<type>_<operator>__<variant>``, e.g. ``s8_conv2d__dsp_4x2``.
+        name: see `names`, e.g. ``s8_conv2d__dsp_4x2``.
         op: the operator it computes.
         features: what the target must have.
-        packed: its weights are packed closer than those of other kernels, which is preferred to fewer
-            instructions unless speed is all that counts.
-        code: estimated bytes of code of one function, compiled with -Os; see `smallest`.
+        trades: what it gives up.
+        table_bytes: constants that the model does not have, of kernels with TABLE.
+        code: estimated bytes of code of one function, compiled with -Os; see `selection.least_flash`.
     """
 
     name: str
     op: ClassVar[type[Op]]
     features: ClassVar[frozenset[str]] = frozenset()
-    packed: ClassVar[bool] = False
+    trades: frozenset[Trade] = frozenset()
+    table_bytes: ClassVar[int] = 0
     code: ClassVar[int] = 600
 
     def supports(self, layer: LayerContext) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""
         raise NotImplementedError
 
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        """The ways in which it can compute a layer that it supports: itself with its choices made.
+
+        They differ in time, memory and constants. Everything below is asked of variants.
+        """
+        del layer
+        return (self,)
+
     def cost(self, layer: LayerContext) -> float:
         """Estimated instructions of one call; compared only between kernels of one node and target."""
         raise NotImplementedError
 
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        """About what the tables of `timing` give.
+    def cost_alone(self, layer: LayerContext) -> float:
+        """The same where no other layer calls its function, so that compilers make it for this one."""
+        return self.cost(layer)
 
-        Where speed is all that counts, it tells kernels that hardly wait for loads from others.
-        """
+    def extra_memory(self, layer: LayerContext) -> int:
+        """Bytes that the arena may need besides input and output; compared only between its variants."""
+        del layer
+        return 0
+
+    def extra_constants(self, layer: LayerContext) -> int:
+        """Bytes that a variant with WIDE_WEIGHTS needs besides the model's weights."""
+        del layer
+        return 0
+
+    def code_kind(self, node: Node) -> Hashable:
+        """Nodes of equal kinds share a function of a kernel with WINDOW_CODE or IMAGE_CODE; None: not its."""
+        del node
+        return None
+
+    def cycles_per_instruction(self, layer: LayerContext) -> float:
+        """About what the tables of `timing` give: tells kernels that hardly wait for loads from others."""
         return 1.53
 
     def lower(self, layer: LayerContext) -> KernelCall:

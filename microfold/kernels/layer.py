@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from microfold.analysis.interval import Range, full_range
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.ranges import Ranges
-from microfold.ir.graph import Graph
-from microfold.ir.node import Node
+from microfold.ir.node import Node, Value
 from microfold.ir.types import Array
-from microfold.options import Options
 from microfold.target import Target
 
 
@@ -18,21 +17,24 @@ from microfold.target import Target
 class LayerContext:
     """A node with what a kernel may know about it at compile time.
 
+    Neither other layers nor what the user asks for are among it.
+
     Attributes:
-        ranges: what is proved about the graph's integers; None where nothing has been looked into.
+        constants: arrays of the values that nothing computes; those of other layers may be among them.
+        ranges: what is proved about the model's integers; None where nothing has been looked into.
+        compiled_for_size: the C compiler is asked for short code (-Os), and keeps less in registers.
     """
 
     node: Node
-    graph: Graph
+    constants: Mapping[Value, Array]
     target: Target
-    options: Options
     ranges: Ranges | None = None
+    compiled_for_size: bool = False
 
     def array(self, index: int) -> Array | None:
         """The constant behind input `index`; None if absent or computed."""
-        if index >= len(self.node.inputs):
-            return None
-        return self.graph.array(self.node.inputs[index])
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        return self.constants.get(value) if value is not None else None
 
     def present(self, index: int) -> bool:
         return index < len(self.node.inputs) and self.node.inputs[index] is not None

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
-from microfold.ir.graph import Graph
 from microfold.ir.types import Array, TensorType
 from microfold.ops.window import Window
 
@@ -85,10 +82,3 @@ def _run_ahead(lowest: Array, behind: Array, x: TensorType, *, reads_first: bool
     if behind.size == 0:
         return -x.nbytes
     return int((behind - still_needed).max())
-
-
-@lru_cache(maxsize=16)
-def largest_step(graph: Graph) -> int:
-    """Bytes of the most that one node reads and writes: layers that need less may use more scratch."""
-    values = [{v for v in (*n.operands, *n.outputs) if v not in graph.constants} for n in graph.nodes]
-    return max(sum(v.type.nbytes for v in step) for step in values)

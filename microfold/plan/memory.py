@@ -32,6 +32,11 @@ class Memory:
     arena: ArenaPlan
 
     @property
+    def size(self) -> int:
+        """Bytes of the arena."""
+        return self.arena.size
+
+    @property
     def blocks(self) -> list[Storage]:
         """All storages."""
         return [*dict.fromkeys(self.owners.values()), *self.scratch.values()]

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate
+from microfold.options import Options
 from microfold.program import Program
 from microfold.report.data import Report, deviation_report
 from microfold.simulate.toolchain import ARM_COMPILER
@@ -263,7 +264,7 @@ def print_inspection(inspection: Report) -> None:
         _console.print(f"not supported: {problem}", markup=False)
 
 
-def print_kernels(layers: Sequence[tuple[LayerContext, Sequence[Candidate]]]) -> None:
+def print_kernels(layers: Sequence[tuple[LayerContext, Sequence[Candidate]]], options: Options) -> None:
     """Every candidate of every layer, the chosen one first."""
     table = _table("kernels", "#", "layer", "kernel", ">estimated instructions", "why not")
     for index, (layer, candidates) in enumerate(layers):
@@ -277,9 +278,9 @@ def print_kernels(layers: Sequence[tuple[LayerContext, Sequence[Candidate]]]) ->
             )
     _console.print(table)
     rule = "the cheapest that the target can run"
-    if layers and layers[0][0].options.flash is not None:
+    if options.flash is not None:
         rule = "the fastest for all layers together whose constants fit"
-    elif layers and layers[0][0].options.optimize == "size":
+    elif options.optimize == "size":
         rule = "the least flash for all layers together"
     _console.print(f"* is chosen: {rule}")
 

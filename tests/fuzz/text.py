@@ -11,7 +11,7 @@ from microfold.codegen.emit import emit
 from microfold.compiler import compile_graph
 from microfold.errors import GraphError, MicrofoldError, TextFormError
 from microfold.frontend import tflite
-from microfold.ir.graph import verify
+from microfold.ir.domain import admit
 from microfold.ir.text import parse, to_text
 from microfold.ir.tree import to_tree
 from tests.frontend import models
@@ -139,7 +139,7 @@ class Text:
     def check(self, payload: bytes) -> str:
         graph = parse(payload.decode("utf-8", "surrogatepass"))
         try:
-            verify(graph)
+            admit(graph)
         except GraphError as error:  # of a pass's result it would be a fault
             raise TextFormError(str(error)) from error
         to_tree(graph)

@@ -13,8 +13,6 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import make_node
-from microfold.kernels.kernel import KERNELS
-from microfold.kernels.layer import LayerContext
 from microfold.options import Options
 from microfold.plan import memory
 from microfold.plan.arena import ArenaPlan, plan_arena
@@ -110,15 +108,3 @@ def _plan_each(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaP
         offsets |= {block: size + offset for block, offset in plan.offsets.items()}
         size += plan.size
     return ArenaPlan(offsets, size, lower_bound(blocks), tuple(overlaps))
-
-
-def prefer(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Lets selection choose these kernels wherever they fit."""
-    for kernel in KERNELS:
-        if kernel.name in names:
-            monkeypatch.setattr(kernel, "cost", _nothing)
-
-
-def _nothing(layer: LayerContext) -> float:
-    del layer
-    return 0.0

@@ -11,26 +11,14 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
-from microfold.kernels.kernel import KERNELS, Kernel
-from microfold.kernels.layer import LayerContext
 from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.verification import verify
+from tests.kernels.choice import avoid
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 
 CORES = {"cortex-m3": "thumb2", "cortex-m0plus": "thumb1"}
-
-
-def _too_much(*_: object) -> float:
-    """The cost of kernels that are not wanted."""
-    return 1e30
-
-
-def prefer(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Selection takes another kernel of its operator only where this one cannot do."""
-    for other in {type(k) for k in KERNELS if k.op is kernel.op} - {kernel}:
-        monkeypatch.setattr(other, "cost", _too_much)
 
 
 def check(
@@ -38,9 +26,7 @@ def check(
 ) -> Program:
     """All graphs in one firmware, by the core's own kernels wherever they can, against the reference."""
     need_tools(*CROSS_TOOLS)
-    for kernel in KERNELS:
-        if "__c" in kernel.name:
-            monkeypatch.setattr(kernel, "cost", _too_much)
+    avoid(monkeypatch, lambda kernel: "__c" in kernel.name)
     loaded = target.load(core)
     if not assembly:
         loaded = replace(loaded, cpu_flags=(*loaded.cpu_flags, "-DMF_NO_ASM"))
@@ -60,7 +46,7 @@ def layer_instructions(program: Program, calls: Sequence[Sequence[Array]]) -> li
 def measured(program: Program) -> list[tuple[str, float, float]]:
     """Name, estimated and counted instructions of each layer."""
     (counted,) = layer_instructions(program, verify.input_sets([b.type for b in program.inputs], 1))
-    layers = [LayerContext(x.node, program.graph, program.target, program.options) for x in program.layers]
-    estimated = [x.kernel.cost(layer) for x, layer in zip(program.layers, layers, strict=True)]
-    names = [layer.kernel.name for layer in program.layers]
-    return list(zip(names, estimated, counted, strict=True))
+    return [
+        (layer.kernel.name, layer.estimated_instructions or 0, count)
+        for layer, count in zip(program.layers, counted, strict=True)
+    ]

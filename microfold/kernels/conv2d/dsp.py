@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,7 +15,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, smlad
@@ -46,16 +47,12 @@ class Channels:
     Attributes:
         layer: the layer.
         plan: their requantisation, in the order of `smlad.pair_channels`.
+        packing: of the weights: ``dual`` or ``int16``, see `smlad`.
     """
 
     layer: LayerContext
     plan: SmladRequantization
-
-    @cached_property
-    def packing(self) -> str:
-        if smlad.affords_int16(self.layer):
-            return "int16"
-        return smlad.choose_packing(self.layer.options, self.plan.matrix, self.plan.bounds)
+    packing: str
 
     @cached_property
     def limits(self) -> tuple[int, int]:
@@ -120,7 +117,7 @@ class Channels:
 
 
 def plan_channels(layer: LayerContext) -> Channels:
-    """How a convolution's channels are requantised, and which are computed together."""
+    """How a convolution's channels are requantised, and which are computed together, with int16 weights."""
     out = conv_types(layer)[2]
     assert out.quant is not None
     matrix = filter_matrix(layer)
@@ -134,20 +131,46 @@ def plan_channels(layer: LayerContext) -> Channels:
     )
     order = smlad.pair_channels(out.shape[3]).reshape(-1)
     low, high = plan.bounds
-    return Channels(
-        layer,
-        replace(
-            plan,
-            left=plan.left[order],
-            matrix=plan.matrix[order],
-            bounds=(low[order], high[order]),
-            records=plan.records[order],
-        ),
+    ordered = replace(
+        plan,
+        left=plan.left[order],
+        matrix=plan.matrix[order],
+        bounds=(low[order], high[order]),
+        records=plan.records[order],
     )
+    return Channels(layer, ordered, "int16")
+
+
+def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
+    """The ways to pack weights, with what they take: dual lanes where they fit, and int16 for less time."""
+    int16 = plan_channels(layer)
+    if not smlad.fits_dual_lane(int16.plan.matrix, int16.plan.bounds):
+        return [(int16, frozenset())]
+    return [(replace(int16, packing="dual"), frozenset()), (int16, frozenset({Trade.WIDE_WEIGHTS}))]
+
+
+@dataclass(frozen=True, eq=False)
+class SmladConvolution(Kernel):
+    """Base of kernels with weights in dual lanes or, for fewer instructions, of int16.
+
+    Attributes:
+        planned: how the channels of a layer are computed; None before that is chosen.
+    """
+
+    planned: Channels | None = None
+    trades: frozenset[Trade] = frozenset()
+
+    @property
+    def channels(self) -> Channels:
+        assert self.planned is not None
+        return self.planned
+
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        return [replace(self, planned=plan, trades=trades) for plan, trades in channel_plans(layer)]
 
 
 @register
-class Conv2DDsp(Kernel):
+class Conv2DDsp(SmladConvolution):
     """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
 
     The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four.
@@ -165,7 +188,7 @@ class Conv2DDsp(Kernel):
         x, _, out, window = conv_types(layer)
         pixels = out.size // out.shape[3]
         segments, segment = count_segments(layer)
-        pairs, channels = count_pairs(layer), plan_channels(layer)
+        pairs, channels = count_pairs(layer), self.channels
         if is_pointwise(window):
             widen = 5.0 * segment + 60
         else:
@@ -192,7 +215,7 @@ class Conv2DDsp(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         assert x.quant is not None
-        channels = plan_channels(layer)
+        channels = self.channels
         _, segment = count_segments(layer)
         pairs, group = count_pairs(layer), _group(layer)
         pointwise = is_pointwise(window)

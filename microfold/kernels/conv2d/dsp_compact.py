@@ -18,7 +18,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, smlad
@@ -31,11 +31,6 @@ from microfold.ops.convolution.conv2d import Conv2D
 PIXELS = 4
 # The words behind the quads.
 END_BYTES = 8
-
-
-def unsupported_size(layer: LayerContext) -> str | None:
-    """The reason if code is not what counts."""
-    return None if layer.options.optimize == "size" else "it is for optimize = size"
 
 
 def compact_call(
@@ -108,10 +103,11 @@ class Conv2DCompactDsp(Kernel):
     name = "s8_conv2d__dsp_compact"
     op = Conv2D
     features = frozenset({"dsp"})
+    trades = frozenset({Trade.ONE_FOR_ALL})
     code = 950
 
     def supports(self, layer: LayerContext) -> str | None:
-        return unsupported_size(layer) or unsupported_integer_conv(layer)
+        return unsupported_integer_conv(layer)
 
     def cost(self, layer: LayerContext) -> float:
         x, _, out, window = conv_types(layer)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
 from microfold.kernels.conv2d.dsp import (
     PIXELS,
     WRITTEN_SEGMENT,
     Channels,
+    channel_plans,
     count_pairs,
     count_segments,
     plan_channels,
@@ -24,7 +24,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import band_overlap, window_overlap
 from microfold.kernels.packing import smlad
@@ -33,11 +33,8 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 # Its code is long: not worth it for fewer outputs.
 FEWEST_OUTPUTS = 3000
-# Unless speed is all that counts: the layers that its code is for have no smaller part of all products.
-SMALLEST_SHARE = 1 / 3
-# Bytes of scratch for widened inputs, unless two groups of four pixels take more: if speed is all that
-# counts, and otherwise.
-SCRATCH_LIMIT, SMALL_SCRATCH = 4096, 2048
+# Bytes of scratch for widened inputs, unless two groups of four pixels take more.
+SCRATCH_LIMITS = (2048, 4096)
 # The mf_groups at the beginning of the scratch, and the word behind the quads.
 GROUPS_BYTES = 36
 END_BYTES = 4
@@ -57,20 +54,20 @@ class FpuConvolution:
     Attributes:
         layer: the layer.
         channels: its output channels.
+        limit: one of `SCRATCH_LIMITS`.
     """
 
     layer: LayerContext
     channels: Channels
+    limit: int
 
     @property
     def pairs(self) -> int:
         return count_pairs(self.layer)
 
-    @cached_property
+    @property
     def packing(self) -> str:
-        plan = self.channels.plan
-        wanted = self.pairs >= DUAL_PAIRS or self.channels.packing == "dual"
-        return "dual" if wanted and smlad.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
+        return self.channels.packing
 
     @cached_property
     def placement(self) -> Placement:
@@ -91,8 +88,7 @@ class FpuConvolution:
         """Groups of four pixels computed one after the other in two channels."""
         _, _, out, window = conv_types(self.layer)
         quad = 4 * PIXELS
-        limit = SCRATCH_LIMIT if self.layer.options.optimize == "speed" else SMALL_SCRATCH
-        most = max((limit // quad - self.shared) // (self.pairs - self.shared), 2)
+        most = max((self.limit // quad - self.shared) // (self.pairs - self.shared), 2)
         if not is_pointwise(window):
             # Bands of about the same height; columns that are left over are computed in four parts.
             bands = -(-out.shape[1] // most)
@@ -144,40 +140,21 @@ class FpuConvolution:
         return self.channels.blocks * (self.placement.instructions + rest)
 
 
-def make_plan(layer: LayerContext) -> FpuConvolution:
-    return FpuConvolution(layer, plan_channels(layer))
-
-
-def _share(layer: LayerContext) -> float:
-    """What part of the graph's products is that of layers with the same window and input channels."""
-    products = _products(layer.graph)
-    return products[_kind(layer.node)] / max(products.total(), 1)
-
-
-def _kind(node: Node) -> tuple[object, ...] | None:
-    """Window and input channels of a convolution; None for all else."""
-    if not isinstance(node.op, Conv2D):
-        return None
-    return node.operands[1].type.shape[1:], node.op.strides, node.op.dilations
-
-
-@lru_cache(maxsize=16)
-def _products(graph: Graph) -> Counter[tuple[object, ...] | None]:
-    """Of a graph, by kind."""
-    found: Counter[tuple[object, ...] | None] = Counter()
-    for node in graph.nodes:
-        found[_kind(node)] += node.macs()
-    return found
-
-
 @register
+@dataclass(frozen=True, eq=False)
 class Conv2DFpuDsp(Kernel):
     """Widens the patches of several groups of four pixels to int16, then computes two channels of all.
 
     The patches of a group lie interleaved: four words with a pair of inputs of each pixel, then the next
     four. Groups lie below each other in the image, so that the next one begins with rows that this one ends
     with.
+
+    Attributes:
+        chosen: how a layer is computed; None before that is chosen.
     """
+
+    chosen: FpuConvolution | None = None
+    trades: frozenset[Trade] = frozenset({Trade.WINDOW_CODE})
 
     name = "s8_conv2d__dsp_fpu"
     op = Conv2D
@@ -188,24 +165,41 @@ class Conv2DFpuDsp(Kernel):
         if reason is not None:
             return reason
         x, _, out, _ = conv_types(layer)
-        level = layer.options.optimize
-        if level == "size" or (level == "balanced" and _share(layer) < SMALLEST_SHARE):
-            return "its code is too long for this part of the model's products; optimize = speed allows it"
         if out.size < FEWEST_OUTPUTS or out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
             return f"its code needs {FEWEST_OUTPUTS} outputs, 2 channels and {PIXELS} pixels to pay"
-        plan = make_plan(layer)
+        plan = FpuConvolution(layer, plan_channels(layer), SCRATCH_LIMITS[0])
         channels = plan.channels
         if not channels.plan.shift or channels.limits != (-128, 127):
             return "the channels must have a common shift, and outputs all values of int8"
         if 16 * plan.shared > REACH:
             return f"windows below each other may share {REACH // 16} pairs of inputs in each of four columns"
-        if plan.scratch > max(2 * SCRATCH_LIMIT, x.nbytes + out.nbytes):
+        if plan.scratch > max(2 * SCRATCH_LIMITS[-1], x.nbytes + out.nbytes):
             return "its scratch would be larger than input and output"
         return None
 
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        ways = channel_plans(layer)
+        if len(ways) > 1 and count_pairs(layer) >= DUAL_PAIRS:
+            ways = ways[:1]
+        return [
+            replace(self, chosen=FpuConvolution(layer, channels, limit), trades=self.trades | trades | more)
+            for channels, trades in ways
+            for limit, more in zip(SCRATCH_LIMITS, (set[Trade](), {Trade.SCRATCH}), strict=True)
+        ]
+
+    @property
+    def _plan(self) -> FpuConvolution:
+        assert self.chosen is not None
+        return self.chosen
+
+    def code_kind(self, node: Node) -> Hashable:
+        if not isinstance(node.op, Conv2D):
+            return None
+        return node.operands[1].type.shape[1:], node.op.strides, node.op.dilations
+
     def cost(self, layer: LayerContext) -> float:
         x, _, out, window = conv_types(layer)
-        plan = make_plan(layer)
+        plan = self._plan
         channels, groups = plan.channels, plan.groups
         segments, segment = count_segments(layer)
         single = channels.single(plan.pairs)
@@ -236,14 +230,14 @@ class Conv2DFpuDsp(Kernel):
         return out.shape[0] * total
 
     def cycles_per_instruction(self, layer: LayerContext) -> float:
-        placement = make_plan(layer).placement
+        placement = self._plan.placement
         if placement.batches:
             return 1.44
         return 1.31 if placement.stream < placement.quads else 1.26
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
-        groups = make_plan(layer).groups
+        groups = self._plan.groups
         if is_pointwise(window):
             return window_overlap(x, out, window, PIXELS * groups, across_rows=True)
         return band_overlap(x, out, window, PIXELS, groups)
@@ -256,7 +250,7 @@ class Conv2DFpuDsp(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         assert x.quant is not None
-        plan = make_plan(layer)
+        plan = self._plan
         channels, placement = plan.channels, plan.placement
         _, segment = count_segments(layer)
         pointwise = is_pointwise(window)

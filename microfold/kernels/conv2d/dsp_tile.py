@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
-from microfold.kernels.conv2d.dsp import GROUP_BYTES, PIXELS, Channels, plan_channels
+from microfold.kernels.conv2d.dsp import GROUP_BYTES, PIXELS, Channels, SmladConvolution, channel_plans
 from microfold.kernels.conv2d.portable import (
     conv_types,
     is_pointwise,
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.overlap import largest_step, window_overlap
+from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.smlad import pair_order
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Words that the offset of an LDRD reaches.
 REACH = 1020 // 4
-# Bytes of scratch that are never too many, besides those of the patches of four pixels.
-SLACK = 128
+# Bytes of scratch besides those of the patches of four pixels: this many, and of what input and output
+# have, this part where the arena has room.
+SLACK, SPARE_PART = 128, 8
 # Quads of an iteration of the inner loop, which takes all taps of a row: more do not fit a C99 string.
 MAX_QUADS = 8
 
@@ -78,19 +80,11 @@ def make_tile(layer: LayerContext, outputs: int) -> Tile:
     return Tile(outputs, tuple(phases), taps, pitch, window.size[0] * x.shape[3] // 2)
 
 
-def plan_tile(layer: LayerContext) -> Tile | None:
-    """The cheapest tile that takes hardly more memory than patches, or than other layers leave over."""
-    x, _, out, window = conv_types(layer)
-    limit = SLACK + 2 * PIXELS * window.size[0] * window.size[1] * x.shape[3]
-    size = x.nbytes + out.nbytes
-    if 2 * size <= largest_step(layer.graph):
-        limit += size // 8
-    tiles = [make_tile(layer, outputs) for outputs in range(PIXELS, min(out.shape[2], 64) + PIXELS, PIXELS)]
-    fitting = [t for t in tiles if t.unroll * t.pitch + 2 <= REACH and t.scratch <= limit]
-    if not fitting:
-        return None
-    channels = plan_channels(layer)
-    return min(fitting, key=lambda t: _cost(layer, t, channels))
+def tiles(layer: LayerContext) -> list[Tile]:
+    """All that the assembly can read."""
+    out = conv_types(layer)[2]
+    found = [make_tile(layer, outputs) for outputs in range(PIXELS, min(out.shape[2], 64) + PIXELS, PIXELS)]
+    return [tile for tile in found if tile.unroll * tile.pitch + 2 <= REACH]
 
 
 def _cost(layer: LayerContext, tile: Tile, channels: Channels) -> float:
@@ -105,11 +99,17 @@ def _cost(layer: LayerContext, tile: Tile, channels: Channels) -> float:
 
 
 @register
-class Conv2DTileDsp(Kernel):
+@dataclass(frozen=True, eq=False)
+class Conv2DTileDsp(SmladConvolution):
     """Widens what some neighbouring outputs read to int16, then computes blocks of 4 pixels by 2 channels.
 
     The same tap of neighbouring outputs reads neighbouring words: all taps of a row share what is widened.
+
+    Attributes:
+        cut: what is widened at a time; None before that is chosen.
     """
+
+    cut: Tile | None = None
 
     name = "s8_conv2d__dsp_tile"
     op = Conv2D
@@ -127,28 +127,41 @@ class Conv2DTileDsp(Kernel):
             return f"the window may be {MAX_QUADS} pixels wide"
         if x.shape[3] % 4 or out.shape[3] == 1 or out.shape[2] < PIXELS:
             return f"it needs a multiple of 4 input channels, 2 output channels and {PIXELS} outputs in a row"
-        return None if plan_tile(layer) is not None else "no tile is small enough"
+        return None if self.variants(layer) else "no tile is small enough"
+
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        x, _, out, window = conv_types(layer)
+        patches = 2 * PIXELS * window.size[0] * window.size[1] * x.shape[3]
+        needed = SLACK + patches
+        found: list[Kernel] = []
+        for plan, trades in channel_plans(layer):
+            for tile in tiles(layer):
+                if tile.scratch <= needed:
+                    found.append(replace(self, planned=plan, trades=trades, cut=tile))
+                elif tile.scratch <= needed + (x.nbytes + out.nbytes) // SPARE_PART:
+                    more = trades | {Trade.SPARE_SCRATCH}
+                    found.append(replace(self, planned=plan, trades=more, cut=tile))
+        return found
+
+    @property
+    def _tile(self) -> Tile:
+        assert self.cut is not None
+        return self.cut
 
     def cost(self, layer: LayerContext) -> float:
-        tile = plan_tile(layer)
-        assert tile is not None
-        return _cost(layer, tile, plan_channels(layer))
+        return _cost(layer, self._tile, self.channels)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
-        tile = plan_tile(layer)
-        assert tile is not None
-        return window_overlap(x, out, window, tile.outputs)
+        return window_overlap(x, out, window, self._tile.outputs)
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, _, window = conv_types(layer)
-        tile = plan_tile(layer)
-        assert tile is not None
+        tile, channels = self._tile, self.channels
         assert x.quant is not None
-        channels = plan_channels(layer)
         spec: tuple[tuple[str, SpecValue], ...] = (
             *channels.spec,
             ("tile", tile.outputs),

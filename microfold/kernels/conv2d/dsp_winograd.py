@@ -37,7 +37,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range
@@ -81,6 +81,7 @@ def transform_filters(filters: Array, tile: int) -> Array:
 class _Winograd(Kernel):
     op = Conv2D
     features = frozenset({"dsp"})
+    trades = frozenset({Trade.TRANSFORMED_WEIGHTS})
     tile: ClassVar[int]
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -94,9 +95,6 @@ class _Winograd(Kernel):
         reason = unsupported_integer_conv(layer)
         if reason is not None:
             return reason
-        if layer.options.optimize != "speed":
-            ratio = 2 * (self.tile + 2) ** 2 / 9
-            return f"its weights need {ratio:.1f} times the flash; optimize = speed allows it"
         if np.abs(transform_filters(self._filters(layer), self.tile)).max(initial=0) >= 1 << 15:
             return "its transformed filters do not fit int16"
         bounds = _requantization(layer, self.tile).bounds

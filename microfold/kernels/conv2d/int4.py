@@ -10,7 +10,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import int4, product_sum
@@ -19,14 +19,14 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 def unsupported_int4(layer: LayerContext) -> str | None:
     """The conditions that all kernels with packed weights share."""
-    return unsupported_integer_conv(layer) or int4.unsupported(layer, filter_matrix(layer))
+    return unsupported_integer_conv(layer) or int4.unsupported(filter_matrix(layer))
 
 
 class Conv2DInt4(Kernel):
     """Base of the kernels that read words of nibbles: patch after patch, as bytes."""
 
     op = Conv2D
-    packed = True
+    trades = frozenset({Trade.FOUR_BITS})
     PIXELS = 1
     reads_first = False
     """Pointwise patches are read before any output of theirs is written, too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from microfold.ir.types import Array
 from microfold.kernels.conv2d.pairs import Conv2DThumb1, Conv2DThumb2
 from microfold.kernels.conv2d.portable import filter_matrix
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, two_pixels_per_word
 
@@ -15,7 +15,7 @@ class Conv2DThumb2Int4(Conv2DThumb2):
     """Eight weights a word, each taken out by one instruction."""
 
     name = "s8_s4w_conv2d__thumb2"
-    packed = True
+    trades = frozenset({Trade.FOUR_BITS})
     nibbles = True
     # Products of small weights are small.
     lengths = range(1, 17)
@@ -23,7 +23,7 @@ class Conv2DThumb2Int4(Conv2DThumb2):
     product = 4.3
 
     def supports(self, layer: LayerContext) -> str | None:
-        return super().supports(layer) or int4.unsupported(layer, filter_matrix(layer))
+        return super().supports(layer) or int4.unsupported(filter_matrix(layer))
 
     def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.4
@@ -37,14 +37,14 @@ class Conv2DThumb1Int4(Conv2DThumb1):
     """Two weights a byte, 8 larger than they are."""
 
     name = "s8_s4w_conv2d__thumb1"
-    packed = True
+    trades = frozenset({Trade.FOUR_BITS})
     nibbles = True
     lengths = range(1, 13)
     longest = 12
     product = 7
 
     def supports(self, layer: LayerContext) -> str | None:
-        return super().supports(layer) or int4.unsupported(layer, filter_matrix(layer))
+        return super().supports(layer) or int4.unsupported(filter_matrix(layer))
 
     def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.4

@@ -12,7 +12,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import int4_mve, mve, product_sum
@@ -136,7 +136,7 @@ class Conv2DMveInt4(Conv2DMve):
     """The same with weights of four bits."""
 
     name = "s8_s4w_conv2d__mve"
-    packed = True
+    trades = frozenset({Trade.FOUR_BITS})
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer) or int4_mve.unsupported_sums(layer, filter_matrix(layer))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from microfold.ir.types import Array, DType
@@ -13,7 +16,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_grouping,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
@@ -28,8 +31,20 @@ from microfold.ops.convolution.conv2d import Conv2D
 PIXELS = 4
 
 
+@dataclass(frozen=True, eq=False)
+class Int16DspKernel(Kernel):
+    """Base of kernels for int16 activations with weights of int8 or, for fewer instructions, of int16."""
+
+    packing: str = ""
+    trades: frozenset[Trade] = frozenset()
+
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        wide = self.trades | {Trade.WIDE_WEIGHTS}
+        return [replace(self, packing="int8"), replace(self, packing="int16", trades=wide)]
+
+
 @register
-class Conv2DInt16Dsp(Kernel):
+class Conv2DInt16Dsp(Int16DspKernel):
     """Four pixels by two channels; pairs of inputs of the four pixels lie side by side in the scratch."""
 
     name = "s16_conv2d__dsp_4x2"
@@ -48,7 +63,7 @@ class Conv2DInt16Dsp(Kernel):
         pixels = out.size // outputs
         groups = -(-pixels // PIXELS)
         chunks = -(-pairs // (CHUNK // 2)) if plan.long else 1
-        product = 11.0 if weight_packing(layer) == "int16" else 13.0
+        product = 11.0 if self.packing == "int16" else 13.0
         finish = 9.0 if plan.form == "once" else 46.0
         block = (product + 2 / _unroll(pairs)) * pairs + 34 * chunks + 8 * finish
         segments = window.size[0] * (window.size[1] if window.dilations[1] > 1 else 1)
@@ -72,11 +87,10 @@ class Conv2DInt16Dsp(Kernel):
         pointwise = is_pointwise(window)
         pairs = _pairs(layer)
         segment, _ = _segments(layer)
-        packing = weight_packing(layer)
         matrix = pad_segments(filter_matrix(layer), segment)
         matrix = np.pad(matrix, ((0, 0), (0, 2 * pairs - matrix.shape[1])))
         spec = (
-            ("packing", packing),
+            ("packing", self.packing),
             ("requantize", plan.form),
             ("long", plan.long),
             ("clamp", clamp),
@@ -86,7 +100,7 @@ class Conv2DInt16Dsp(Kernel):
             ("unroll", _unroll(pairs)),
         )
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", pack_channel_pairs(matrix, packing)),
+            "weights": Constant("weights", pack_channel_pairs(matrix, self.packing)),
             "channels": Constant("channels", product_sum.pad_records(plan.records, 2), record="mf_channel"),
             "pairs": pairs,
             "output_channels": out.shape[3],
@@ -99,11 +113,6 @@ class Conv2DInt16Dsp(Kernel):
         return KernelCall(
             CFunction("conv2d/s16_dsp.c.j2", self.name, spec), parameters | dict(limits), scratch
         )
-
-
-def weight_packing(layer: LayerContext) -> str:
-    """``int16`` where speed counts more than flash, else ``int8``."""
-    return "int16" if layer.options.optimize == "speed" else "int8"
 
 
 def pad_segments(matrix: Array, segment: int) -> Array:

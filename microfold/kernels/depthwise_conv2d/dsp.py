@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,7 +20,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
 )
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.overlap import largest_step, window_overlap
+from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.scaled_sum import (
@@ -142,6 +142,11 @@ class Tiling:
         lowest = (image * height + first) * row_in
         return int((behind - lowest).max())
 
+    @property
+    def extra_memory(self) -> int:
+        """Bytes of scratch, and by how far the output may not lie over the input."""
+        return min(max(self.overlap, 0), self.x.nbytes) + self.scratch
+
     @cached_property
     def instructions(self) -> float:
         """Estimate for the whole layer."""
@@ -195,11 +200,6 @@ def axes(layer: LayerContext) -> tuple[WindowAxis, WindowAxis]:
     return rows, columns
 
 
-def plan_tiling(layer: LayerContext) -> Tiling | None:
-    """The best cut for windows of limited size; None if no axis can be the inner one."""
-    return best_tiling(layer, (t for t in tilings(layer) if _fits(t)), lambda t: t.instructions)
-
-
 def tilings(layer: LayerContext) -> Iterator[Tiling]:
     """All cuts into bands of about the same height."""
     x, _, out, _ = depthwise_types(layer)
@@ -212,32 +212,21 @@ def tilings(layer: LayerContext) -> Iterator[Tiling]:
             yield Tiling(x, out, rows, columns, vertical, band, corrected)
 
 
-def best_tiling(
-    layer: LayerContext, found: Iterable[Tiling], estimate: Callable[[Tiling], float]
-) -> Tiling | None:
-    """The best of some cuts: time, and memory where this layer may decide how large the arena gets."""
-    x, _, out, _ = depthwise_types(layer)
-    size = x.nbytes + out.nbytes
-    weight = {"size": 2.0, "balanced": 1.0, "speed": 0.25}[layer.options.optimize]
-    if 2 * size <= largest_step(layer.graph):
-        weight *= 0.25
-
-    def score(t: Tiling) -> float:
-        copies = min(max(t.overlap, 0), x.nbytes) + t.scratch
-        # Not in place: the output lies apart from the input.
-        return estimate(t) * (1 + weight * copies / size)
-
-    return min(found, key=score, default=None)
-
-
 def _fits(tiling: Tiling) -> bool:
     inner, outer = tiling.inner, tiling.outer
     return inner.taps <= MAX_TAPS and outer.taps * inner.taps <= MAX_WORDS
 
 
 @register
+@dataclass(frozen=True, eq=False)
 class DepthwiseConv2DDsp(Kernel):
-    """Expands four channels at a time to planes of 16-bit pairs, then multiplies pairs of taps."""
+    """Expands four channels at a time to planes of 16-bit pairs, then multiplies pairs of taps.
+
+    Attributes:
+        cut: of the layer; None before it is chosen.
+    """
+
+    cut: Tiling | None = None
 
     name = "s8_depthwise_conv2d__dsp_plane"
     op = DepthwiseConv2D
@@ -248,7 +237,7 @@ class DepthwiseConv2DDsp(Kernel):
         reason = unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
-        if plan_tiling(layer) is None:
+        if not self.variants(layer):
             return f"the window may have {MAX_TAPS} taps along one axis and {MAX_WORDS} in all"
         _, (low, high) = product_sum.bias_and_bounds(layer, depthwise_matrix(layer))
         largest = max(int(high.max()), -int(low.min()))
@@ -256,23 +245,28 @@ class DepthwiseConv2DDsp(Kernel):
             return f"accumulators must stay below {PLANE_LIMIT}; they reach {largest}"
         return None
 
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        return [replace(self, cut=tiling) for tiling in tilings(layer) if _fits(tiling)]
+
+    @property
+    def _tiling(self) -> Tiling:
+        assert self.cut is not None
+        return self.cut
+
     def cost(self, layer: LayerContext) -> float:
-        tiling = plan_tiling(layer)
-        assert tiling is not None
-        return tiling.instructions
+        return self._tiling.instructions
+
+    def extra_memory(self, layer: LayerContext) -> int:
+        return self._tiling.extra_memory
 
     def cycles_per_instruction(self, layer: LayerContext) -> float:
         return 1.4
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        tiling = plan_tiling(layer)
-        assert tiling is not None
-        return None if tiling.in_place else tiling.overlap
+        return None if self._tiling.in_place else self._tiling.overlap
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
-        tiling = plan_tiling(layer)
-        assert tiling is not None
-        return tiling.in_place
+        return self._tiling.in_place
 
     def reads_rows(self, layer: LayerContext) -> bool:
         tiling = plan_tiling(layer)
@@ -280,9 +274,8 @@ class DepthwiseConv2DDsp(Kernel):
         return not tiling.vertical
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        tiling = plan_tiling(layer)
+        tiling = self._tiling
         plan = plane_requantization(layer)
-        assert tiling is not None
         assert plan is not None
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
         assert x.quant is not None
@@ -374,7 +367,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
         _, _, out, window = depthwise_types(layer)
         pixels = out.size // out.shape[3]
         # Compiled for size, sums do not stay in registers.
-        tap, output = (45, 150) if layer.options.optimize == "size" else (14, 130)
+        tap, output = (45, 150) if layer.compiled_for_size else (14, 130)
         taps = tap * window.size[0] * window.size[1] + 8 * min(window.size)
         return pixels * (15 + -(-out.shape[3] // 4) * (taps + output))
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
-from microfold.kernels.conv2d.dsp_compact import unsupported_size
 from microfold.kernels.depthwise_conv2d.dsp import WindowAxis, axes
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_records,
@@ -19,7 +18,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -81,10 +80,11 @@ class DepthwiseConv2DCompactDsp(Kernel):
     name = "s8_depthwise_conv2d__dsp_compact"
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
+    trades = frozenset({Trade.ONE_FOR_ALL})
     code = 850
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = unsupported_size(layer) or unsupported_integer_depthwise(layer)
+        reason = unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
         x, _, out, _ = depthwise_types(layer)

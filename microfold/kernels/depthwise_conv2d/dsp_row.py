@@ -6,20 +6,17 @@ registers, and those of the floating-point unit hold what is needed now and then
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from microfold.ir.graph import Graph
 from microfold.ir.node import Node
-from microfold.ir.types import Array, DType
+from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.depthwise_conv2d.dsp import (
     Tiling,
-    best_tiling,
     plane_requantization,
     tilings,
 )
@@ -29,7 +26,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.scaled_sum import PlaneRequantization
@@ -38,10 +35,6 @@ from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 # Neighbouring outputs computed together, and how many such blocks an iteration of a loop has at most.
 BLOCK = 4
 MAX_UNROLL = 3
-# Different shapes of layers whose functions together have about the size of one function for all shapes.
-FEW_SHAPES = 4
-# Part of a graph's depthwise work that is worth a function.
-LARGE_PART = 0.25
 # Largest offset of a load or a store.
 REACH = 4095
 # Registers of the floating-point unit for the start of a record and for weights.
@@ -112,6 +105,11 @@ class RowPlan:
         own = Part(blocks * count, 1, 1, self._schedule(rest), None)
         return (Part(0, blocks // unroll, unroll, block, None), own)
 
+    @property
+    def unrolled(self) -> bool:
+        """An iteration of some loop has several blocks."""
+        return any(part.unroll > 1 for part in self.parts)
+
     def _schedule(self, outputs: int) -> Schedule:
         return best_schedule(self.taps, outputs, 4 if self.corrected else 2)
 
@@ -168,29 +166,33 @@ class RowPlan:
         return rows * row + 24 + load
 
 
-def plan_rows(layer: LayerContext) -> RowPlan | str:
-    """The fastest plan, or why there is none."""
+def row_plans(layer: LayerContext) -> list[RowPlan] | str:
+    """All plans whose code can be written, or why there is none."""
     requantization = plane_requantization(layer)
     if requantization is None or requantization.general:
         return "multipliers or accumulators are too large"
     low, high = output_range.output_limits(layer)
     limits = depthwise_types(layer)[2].dtype.range
     clamps = (low != limits[0]) + (high != limits[1])
-    most = MAX_UNROLL if layer.options.optimize == "speed" else 1
-    plans = {
-        t: RowPlan(t, requantization, clamps, most)
-        for t in tilings(layer)
-        if not t.vertical or t.band == t.rows.outputs
-    }
-    refusals = {t: plan.refusal() for t, plan in plans.items()}
-    fitting = [t for t, refusal in refusals.items() if refusal is None]
-    best = best_tiling(layer, fitting, lambda t: plans[t].cost(cycles=True))
-    return plans[best] if best is not None else next(r for r in refusals.values() if r is not None)
+    cuts = [t for t in tilings(layer) if not t.vertical or t.band == t.rows.outputs]
+    plans = [RowPlan(t, requantization, clamps, most) for most in (1, MAX_UNROLL) for t in cuts]
+    plans = [plan for plan in plans if plan.most == 1 or plan.unrolled]
+    refusals = [plan.refusal() for plan in plans]
+    fitting = [plan for plan, refusal in zip(plans, refusals, strict=True) if refusal is None]
+    return fitting or next(refusal for refusal in refusals if refusal is not None)
 
 
 @register
+@dataclass(frozen=True, eq=False)
 class DepthwiseConv2DRowDsp(Kernel):
-    """Expands four channels at a time to planes of 16-bit pairs; then all rows of outputs of a channel."""
+    """Expands four channels at a time to planes of 16-bit pairs; then all rows of outputs of a channel.
+
+    Attributes:
+        chosen: how a layer is cut and computed; None before that is chosen.
+    """
+
+    chosen: RowPlan | None = None
+    trades: frozenset[Trade] = frozenset({Trade.IMAGE_CODE, Trade.WIDE_WEIGHTS})
 
     name = "s8_depthwise_conv2d__dsp_row"
     op = DepthwiseConv2D
@@ -201,35 +203,51 @@ class DepthwiseConv2DRowDsp(Kernel):
         reason = unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
-        level = layer.options.optimize
-        if level == "size" or (level == "balanced" and not _worth_its_code(layer)):
-            return "its code is for one shape of image: that shape is too small a part of the network's work"
-        plan = plan_rows(layer)
-        if isinstance(plan, str):
-            return plan
-        if level == "balanced" and not _affords(layer, plan):
-            return "weights of 16 bits take too much flash"
-        return None
+        plans = row_plans(layer)
+        return plans if isinstance(plans, str) else None
+
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        plans = row_plans(layer)
+        assert not isinstance(plans, str)
+        unrolled = self.trades | {Trade.LONG_ITERATIONS}
+        return [replace(self, chosen=p, trades=unrolled if p.unrolled else self.trades) for p in plans]
+
+    @property
+    def _plan(self) -> RowPlan:
+        assert self.chosen is not None
+        return self.chosen
+
+    def code_kind(self, node: Node) -> Hashable:
+        if not isinstance(node.op, DepthwiseConv2D):
+            return None
+        x, weights = node.operands[:2]
+        return x.type.shape, node.output.type.shape, node.op.window(weights.type)
 
     def cost(self, layer: LayerContext) -> float:
-        return _plan(layer).cost(cycles=False)
+        return self._plan.cost(cycles=False)
+
+    def extra_constants(self, layer: LayerContext) -> int:
+        weights = depthwise_types(layer)[1]
+        return 4 * self._plan.taps.words * weights.shape[3] - weights.nbytes
+
+    def extra_memory(self, layer: LayerContext) -> int:
+        return self._plan.tiling.extra_memory
 
     def cycles_per_instruction(self, layer: LayerContext) -> float:
-        plan = _plan(layer)
-        return plan.cost(cycles=True) / plan.cost(cycles=False)
+        return self._plan.cost(cycles=True) / self._plan.cost(cycles=False)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        tiling = _plan(layer).tiling
+        tiling = self._plan.tiling
         return None if tiling.in_place else tiling.overlap
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
-        return _plan(layer).tiling.in_place
+        return self._plan.tiling.in_place
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return not _plan(layer).tiling.vertical
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        plan = _plan(layer)
+        plan = self._plan
         tiling, requantization = plan.tiling, plan.requantization
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
         assert x.quant is not None
@@ -271,50 +289,6 @@ class DepthwiseConv2DRowDsp(Kernel):
         return KernelCall(
             CFunction("depthwise_conv2d/dsp_row.c.j2", self.name, spec), parameters, tiling.scratch
         )
-
-
-def _worth_its_code(layer: LayerContext) -> bool:
-    """Whether few shapes of layers share the graph's depthwise work, or much of it has this shape."""
-    work = _work(layer.graph)
-    return len(work) <= FEW_SHAPES or work[_shape(layer.node)] >= LARGE_PART * work.total()
-
-
-def _shape(node: Node) -> tuple[object, ...]:
-    assert isinstance(node.op, DepthwiseConv2D)
-    x, weights = node.operands[:2]
-    return x.type.shape, node.output.type.shape, node.op.window(weights.type)
-
-
-@lru_cache(maxsize=16)
-def _work(graph: Graph) -> Counter[tuple[object, ...]]:
-    """Products of a graph's depthwise convolutions, by shape."""
-    found: Counter[tuple[object, ...]] = Counter()
-    for node in graph.nodes:
-        if isinstance(node.op, DepthwiseConv2D):
-            found[_shape(node)] += node.macs()
-    return found
-
-
-@lru_cache(maxsize=16)
-def _int8_constants(graph: Graph) -> int:
-    """Bytes."""
-    return sum(v.type.nbytes for v in graph.constants if v.type.dtype is DType.INT8)
-
-
-def _affords(layer: LayerContext, plan: RowPlan) -> bool:
-    """Whether weights of 16 bits may take the layer's part of an eighth of all int8 weights.
-
-    Its part is as large as that of the graph's depthwise work.
-    """
-    weights = depthwise_types(layer)[1]
-    more = 4 * plan.taps.words * weights.shape[3] - weights.nbytes
-    return 8 * more * _work(layer.graph).total() <= _int8_constants(layer.graph) * layer.node.macs()
-
-
-def _plan(layer: LayerContext) -> RowPlan:
-    plan = plan_rows(layer)
-    assert isinstance(plan, RowPlan)
-    return plan
 
 
 def _inner_edges(tiling: Tiling) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
@@ -18,7 +18,6 @@ from microfold.ops.elementwise.sub import Sub
 
 # The result is (table[a] + b * factor) >> SHIFT; results before saturation reach 2^(31 - SHIFT).
 SHIFTS = (22, 20, 18)
-FEWEST_ELEMENTS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +86,8 @@ def _fit(exact: Array, slope: float, shift: int, limits: tuple[int, int]) -> tup
 
 class _SumDsp(BinaryKernel):
     features = frozenset({"dsp"})
+    trades = frozenset({Trade.TABLE})
+    table_bytes = 1024
     dtype = DType.INT8
     instructions = 8.25
     clamp_instructions = 5.0
@@ -98,11 +99,6 @@ class _SumDsp(BinaryKernel):
         first, second = layer.node.operands[:2]
         if first.type.shape != second.type.shape:
             return "it does not broadcast"
-        size = layer.node.outputs[0].type.size
-        if layer.options.optimize == "size" or size < FEWEST_ELEMENTS:
-            return (
-                f"its table of 1 KB does not pay for {size} elements with optimize = {layer.options.optimize}"
-            )
         return None if self._split(layer) is not None else "no table gives the reference's results"
 
     def cost(self, layer: LayerContext) -> float:

@@ -8,7 +8,7 @@ from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.broadcast import BinaryKernel
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.ops.elementwise.add import Add
@@ -29,14 +29,13 @@ class _ArithmeticFpu(BinaryKernel):
 
     template = "elementwise/arithmetic_fpu.c.j2"
     features = frozenset({"fpu", "thumb2"})
+    trades = frozenset({Trade.UNROLLED})
     dtype = DType.FLOAT32
     instructions = 2.5
     operator: ClassVar[str]
     expression: ClassVar[str]
 
     def supports(self, layer: LayerContext) -> str | None:
-        if layer.options.optimize == "size":
-            return "its loop is longer than what optimize = size wants"
         clamp = float_clamping(layer)[0]
         if clamp == "general":
             return "it clamps to 0 and above"

@@ -44,7 +44,7 @@ class TableKernel(Kernel):
 
     def cost(self, layer: LayerContext) -> float:
         size = self.operand(layer).size
-        each = 5.0 if layer.options.optimize == "size" else 4.0
+        each = 5.0 if layer.compiled_for_size else 4.0
         return 15 + size * (each + 0.75 * layer.target.has("thumb1"))
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
@@ -65,7 +65,7 @@ class TableKernel(Kernel):
             ("input_type", f"{x.dtype.value}_t"),
             ("output_type", f"{out.dtype.value}_t"),
             ("lowest", x.dtype.range[0]),
-            ("unroll", layer.options.optimize != "size"),
+            ("unroll", not layer.compiled_for_size),
         )
         return KernelCall(CFunction("elementwise/table.c.j2", "lookup__c", spec), parameters)
 

@@ -7,7 +7,7 @@ import numpy as np
 from microfold.ir.op import Op
 from microfold.ir.types import Array, Tensor, TensorType
 from microfold.kernels.elementwise.table import TableKernel, TableMve
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.lookup import TABLE_SIZE
@@ -18,12 +18,12 @@ from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 
-# With fewer elements, a table only pays where speed is all that counts.
-_FEWEST_ELEMENTS = 64
-
 
 class _ConstantOperand(Kernel):
     """What both variants have in common; comes before their bases."""
+
+    trades = frozenset({Trade.TABLE})
+    table_bytes = TABLE_SIZE
 
     def supports(self, layer: LayerContext) -> str | None:
         index = _constant_scalar(layer)
@@ -32,12 +32,6 @@ class _ConstantOperand(Kernel):
         size = layer.node.outputs[0].type.size
         if self.operand(layer).size != size:
             return "the other operand broadcasts, too"
-        if layer.options.optimize == "size" or (
-            layer.options.optimize != "speed" and size < _FEWEST_ELEMENTS
-        ):
-            return f"its table of {TABLE_SIZE} bytes does not pay for {size} elements with optimize = " + (
-                layer.options.optimize
-            )
         return super().supports(layer)
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:

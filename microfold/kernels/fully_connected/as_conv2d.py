@@ -5,23 +5,23 @@ Convolution kernels compute several pixels at once, and so read each weight less
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from microfold.ir.graph import Graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array
 from microfold.kernels.call import KernelCall
 from microfold.kernels.conv2d import dsp, mve, pairs, s16_dsp, s16_mve
 from microfold.kernels.fully_connected.portable import fully_connected_types, weights_zero_point
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 def convolution_layer(layer: LayerContext) -> LayerContext:
-    """The convolution as the node of a graph of its own."""
+    """The convolution that computes the rows."""
     op = layer.node.op
     assert isinstance(op, FullyConnected)
     x, weights, out = fully_connected_types(layer)
@@ -39,20 +39,28 @@ def convolution_layer(layer: LayerContext) -> LayerContext:
     convolution = Conv2D((1, 1), (1, 1), ((0, 0), (0, 0)), op.out)
     node = make_node(convolution, [image, *constants], [layer.node.output.name], layer.node.epilogue)
     assert node.output.type.size == out.size
-    return replace(
-        layer, node=node, graph=Graph("rows", (image,), node.outputs, (node,), constants), ranges=None
-    )
+    return replace(layer, node=node, constants=constants, ranges=None)
 
 
+@dataclass(frozen=True, eq=False)
 class _FullyConnectedRows(Kernel):
     """Base of kernels that compute rows as pixels.
+
+    Attributes:
+        variant: of that kernel; None before it is chosen.
 
     Class attributes:
         convolution: the kernel that does it.
     """
 
+    variant: Kernel | None = None
+    trades: frozenset[Trade] = field(init=False)
+
     op = FullyConnected
     convolution: ClassVar[Kernel]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trades", (self.variant or self.convolution).trades)
 
     def supports(self, layer: LayerContext) -> str | None:
         x, weights, _ = fully_connected_types(layer)
@@ -64,14 +72,23 @@ class _FullyConnectedRows(Kernel):
             return f"its weights must have zero point 0; it is {weights_zero_point(layer)}"
         return self.convolution.supports(convolution_layer(layer))
 
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        found = self.convolution.variants(convolution_layer(layer))
+        return [replace(self, variant=each) for each in found]
+
+    @property
+    def _variant(self) -> Kernel:
+        assert self.variant is not None
+        return self.variant
+
     def cost(self, layer: LayerContext) -> float:
-        return self.convolution.cost(convolution_layer(layer))
+        return self._variant.cost(convolution_layer(layer))
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
-        return self.convolution.overlap(convolution_layer(layer), index)
+        return self._variant.overlap(convolution_layer(layer), index)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        return self.convolution.lower(convolution_layer(layer))
+        return self._variant.lower(convolution_layer(layer))
 
 
 def _define(convolution: type[Kernel]) -> None:

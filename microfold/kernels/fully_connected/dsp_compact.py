@@ -6,7 +6,6 @@ from microfold.kernels.call import KernelCall, Parameter
 from microfold.kernels.conv2d.dsp_compact import (
     compact_call,
     compact_instructions,
-    unsupported_size,
 )
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -14,7 +13,7 @@ from microfold.kernels.fully_connected.portable import (
     unit_multipliers,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
@@ -30,10 +29,11 @@ class FullyConnectedCompactDsp(Kernel):
     name = "s8_fully_connected__dsp_compact"
     op = FullyConnected
     features = frozenset({"dsp"})
+    trades = frozenset({Trade.ONE_FOR_ALL})
     code = 950
 
     def supports(self, layer: LayerContext) -> str | None:
-        return unsupported_size(layer) or unsupported_integer_fully_connected(layer)
+        return unsupported_integer_fully_connected(layer)
 
     def cost(self, layer: LayerContext) -> float:
         x, _, out = fully_connected_types(layer)

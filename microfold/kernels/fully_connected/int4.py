@@ -9,7 +9,7 @@ from microfold.kernels.fully_connected.portable import (
     unit_multipliers,
     unsupported_integer_fully_connected,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -17,14 +17,14 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 def unsupported_int4(layer: LayerContext) -> str | None:
     """The conditions that all kernels with packed weights share; these may have a zero point."""
-    return unsupported_integer_fully_connected(layer) or int4.unsupported(layer, centred_weights(layer))
+    return unsupported_integer_fully_connected(layer) or int4.unsupported(centred_weights(layer))
 
 
 class FullyConnectedInt4(Kernel):
     """Base of the kernels that read words of nibbles."""
 
     op = FullyConnected
-    packed = True
+    trades = frozenset({Trade.FOUR_BITS})
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer)

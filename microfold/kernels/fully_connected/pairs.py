@@ -13,7 +13,8 @@ of two units instead of two pixels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -28,7 +29,7 @@ from microfold.kernels.fully_connected.portable import (
     unsupported_integer_fully_connected,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize.multiply_low import channel_records
@@ -43,8 +44,8 @@ UNROLL = 4
 # Places of inputs fit int16.
 MAXIMUM_INPUTS = (1 << 15) - 1
 
-# Bytes of rests that are allowed, of those of weights.
-RESTS_SHARE = 1 / 8
+# Bytes of rests that there may be, of those of weights: where flash counts, and at all.
+RESTS_SHARE, MOST_RESTS = 1 / 8, 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ class Split:
     rests: Array
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _split(
     weights: bytes,
     shape: tuple[int, int],
@@ -84,8 +85,12 @@ def _split(
     return None
 
 
+@dataclass(frozen=True, eq=False)
 class _FullyConnectedPairs(Kernel):
     """Four or eight units at a time.
+
+    Attributes:
+        few_rests: there may be `RESTS_SHARE` of them, else `MOST_RESTS`.
 
     Class attributes:
         core: names the inner loop.
@@ -96,6 +101,9 @@ class _FullyConnectedPairs(Kernel):
         start, group, output: for an input of what sums start from, for a group of units, for an output.
         cycles: per instruction.
     """
+
+    few_rests: bool = False
+    trades: frozenset[Trade] = frozenset()
 
     op = FullyConnected
     core: ClassVar[str]
@@ -121,6 +129,11 @@ class _FullyConnectedPairs(Kernel):
             return "what would be taken off large weights would take much flash"
         return reason
 
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        few = replace(self, few_rests=True)
+        many = replace(self, trades=self.trades | {Trade.RESTS})
+        return [few, many] if few._split(layer) is not None else [many]
+
     def _units(self, layer: LayerContext) -> int:
         """Computed together."""
         return LANES if fully_connected_types(layer)[2].shape[1] <= LANES else 2 * LANES
@@ -138,8 +151,8 @@ class _FullyConnectedPairs(Kernel):
         product = self.word / LANES + (self.input + self.iteration / unroll) / 8
         run = self.run / 8 + self.run_word / LANES
         costs = (product, run, self.rest, self.rests)
-        share = 1.0 if layer.options.optimize == "speed" else RESTS_SHARE
         # Asked for several times for each layer.
+        share = RESTS_SHARE if self.few_rests else MOST_RESTS
         return _split(weights.tobytes(), weights.shape, unroll, costs, share)
 
     def cost(self, layer: LayerContext) -> float:

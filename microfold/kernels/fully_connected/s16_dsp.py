@@ -6,14 +6,14 @@ import numpy as np
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
-from microfold.kernels.conv2d.s16_dsp import pack_channel_pairs, weight_packing
+from microfold.kernels.conv2d.s16_dsp import Int16DspKernel, pack_channel_pairs
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
     unit_multipliers,
     weights_zero_point,
 )
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.int16_single_rounding import (
@@ -29,7 +29,7 @@ UNROLL = 4  # pairs of inputs
 
 
 @register
-class FullyConnectedInt16Dsp(Kernel):
+class FullyConnectedInt16Dsp(Int16DspKernel):
     """Four units at a time, from pairs of inputs."""
 
     name = "s16_fully_connected__dsp_4"
@@ -45,7 +45,7 @@ class FullyConnectedInt16Dsp(Kernel):
         assert plan is not None
         pairs = -(-x.shape[1] // 2)
         chunks = -(-pairs // (CHUNK // 2)) if plan.long else 1
-        product = 7.0 if weight_packing(layer) == "int16" else 11.0
+        product = 7.0 if self.packing == "int16" else 11.0
         finish = 11.0 if plan.form == "once" else 46.0
         rest = pairs % UNROLL * 4
         block = (product + 1.0) * pairs + rest + 24 * chunks + UNITS * finish + 10
@@ -56,10 +56,9 @@ class FullyConnectedInt16Dsp(Kernel):
         plan = int16_plan(layer)
         assert plan is not None
         clamp, limits = int16_clamping(layer)
-        packing = weight_packing(layer)
         matrix = centred_weights(layer).astype(np.int8)
         spec = (
-            ("packing", packing),
+            ("packing", self.packing),
             ("requantize", plan.form),
             ("long", plan.long),
             ("clamp", clamp),
@@ -67,7 +66,7 @@ class FullyConnectedInt16Dsp(Kernel):
             ("tail", out.shape[1] % UNITS != 0),
         )
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", pack_unit_quads(matrix, packing)),
+            "weights": Constant("weights", pack_unit_quads(matrix, self.packing)),
             "channels": Constant(
                 "channels", product_sum.pad_records(plan.records, UNITS), record="mf_channel"
             ),

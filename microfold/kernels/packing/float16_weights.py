@@ -1,4 +1,4 @@
-"""float32 weights kept as float16 in flash: where that loses nothing, and where it pays.
+"""float32 weights kept as float16 in flash, where that loses nothing.
 
 Models are exported with float16 weights which an operator behind them converts; folded, these are float32.
 Where each of them is a float16, as a fact about the values, half of the flash does. A kernel converts them
@@ -7,35 +7,22 @@ exactly where it loads them, and computes as it does with float32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
-from microfold.ir.graph import Graph
-from microfold.ir.node import Node
-from microfold.ir.op import Op
-from microfold.ir.types import Array, DType
+from microfold.ir.types import Array
 from microfold.kernels.call import Constant, KernelCall
-from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
-
-# A multiply-add of floating-point units, cycles, where a core's table does not say:
-# Cortex-M4 Technical Reference Manual (Arm DDI 0439), 7.2.3.
-_MULTIPLY_ADD = 3
-# How much slower than with float32 a layer may be, unless each byte saved costs at most one instruction.
-_SLOWEST: Mapping[str, float] = {"size": 2.0, "balanced": 1.15}
-# Bytes of code that conversions take, and that another kernel of an operator takes besides.
-_CONVERSION, _KERNEL = 256, 768
 
 
 class HalfWeights(Kernel):
     """Before a kernel for float32 in the list of bases: the same one with weights in float16."""
 
-    packed = True
+    trades = frozenset({Trade.HALF_FLOATS})
     half: ClassVar[bool] = True
 
     def conversion_cost(self, layer: LayerContext) -> float:
@@ -43,29 +30,15 @@ class HalfWeights(Kernel):
         raise NotImplementedError
 
     def supports(self, layer: LayerContext) -> str | None:
-        return super().supports(layer) or self._unprofitable(layer)
+        reason = super().supports(layer)
+        if reason is not None:
+            return reason
+        weights = layer.array(1)
+        assert weights is not None
+        return None if fits(weights) else "its weights are not all float16"
 
     def cost(self, layer: LayerContext) -> float:
         return super().cost(layer) + self.conversion_cost(layer)
-
-    def _unprofitable(self, layer: LayerContext) -> str | None:
-        weights = layer.array(1)
-        assert weights is not None
-        if not fits(weights):
-            return "its weights are not all float16"
-        slowest = _SLOWEST.get(layer.options.optimize)
-        if slowest is None:
-            return None
-        room = _least_saved(layer)
-        saved = sum(_savings(layer.graph, self.op).values())
-        if saved < room:
-            return f"float16 weights save {saved} bytes; the code for them takes up to {room}"
-        more = self.cost(layer) - min(other.cost(layer) for other in _plain(layer))
-        time = min(_time(other, layer) for other in _plain(layer))
-        slower = _time(self, layer) / time
-        if slower > slowest and more > weights.nbytes // 2:
-            return f"it is {slower:.2f} times as slow as with float32 weights; at most {slowest} is worth it"
-        return None
 
 
 def fits(array: Array) -> bool:
@@ -118,43 +91,3 @@ def convert_cost(layer: LayerContext) -> float:
     if layer.target.has("thumb1"):
         return 39.0
     return 2.0 if layer.target.has("fpu") else 22.0
-
-
-def _plain(layer: LayerContext) -> list[Kernel]:
-    """The kernels that keep the layer's weights as they are; there is always one in portable C."""
-    return [
-        kernel
-        for kernel in KERNELS
-        if kernel.op is type(layer.node.op)
-        and not kernel.packed
-        and kernel.features <= layer.target.features
-        and kernel.supports(layer) is None
-    ]
-
-
-def _time(kernel: Kernel, layer: LayerContext) -> float:
-    """Estimated cycles but for those of loads and branches: each product takes a multiply-add."""
-    if not layer.target.has("fpu") or layer.target.has("mve_fp"):
-        return kernel.cost(layer)
-    timing = layer.target.timing
-    cycles = timing.float_multiply_add if timing is not None else _MULTIPLY_ADD
-    return kernel.cost(layer) + (cycles - 1) * layer.node.macs()
-
-
-def _least_saved(layer: LayerContext) -> int:
-    """Bytes that must be saved: where layers with other weights remain, two kernels are needed for one."""
-    savings = _savings(layer.graph, type(layer.node.op))
-    return _CONVERSION + (0 if all(savings.values()) else _KERNEL)
-
-
-@lru_cache(maxsize=16)
-def _savings(graph: Graph, op: type[Op]) -> Mapping[Node, int]:
-    """Bytes that float16 weights save, of each node of an operator."""
-    return {node: _saved(graph, node) for node in graph.nodes if type(node.op) is op}
-
-
-def _saved(graph: Graph, node: Node) -> int:
-    weights = graph.array(node.inputs[1]) if len(node.inputs) > 1 else None
-    if weights is None or weights.dtype != DType.FLOAT32.numpy or not fits(weights):
-        return 0
-    return weights.nbytes // 2

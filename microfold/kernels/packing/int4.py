@@ -1,4 +1,4 @@
-"""Weights of four bits, two in a byte of flash: when they are kept so, and how they are packed.
+"""Weights of four bits, two in a byte of flash, and how they are packed.
 
 Whether weights fit is a fact about their values, whatever their declared type: centred at their zero point,
 all of them are in [-8, 7].
@@ -6,23 +6,15 @@ all of them are in [-8, 7].
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
-from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Value
-from microfold.ir.op import Op
-from microfold.ir.types import Array, DType
+from microfold.ir.types import Array
 from microfold.kernels.call import Constant, Parameter, SpecValue
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_low import channel_records
-from microfold.ops.convolution.conv2d import Conv2D
-from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.target import Target
 
 LOW, HIGH = -8, 7
@@ -30,79 +22,22 @@ LOW, HIGH = -8, 7
 GROUP = 4
 # Inputs whose sums fit 16 bits.
 RUN = 16
-# Bytes of code that a kernel for such weights takes: less is not saved by packing them.
-_LEAST_SAVED = 1024
-# Of all weights, so small a part may keep bytes where speed counts as well as flash.
-EXPANDED_SHARE = 16
 
 
-def unsupported(layer: LayerContext, matrix: Array) -> str | None:
-    """The reason if the weights do not fit four bits, or if it does not pay to pack them.
+def unsupported(matrix: Array) -> str | None:
+    """The reason if the weights do not fit four bits.
 
     Args:
         matrix: the weights, any zero point taken off.
     """
-    if not _fit(matrix):
+    if not fit(matrix):
         return f"its weights must fit 4 bits; they are in [{matrix.min()}, {matrix.max()}]"
-    if layer.options.optimize != "balanced":
-        return None
-    saved = _fitting_sizes(layer.graph)[type(layer.node.op)] // 2
-    if saved < _LEAST_SAVED:
-        return f"4 bits for each weight save {saved} bytes; its code takes as much"
-    if layer.node.operands[1] in _expanded(layer.graph):
-        return f"its {matrix.size} weights are few for so many outputs: they stay bytes"
     return None
 
 
-def _fit(centred: Array) -> bool:
+def fit(centred: Array) -> bool:
+    """Whether weights, any zero point taken off, are all in [-8, 7]."""
     return centred.size > 0 and int(centred.min()) >= LOW and int(centred.max()) <= HIGH
-
-
-@lru_cache(maxsize=16)
-def _fitting_weights(graph: Graph) -> Mapping[Value, list[Node]]:
-    """Weights that fit, with the layers that have them and whose kernels could pack them."""
-    found: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        if not isinstance(node.op, (Conv2D, FullyConnected)):
-            continue
-        x, value = node.operands[:2]
-        weights, quant = graph.array(value), value.type.quant
-        if weights is None or (x.type.dtype, value.type.dtype) != (DType.INT8, DType.INT8):
-            continue
-        zero_point = quant.zero_point if quant is not None and quant.axis is None else 0
-        if _fit(weights.astype(np.int16) - zero_point):
-            found.setdefault(value, []).append(node)
-    return found
-
-
-@lru_cache(maxsize=16)
-def _fitting_sizes(graph: Graph) -> Counter[type[Op]]:
-    """How many weights fit, by operator."""
-    sizes: Counter[type[Op]] = Counter()
-    for value, nodes in _fitting_weights(graph).items():
-        sizes[type(nodes[0].op)] += value.type.size
-    return sizes
-
-
-@lru_cache(maxsize=16)
-def _expanded(graph: Graph) -> Collection[Value]:
-    """Weights that stay bytes, although they would fit.
-
-    For these, packing costs most per byte that it saves: each weight is used for many outputs.
-    """
-    shared = _fitting_weights(graph)
-
-    def uses(value: Value) -> float:
-        return sum(node.output.type.size for node in shared[value]) / value.type.size
-
-    left = sum(value.type.size for value in shared) // EXPANDED_SHARE
-    found: set[Value] = set()
-    for value in sorted(shared, key=uses, reverse=True):
-        left -= value.type.size
-        if left < 0:
-            break
-        found.add(value)
-    return found
 
 
 def pack_words(matrix: Array) -> Array:

@@ -12,20 +12,12 @@ weights of int8 size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-
 import numpy as np
 
-from microfold.ir.graph import Graph
-from microfold.ir.node import Node
-from microfold.ir.types import Array, DType
-from microfold.kernels.layer import LayerContext
+from microfold.ir.types import Array
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization
-from microfold.ops.convolution.conv2d import Conv2D
-from microfold.options import Options
 
 DUAL_LANE_LIMIT = 1 << 23
 
@@ -118,49 +110,11 @@ def dual_lane_biases(bias: Array) -> Array:
     return combined.astype(np.int32)
 
 
-def choose_packing(options: Options, matrix: Array, bounds: tuple[Array, Array]) -> str:
-    """``dual``, or ``int16`` where that does not fit (see `fits_dual_lane`) or speed matters more."""
-    return "dual" if options.optimize != "speed" and fits_dual_lane(matrix, bounds) else "int16"
-
-
-def affords_int16(layer: LayerContext) -> bool:
-    """Whether a convolution may have int16 weights, although that takes twice the flash.
-
-    They save an instruction per pair of inputs, and shifts of sums. An eighth of all int8 weights is spent in
-    this way, where it saves most: on layers with many outputs per weight.
-    """
-    if layer.options.optimize != "balanced":
-        return False
-    afforded = _int16_afforded(layer.graph)
-    # What is not among them comes after all of them.
-    return afforded.get(layer.node, all(afforded.values()))
-
-
-@lru_cache(maxsize=16)
-def _int16_afforded(graph: Graph) -> Mapping[Node, bool]:
-    """For each convolution with int8 weights, whether int16 ones are affordable."""
-    second = {n: n.inputs[1] for n in graph.nodes if isinstance(n.op, Conv2D)}
-    filters = {n: w.type for n, w in second.items() if w is not None and w.type.dtype is DType.INT8}
-    left = sum(v.type.nbytes for v in graph.constants if v.type.dtype is DType.INT8) // 8
-
-    def saving(node: Node) -> float:
-        weights = filters[node]
-        depth = weights.size // weights.shape[0]
-        # Per byte: half an instruction of the inner loop, and 12 of every two channels.
-        return node.output.type.size / weights.shape[0] * (0.5 + 12 / depth)
-
-    found: dict[Node, bool] = {}
-    for node in sorted(filters, key=saving, reverse=True):
-        left -= filters[node].nbytes
-        found[node] = left >= 0
-    return found
-
-
 def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> tuple[Array, Array]:
     """Weights and channel records for kernels that compute two channels at a time.
 
     Args:
-        packing: see `choose_packing`.
+        packing: ``dual`` or ``int16``.
         lanes: weights [channels, pairs, 2].
         records: int32 [channels, 4], beginning with the bias.
         left: int64 [channels]: how far the requantisation wants sums shifted to the left. Int16 weights and
@@ -188,7 +142,7 @@ def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array
     """Weights and requantisation in the order in which convolutions read them; see conv2d/dsp_block.j2.
 
     Args:
-        packing: see `choose_packing`.
+        packing: ``dual`` or ``int16``.
         lanes: weights [channels, pairs, 2] as in `pair_channels`: an even number.
         plan: of the same channels.
 

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from functools import lru_cache
-
-from microfold.ir.graph import Graph
-from microfold.ir.op import Op
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.kernel import Kernel, register
@@ -15,12 +10,6 @@ from microfold.kernels.overlap import window_overlap
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Window
-
-
-@lru_cache(maxsize=16)
-def _operators(graph: Graph) -> Counter[type[Op]]:
-    """How many nodes each has."""
-    return Counter(type(node.op) for node in graph.nodes)
 
 
 def pool_types(layer: LayerContext) -> tuple[TensorType, TensorType, Window]:
@@ -71,11 +60,12 @@ class _Pool2D(Kernel):
         # Floats are compared by four instructions.
         tap = 9 if self.dtype.is_float and self.kind == "max" else 5
         each = tap * window.size[0] * window.size[1] + 6 * window.size[0] + 12
-        estimate = out.size * each + out.size // out.shape[3] * 45
+        return out.size * each + out.size // out.shape[3] * 45
+
+    def cost_alone(self, layer: LayerContext) -> float:
         # Compilers make a function that has one caller for its window.
-        alone = _operators(layer.graph)[type(layer.node.op)] == 1
-        specialised = alone and layer.target.has("thumb2") and not layer.target.has("dsp")
-        return estimate * 0.4 if specialised else estimate
+        specialised = layer.target.has("thumb2") and not layer.target.has("dsp")
+        return self.cost(layer) * (0.4 if specialised else 1.0)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.op import Op
-from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.kernel import KERNELS, PACKED, Kernel
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.policy import Policy, cycles_per_instruction
+from microfold.kernels.selection.variants import best_variant
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
 
@@ -19,47 +21,64 @@ _NO_KERNEL: Mapping[type[Op], str] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Candidate:
-    """A kernel considered for a node: either its cost, or why it does not fit."""
+    """A kernel considered for a layer: either the estimated instructions of its best variant, or why not."""
 
     kernel: Kernel
     cost: float | None
     reason: str | None
 
 
-def candidates(layer: LayerContext) -> list[Candidate]:
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """A layer with the kernels considered for it, the best first.
+
+    Attributes:
+        fixed: no other kernel may take the first one's place, which an external code generator gave.
+    """
+
+    layer: LayerContext
+    candidates: Sequence[Candidate]
+    fixed: bool = False
+
+
+def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
     """Every kernel of the node's operator: fitting ones first, cheapest first.
 
     Where speed is all that counts, cycles decide. Otherwise instructions do, and those with closely packed
     weights come before the others.
     """
-    found: list[Candidate] = []
-    speed = layer.options.optimize == "speed"
-    for kernel in KERNELS:
-        if kernel.op is not type(layer.node.op):
-            continue
-        missing = sorted(kernel.features - layer.target.features)
-        # Every kernel computes NHWC: `convert_layout` has brought the graph there.
-        layout = refuses_layout(layer.node.op)
-        reason = f"the target lacks {', '.join(missing)}" if missing else layout or kernel.supports(layer)
-        cost = kernel.cost(layer) if reason is None else None
-        found.append(Candidate(kernel, cost, reason))
+    found = [consider(k, layer, policy) for k in KERNELS if k.op is type(layer.node.op)]
+    speed = policy.level == "speed"
 
     def order(candidate: Candidate) -> tuple[bool, bool, float, str]:
         kernel, cost = candidate.kernel, candidate.cost
         if cost is not None and speed:
-            cost *= kernel.cycles_per_instruction(layer)
-        return cost is None, not (speed or kernel.packed), cost or 0.0, kernel.name
+            cost *= cycles_per_instruction(kernel, layer)
+        packed = not kernel.trades.isdisjoint(PACKED)
+        return cost is None, not (speed or packed), cost or 0.0, kernel.name
 
     return sorted(found, key=order)
 
 
-def select(layer: LayerContext) -> Kernel | str:
-    """The cheapest kernel, or the reason why there is none (every candidate's)."""
-    considered = candidates(layer)
-    if considered and considered[0].cost is not None:
-        return considered[0].kernel
+def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
+    """The kernel with its choices made, or why it does not fit."""
+    missing = sorted(kernel.features - layer.target.features)
+    # Every kernel computes NHWC: `convert_layout` has brought the graph there.
+    layout = refuses_layout(layer.node.op)
+    reason = f"the target lacks {', '.join(missing)}" if missing else layout or kernel.supports(layer)
+    if reason is not None:
+        return Candidate(kernel, None, reason)
+    variant = best_variant(kernel, layer, policy)
+    if isinstance(variant, str):
+        return Candidate(kernel, None, variant)
+    alone = policy.model.operators[type(layer.node.op)] == 1
+    return Candidate(variant, variant.cost_alone(layer) if alone else variant.cost(layer), None)
+
+
+def why_none(layer: LayerContext, considered: Sequence[Candidate]) -> str:
+    """Why no kernel computes a layer: every candidate's reason."""
     if not considered:
         return _NO_KERNEL.get(type(layer.node.op), f"there is no kernel for {layer.node.op.name}")
     return "; ".join(f"{c.kernel.name}: {c.reason}" for c in considered)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import candidates
+from microfold.kernels.selection.cheapest import Candidate, candidates
+from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.policy import Policy
 from microfold.options import OPTIMIZE
 
 
@@ -21,18 +22,16 @@ class Choice:
     """One way to compute a layer.
 
     Attributes:
-        layer: with the `optimize` level that the kernel is to go by.
         cost: estimated instructions.
         flash: bytes of constants.
     """
 
-    layer: LayerContext
-    kernel: Kernel
+    candidate: Candidate
     cost: float
     flash: int
 
 
-def select_within(flash: int, layers: Sequence[LayerContext]) -> list[Choice] | str:
+def select_within(flash: int, layers: Sequence[LayerContext], model: Model) -> list[Candidate] | str:
     """The choice for each layer.
 
     Args:
@@ -42,7 +41,7 @@ def select_within(flash: int, layers: Sequence[LayerContext]) -> list[Choice] | 
     Returns:
         The choices, or the reason why nothing fits.
     """
-    options = [_worthwhile(layer) for layer in layers]
+    options = [_worthwhile(layer, model) for layer in layers]
     chosen = [choices[0] for choices in options]
     needed = sum(choice.flash for choice in chosen)
     best = [exchange for index in range(len(layers)) if (exchange := _exchange(index, chosen, options))]
@@ -55,7 +54,7 @@ def select_within(flash: int, layers: Sequence[LayerContext]) -> list[Choice] | 
         chosen[index] = options[index][position]
         if exchange := _exchange(index, chosen, options):
             heapq.heappush(best, exchange)
-    return chosen
+    return [choice.candidate for choice in chosen]
 
 
 def _exchange(
@@ -73,9 +72,9 @@ def _exchange(
     )
 
 
-def _worthwhile(layer: LayerContext) -> list[Choice]:
+def _worthwhile(layer: LayerContext, model: Model) -> list[Choice]:
     """The choices of a layer that no other one beats in both respects, fastest and largest first."""
-    found = sorted(_choices(layer), key=lambda choice: (choice.cost, choice.flash))
+    found = sorted(_choices(layer, model), key=lambda choice: (choice.cost, choice.flash))
     kept: list[Choice] = []
     for choice in found:
         if not kept or choice.flash < kept[-1].flash:
@@ -83,14 +82,14 @@ def _worthwhile(layer: LayerContext) -> list[Choice]:
     return kept
 
 
-def _choices(layer: LayerContext) -> Iterator[Choice]:
+def _choices(layer: LayerContext, model: Model) -> Iterator[Choice]:
+    """What any level would consider."""
     for level in OPTIMIZE:
-        leveled = replace(layer, options=replace(layer.options, optimize=level))
-        for candidate in candidates(leveled):
+        for candidate in candidates(layer, Policy(level, model)):
             if candidate.cost is not None:
-                constants = candidate.kernel.lower(leveled).constants.values()
+                constants = candidate.kernel.lower(layer).constants.values()
                 size = sum(constant.array.nbytes for constant in constants)
                 # Those that a kernel takes as the model has them.
-                plain = (leveled.array(index) for index in candidate.kernel.data_inputs(leveled))
+                plain = (layer.array(index) for index in candidate.kernel.data_inputs(layer))
                 size += sum(array.nbytes for array in plain if array is not None)
-                yield Choice(leveled, candidate.kernel, candidate.cost, size)
+                yield Choice(candidate, candidate.cost, size)

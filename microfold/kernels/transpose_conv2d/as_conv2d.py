@@ -9,12 +9,12 @@ computed row by row; the channels of a row are then put where they belong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
-from microfold.ir.graph import Graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
@@ -22,7 +22,7 @@ from microfold.kernels.conv2d import dsp, f32_block, mve, pairs, s16_dsp
 from microfold.kernels.conv2d import portable as conv2d
 from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.movement.copy import copy_cost, copy_helper
 from microfold.ops.convolution.conv2d import Conv2D
@@ -76,7 +76,7 @@ def _channel_copies(t: TensorType, copies: int) -> TensorType:
 
 
 def convolution_layer(layer: LayerContext, rows: Phases, columns: Phases) -> LayerContext:
-    """The convolution as the node of a graph of its own."""
+    """The convolution that computes the phases."""
     op = layer.node.op
     assert isinstance(op, TransposeConv2D)
     copies = rows.stride * columns.stride
@@ -91,19 +91,29 @@ def convolution_layer(layer: LayerContext, rows: Phases, columns: Phases) -> Lay
     x = layer.node.operands[0]
     convolution = Conv2D((1, 1), (1, 1), (rows.padding, columns.padding), op.out)
     node = make_node(convolution, [x, *constants], [layer.node.output.name], layer.node.epilogue)
-    return replace(layer, node=node, graph=Graph("rows", (x,), node.outputs, (node,), constants), ranges=None)
+    return replace(layer, node=node, constants=constants, ranges=None)
 
 
+@dataclass(frozen=True, eq=False)
 class _TransposeConv2DRows(Kernel):
     """Base of kernels that compute rows by a convolution kernel.
+
+    Attributes:
+        variant: of that kernel; None before it is chosen.
 
     Class attributes:
         convolution: that kernel. It must compute each output row by itself, from fields that
             `conv2d.shape_parameters` names.
     """
 
+    variant: Kernel | None = None
+    trades: frozenset[Trade] = field(init=False)
+
     op = TransposeConv2D
     convolution: ClassVar[Kernel]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trades", (self.variant or self.convolution).trades)
 
     def supports(self, layer: LayerContext) -> str | None:
         if layer.array(1) is None:
@@ -120,6 +130,15 @@ class _TransposeConv2DRows(Kernel):
             return "the kernel's size must be a multiple of the stride"
         return self.convolution.supports(convolution_layer(layer, rows, columns))
 
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        found = self.convolution.variants(convolution_layer(layer, *self._phases(layer)))
+        return [replace(self, variant=each) for each in found]
+
+    @property
+    def _variant(self) -> Kernel:
+        assert self.variant is not None
+        return self.variant
+
     def cost(self, layer: LayerContext) -> float:
         rows, columns = self._phases(layer)
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
@@ -128,7 +147,7 @@ class _TransposeConv2DRows(Kernel):
         copies = copy_cost(layer, runs, run) + 12 * runs
         # A row is a call.
         calls = x.shape[0] * rows.count * 60
-        return self.convolution.cost(convolution_layer(layer, rows, columns)) + copies + calls
+        return self._variant.cost(convolution_layer(layer, rows, columns)) + copies + calls
 
     def row_granularity(self, layer: LayerContext) -> int:
         return self._phases(layer)[0].stride
@@ -136,7 +155,7 @@ class _TransposeConv2DRows(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         rows, columns = self._phases(layer)
         inner = convolution_layer(layer, rows, columns)
-        call = self.convolution.lower(inner)
+        call = self._variant.lower(inner)
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         pointwise = "pixels" in call.parameters
         one_row: dict[str, Parameter] = (
@@ -188,7 +207,6 @@ def _define(convolution: type[Kernel]) -> None:
     fields = {
         "name": name,
         "features": convolution.features,
-        "packed": convolution.packed,
         "convolution": convolution(),
     }
     register(type(f"TransposeConv2DRows{convolution.__name__}", (_TransposeConv2DRows,), fields))

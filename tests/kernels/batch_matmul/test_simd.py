@@ -9,13 +9,12 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType, Quant, TensorType
-from microfold.kernels.kernel import KERNELS
-from microfold.kernels.layer import LayerContext
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.elementwise.clip import Clip
 from microfold.verification import verify
 from tests.kernels import graphs
-from tests.kernels.cores import check_all, prefer
+from tests.kernels.choice import avoid, prefer
+from tests.kernels.cores import check_all
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
@@ -49,17 +48,11 @@ CASES = (
 )
 
 
-def _refuse(layer: LayerContext) -> str:
-    del layer
-    return "it is not what is tested"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("core", "suffix"), [("cortex-m4", "__dsp"), ("cortex-m55", "__mve")])
 def test_equals_the_reference(core: str, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
-    (portable,) = (kernel for kernel in KERNELS if kernel.name == "s8_batch_matmul__c")
-    monkeypatch.setattr(portable, "supports", _refuse)
+    avoid(monkeypatch, lambda kernel: kernel.name == "s8_batch_matmul__c")
     program = compile_graph(merge(list(CASES)), target.load(core))
     names = [layer.kernel.name for layer in program.layers]
     assert all(name.endswith(suffix) for name in names), names

@@ -216,7 +216,7 @@ def test_default_level_wants_shared_code() -> None:
     graph = graphs.conv2d_graph(8, 8, 64, 64, (1, 1), out=RELU_OUT)
     program = compile_graph(graph, target.load("cortex-m4"))
     assert program.layers[0].kernel.name == KERNEL
-    graph = graphs.append_conv2d(graph, 8, (7, 7))
+    graph = graphs.append_conv2d(graph, 4, (3, 3))
     with pytest.raises(UnsupportedModelError, match="too long for this part of the model's products"):
         compile_graph(graph, target.load("cortex-m4"))
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from microfold import target
-from microfold.ir.graph import Graph
 from microfold.kernels.conv2d.dsp_winograd import (
     FILTER_TRANSFORMS,
     INPUT_OFFSETS,
@@ -21,11 +18,10 @@ from microfold.kernels.conv2d.dsp_winograd import (
     SCALE_BITS,
     transform_filters,
 )
-from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import candidates
 from microfold.options import Options
 from microfold.target import Target
 from tests.kernels import graphs
+from tests.kernels.choice import candidates_of, prefer
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS
 
@@ -145,9 +141,7 @@ def _check(names: Iterable[str], tile: int, monkeypatch: pytest.MonkeyPatch, mac
     cases = {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
     wanted = f"s8_conv2d__dsp_winograd_{tile}x{tile}"
     # Whatever the costs are.
-    for graph in cases.values():
-        for kernel in (c.kernel for c in candidates(_site(graph)) if c.reason is None):
-            monkeypatch.setattr(kernel, "cost", Mock(return_value=float(kernel.name != wanted)))
+    prefer(monkeypatch, wanted)
     program, layers = compile_all(cases, machine, SPEED)
     assert_chosen(layers, wanted)
     assert_exact(program, 8)
@@ -155,11 +149,5 @@ def _check(names: Iterable[str], tile: int, monkeypatch: pytest.MonkeyPatch, mac
 
 def test_only_for_speed() -> None:
     graph = graphs.conv2d_graph(8, 8, 16, 16, padding=SAME)
-    reasons = {
-        c.kernel.name: c.reason for c in candidates(_site(graph, Options())) if "winograd" in c.kernel.name
-    }
+    reasons = {c.kernel.name: c.reason for c in candidates_of(graph) if "winograd" in c.kernel.name}
     assert all("times the flash" in str(reason) for reason in reasons.values())
-
-
-def _site(graph: Graph, options: Options = SPEED) -> LayerContext:
-    return LayerContext(graph.nodes[0], graph, target.load("cortex-m4"), options)

@@ -12,8 +12,7 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.kernels.depthwise_conv2d import dsp_row
-from microfold.kernels.depthwise_conv2d.dsp_row import FEW_SHAPES, DepthwiseConv2DRowDsp
+from microfold.kernels.depthwise_conv2d.dsp_row import DepthwiseConv2DRowDsp
 from microfold.kernels.depthwise_conv2d.dsp_row_schedule import (
     BOTH,
     LOAD,
@@ -27,6 +26,8 @@ from microfold.kernels.depthwise_conv2d.dsp_row_schedule import (
     rest_schedule,
 )
 from microfold.kernels.kernel import KERNELS
+from microfold.kernels.selection import worth
+from microfold.kernels.selection.worth import FEW_SHAPES
 from microfold.options import Options
 from microfold.program import Program
 from microfold.verification import verify
@@ -130,7 +131,7 @@ def test_only_for_speed_or_a_large_part(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(own_code(cases, "speed"))
     # There are no other weights, of which these might take an eighth.
     assert not any(own_code(cases[:1], "balanced"))
-    monkeypatch.setattr(dsp_row, "_affords", lambda *_: True)
+    monkeypatch.setattr(worth, "WIDENED_SHARE", 1000)
     assert not any(own_code(cases, "balanced"))
     assert sum(own_code([*cases, *cases[2:3], *cases[2:3]], "balanced")) == 3
     assert all(own_code(cases[:FEW_SHAPES], "balanced"))

@@ -11,7 +11,8 @@ from microfold.ir.graph import Graph
 from microfold.kernels.depthwise_conv2d.s16_dsp import pack_taps
 from microfold.kernels.depthwise_conv2d.s16_mve import channel_lanes, pack_even_odd, pack_lanes
 from tests.kernels import graphs
-from tests.kernels.cores import check_all, prefer
+from tests.kernels.choice import prefer
+from tests.kernels.cores import check_all
 from tests.kernels.portable import as_int16
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured

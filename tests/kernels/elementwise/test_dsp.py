@@ -9,8 +9,6 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.op import Op
 from microfold.ir.types import ElementType
-from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import candidates
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.maximum import Maximum
@@ -19,6 +17,7 @@ from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub
 from microfold.options import Options
 from tests.kernels import graphs
+from tests.kernels.choice import avoid
 from tests.kernels.cores import assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled
@@ -75,20 +74,11 @@ CASES: dict[str, Graph] = {
 @pytest.mark.parametrize("flag", sampled(["", "-O3", "-Os"], 3))
 def test_equals_the_reference(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
-    for graph in CASES.values():
-        _force(graph, monkeypatch)
+    avoid(monkeypatch, lambda kernel: not kernel.name.endswith(SUFFIXES.get(kernel.op, "")))
     program, layers = compile_all(CASES, load("cortex-m4", *flag.split()))
     for name, layer in layers.items():
         assert layer.kernel.name.endswith(SUFFIXES[type(layer.node.op)]), name
     assert_exact(program, 8)
-
-
-def _force(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other kernels of the operator refuse."""
-    layer = LayerContext(graph.nodes[0], graph, M4, Options())
-    for kernel in (candidate.kernel for candidate in candidates(layer)):
-        if not kernel.name.endswith(SUFFIXES[type(layer.node.op)]):
-            monkeypatch.setattr(kernel, "supports", lambda _: "the others are tested")
 
 
 @pytest.mark.parametrize(

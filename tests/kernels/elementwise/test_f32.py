@@ -29,7 +29,8 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 from tests.kernels import graphs
-from tests.kernels.cores import check_all, prefer
+from tests.kernels.choice import prefer
+from tests.kernels.cores import check_all
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools

@@ -28,7 +28,8 @@ from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from tests.kernels import graphs
-from tests.kernels.cores import check_all, compile_all, prefer
+from tests.kernels.choice import prefer
+from tests.kernels.cores import check_all, compile_all
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools

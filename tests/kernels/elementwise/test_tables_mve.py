@@ -17,7 +17,7 @@ from microfold.ops.elementwise.unary import Unary
 from microfold.ops.normalize.softmax import Softmax
 from microfold.verification import verify
 from tests.kernels import graphs
-from tests.kernels.cores import prefer
+from tests.kernels.choice import prefer
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools

@@ -8,7 +8,8 @@ import pytest
 from microfold.ir.graph import Graph
 from microfold.kernels.fully_connected.s16_dsp import pack_unit_quads
 from tests.kernels import graphs
-from tests.kernels.cores import check_choice, prefer
+from tests.kernels.choice import prefer
+from tests.kernels.cores import check_choice
 from tests.kernels.portable import as_int16
 from tests.needs import CROSS_TOOLS
 

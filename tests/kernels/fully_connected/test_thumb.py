@@ -18,8 +18,9 @@ from microfold.kernels.kernel import Kernel
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.program import Program
 from tests.kernels import graphs
+from tests.kernels.choice import avoid, prefer
 from tests.kernels.fully_connected.test_dsp import CASES
-from tests.kernels.thumb import CORES, check, measured, prefer
+from tests.kernels.thumb import CORES, check, measured
 from tests.sampling import sampled
 
 GRAPHS = [
@@ -56,9 +57,10 @@ def _check(
     kernel: type[Kernel], cases: list[Graph], monkeypatch: pytest.MonkeyPatch, *, assembly: bool = True
 ) -> Program:
     (core,) = (core for core, feature in CORES.items() if feature in kernel.features)
-    prefer(kernel, monkeypatch)
+    avoid(monkeypatch, lambda other: not isinstance(other, kernel))
     # However much of saturated weights is taken off.
     monkeypatch.setattr(fully_connected_pairs, "RESTS_SHARE", 4.0)
+    monkeypatch.setattr(fully_connected_pairs, "MOST_RESTS", 4.0)
     program = check(cases, core, monkeypatch, assembly=assembly)
     assert {layer.kernel.name for layer in program.layers} == {kernel.name}
     return program
@@ -78,7 +80,7 @@ def test_without_assembly(kernel: type[Kernel], monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("share", [0.0, 1 / 64, 1 / 8])
 def test_rests_take_little_flash(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    prefer(FullyConnectedPairsThumb1, monkeypatch)
+    prefer(monkeypatch, FullyConnectedPairsThumb1.name)
     monkeypatch.setattr(fully_connected_pairs, "RESTS_SHARE", share)
     graph = graphs.fully_connected_graph(256, 16, largest=45)
     constants = compile_graph(graph, target.load("cortex-m0plus")).layers[0].call.constants

@@ -13,7 +13,9 @@ from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, Quant, TensorType
+from microfold.kernels.kernel import PACKED
 from microfold.kernels.packing import float16_weights
+from microfold.kernels.selection import packed_weights
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.options import Options
 from microfold.program import Program
@@ -113,9 +115,9 @@ def test_the_bits_are_those_of_float32_weights(core: str, monkeypatch: pytest.Mo
         need_tools(*CROSS_TOOLS)
     graph = merge([as_halves(graph) for graph in GRAPHS.values()])
     plain = compile_graph(graph, target.load(core), Options(optimize="speed"))
-    assert not any(layer.kernel.packed for layer in plain.layers)
+    assert not any(layer.kernel.trades & PACKED for layer in plain.layers)
     # Wherever they fit, whatever they cost.
-    monkeypatch.setattr(float16_weights, "_SLOWEST", {})
+    monkeypatch.setattr(packed_weights, "_SLOWEST", {})
     halves = compile_graph(graph, target.load(core))
     names = sorted(layer.kernel.name for layer in halves.layers)
     assert names == sorted(_kernel(name, core) for name in GRAPHS)

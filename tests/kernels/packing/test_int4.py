@@ -13,12 +13,13 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import Quant
 from microfold.kernels.conv2d import int4_pairs
-from microfold.kernels.layer import LayerContext
+from microfold.kernels.kernel import PACKED, Kernel
 from microfold.kernels.packing import int4, int4_dsp, int4_mve, mve, smlad, two_pixels_per_word
-from microfold.kernels.selection.cheapest import select
+from microfold.kernels.selection import packed_weights
 from microfold.options import Options
 from microfold.program import Program
 from microfold.verification import verify
+from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import NO_PADDING, RELU, RELU6, conv2d_graph, fully_connected_graph, int8_element
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
@@ -64,7 +65,7 @@ def images() -> list[Graph]:
 @pytest.fixture
 def all_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No layer keeps bytes."""
-    monkeypatch.setattr(int4, "EXPANDED_SHARE", 1 << 40)
+    monkeypatch.setattr(packed_weights, "_EXPANDED_SHARE", 0)
 
 
 def compiled(graph: Graph, core: str, optimize: str = "balanced", flags: tuple[str, ...] = ()) -> Program:
@@ -123,7 +124,7 @@ def test_flash_is_half(core: str) -> None:
     graph = merge([fully_connected_graph(256, 60, largest=7), conv2d_graph(4, 4, 48, 32, largest=7)])
     size = sum(array.size for array in graph.constants.values() if array.dtype == np.int8)
     program = compiled(graph, core)
-    assert all(layer.kernel.packed for layer in program.layers)
+    assert all(is_packed(layer.kernel) for layer in program.layers)
     weights = sum(
         constant.array.nbytes for layer in program.layers for constant in layer.call.constants.values()
     )
@@ -140,7 +141,7 @@ def test_what_fits_is_a_fact_about_values() -> None:
     larger = array.copy()
     larger[0, 0] = 8
     changed = replace(graph, constants={**graph.constants, weights: larger})
-    assert not compiled(changed, "cortex-m4").layers[0].kernel.packed
+    assert not compiled(changed, "cortex-m4").layers[0].kernel.trades & PACKED
 
 
 def test_weights_with_a_zero_point() -> None:
@@ -166,23 +167,26 @@ def test_speed_takes_what_is_fastest() -> None:
 def test_a_budget_of_flash_takes_them_where_it_must(core: str) -> None:
     graph = merge([fully_connected_graph(256, 60, largest=7), conv2d_graph(4, 4, 48, 32, largest=7)])
     program = compile_graph(graph, target.load(core), Options(flash=17000))
-    assert all(layer.kernel.packed for layer in program.layers)
+    assert all(is_packed(layer.kernel) for layer in program.layers)
     assert program.weight_bytes <= 17000
 
 
 def test_few_weights_are_not_worth_the_code() -> None:
     graph = fully_connected_graph(64, 10, largest=7)
-    layer = LayerContext(graph.nodes[0], graph, target.load("cortex-m4"), Options())
-    chosen = select(layer)
-    assert not isinstance(chosen, str) and not chosen.packed
-    assert "its code takes as much" in (int4.unsupported(layer, graph_matrix(graph)) or "")
+    chosen, *others = candidates_of(graph)
+    assert not is_packed(chosen.kernel)
+    assert any("its code takes as much" in str(other.reason) for other in others)
 
 
 def test_few_weights_for_many_outputs_stay_bytes() -> None:
     graph = merge([conv2d_graph(16, 16, 1, 8, largest=7), fully_connected_graph(256, 60, largest=7)])
     program = compiled(graph, "cortex-m4")
-    packed = {layer.node.op.name: layer.kernel.packed for layer in program.layers}
+    packed = {layer.node.op.name: is_packed(layer.kernel) for layer in program.layers}
     assert packed == {"conv2d": False, "fully_connected": True}
+
+
+def is_packed(kernel: Kernel) -> bool:
+    return bool(kernel.trades & PACKED)
 
 
 def graph_matrix(graph: Graph) -> np.ndarray:

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-from microfold import target as targets
-from microfold.analysis.ranges import analyze
 from microfold.ir.text import parse
-from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import candidates
-from microfold.options import Options
+from tests.kernels.choice import candidates_of
 
 
 def test_every_kernel_refuses_another_layout() -> None:
@@ -13,8 +9,7 @@ def test_every_kernel_refuses_another_layout() -> None:
       %y: int8[1,4,3,3] q(0.5, 0) = max_pool2d(%x) {size=(2, 2), strides=(2, 2), padding=((0, 0), (0, 0)), layout="NCHW"}
     }""")  # noqa: E501
     for name in ("cortex-m4", "cortex-m55", "host"):
-        layer = LayerContext(graph.nodes[0], graph, targets.load(name), Options(), analyze(graph))
-        found = candidates(layer)
+        found = candidates_of(graph, name)
         assert found
         for candidate in found:
             assert candidate.cost is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from microfold import target
 from microfold.arithmetic import numerics
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize.int16_single_rounding import (
@@ -13,8 +12,8 @@ from microfold.kernels.requantize.int16_single_rounding import (
     SMALLEST_SHIFT,
     plan_int16_requantization,
 )
-from microfold.options import Options
 from tests.kernels import graphs
+from tests.kernels.choice import layer_of
 from tests.kernels.portable import as_int16
 
 SUMS = np.concatenate(
@@ -28,7 +27,7 @@ SUMS = np.concatenate(
 
 def layer(saturated: bool = False) -> LayerContext:
     graph = as_int16(graphs.fully_connected_graph(600 if saturated else 8, 4, saturated=saturated))
-    return LayerContext(graph.nodes[0], graph, target.load("cortex-m4"), Options())
+    return layer_of(graph)
 
 
 @pytest.mark.parametrize("shift", [-32, -20, -7, -2])

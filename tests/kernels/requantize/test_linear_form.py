@@ -14,9 +14,9 @@ from microfold.kernels.requantize.linear_form import site_linear_form
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.sub import Sub
-from microfold.options import Options
 from microfold.verification import verify
 from tests.kernels import graphs
+from tests.kernels.choice import layer_of
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -51,7 +51,7 @@ def _graph(
 
 
 def _layer(graph: Graph) -> LayerContext:
-    return LayerContext(graph.nodes[0], graph, target.load("host"), Options())
+    return layer_of(graph, "host")
 
 
 @pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from microfold import compiler, target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import candidates
+from microfold.kernels.selection.cheapest import Candidate, candidates
+from microfold.kernels.selection.policy import Policy
 from microfold.verification import verify
 from tests.kernels.graphs import NO_PADDING, conv2d_graph, depthwise_conv2d_graph, fully_connected_graph
 from tests.kernels.random_networks import merge
@@ -41,10 +43,10 @@ def _graphs() -> list[Graph]:
     ]
 
 
-def _rivals(layer: LayerContext) -> list[Kernel]:
+def _rivals(found: Sequence[Candidate]) -> list[Candidate]:
     """What selection chooses, then those that come close."""
-    found = [(c.kernel, c.cost) for c in candidates(layer) if c.cost is not None]
-    return [kernel for kernel, cost in found if cost <= RIVAL * found[0][1]]
+    fitting = [candidate for candidate in found if candidate.cost is not None]
+    return [c for c in fitting if (c.cost or 0) <= RIVAL * (fitting[0].cost or 0)]
 
 
 @pytest.mark.slow
@@ -56,13 +58,13 @@ def test_the_chosen_kernel_is_about_the_fastest(core: str, monkeypatch: pytest.M
     rank, deepest = 0, 1
     while rank < deepest:
 
-        def select(layer: LayerContext) -> Kernel:
+        def ranked(layer: LayerContext, policy: Policy) -> list[Candidate]:
             nonlocal deepest
-            rivals = _rivals(layer)
+            rivals = _rivals(candidates(layer, policy))
             deepest = max(deepest, len(rivals))
-            return rivals[min(rank, len(rivals) - 1)]  # noqa: B023
+            return [rivals[min(rank, len(rivals) - 1)]]  # noqa: B023
 
-        monkeypatch.setattr(compiler, "select", select)
+        monkeypatch.setattr(compiler, "candidates", ranked)
         program = compile_graph(graph, loaded)
         calls = verify.input_sets([b.type for b in program.inputs], 4)[3:]
         (instructions,) = layer_instructions(program, calls)

@@ -7,11 +7,12 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import InputError
-from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.flash_budget import select_within
+from microfold.kernels.selection.model import Model
 from microfold.options import Options
 from microfold.program import Program
 from tests.kernels import graphs
+from tests.kernels.choice import layer_of
 
 TARGET = target.load("cortex-m4")
 CONV = graphs.conv2d_graph(16, 16, 16, 16, padding=((1, 1), (1, 1)))
@@ -48,12 +49,9 @@ def test_the_cheapest_exchange_comes_first() -> None:
     large = compile_graph(
         graphs.conv2d_graph(32, 32, 16, 16, padding=((1, 1), (1, 1))), TARGET, Options(optimize="speed")
     )
-    both = [
-        LayerContext(layer.node, program.graph, TARGET, program.options)
-        for program in (_compiled(optimize="speed"), large)
-        for layer in program.layers
-    ]
+    programs = (_compiled(optimize="speed"), large)
+    both = [layer_of(program.graph) for program in programs]
     one = large.weight_bytes
-    choices = select_within(one + 4_000, both)
+    choices = select_within(one + 4_000, both, Model(large.graph))
     assert not isinstance(choices, str)
     assert [choice.kernel.name for choice in choices] == [DIRECT, WINOGRAD4]

@@ -1,90 +1,52 @@
-"""Functions that layers share: the choice against all others there are, on small random problems."""
+"""Kernels for the least flash need no more memory than the fastest ones."""
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import pytest
 
 from microfold import target
-from microfold.compiler import compile_graph, explain_kernels
-from microfold.ir.graph import Graph
-from microfold.kernels.call import CFunction, KernelCall
-from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.least_flash import BYTES_FOR_TIME, Option, select_smallest
+from microfold.compiler import compile_file
+from microfold.kernels.selection import decide
+from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.least_flash import Planner, select_least_flash
 from microfold.options import Options
-from tests.kernels import graphs
-from tests.kernels.random_networks import merge
+from tests.counts import MODELS
 
-TARGET = target.load("cortex-m4")
-
-
-def _kernel(name: str, code: int) -> Kernel:
-    kernel = Kernel()
-    kernel.name = name
-    kernel.code = code  # type: ignore[misc]
-    return kernel
+SIZE = Options(optimize="size")
 
 
-def _problem(seed: int) -> list[list[Option]]:
-    rng = np.random.default_rng(seed)
-    functions = [(CFunction("t", f"f{i}"), _kernel(f"k{i}", int(rng.integers(100, 1500)))) for i in range(6)]
-    layers: list[list[Option]] = []
-    for _ in range(5):
-        size = int(rng.integers(1, 5))
-        chosen = [functions[i] for i in rng.choice(len(functions), size, replace=False)]
-        layers.append(
-            [
-                Option(k, KernelCall(f), float(rng.integers(1000, 9000)), int(rng.integers(100, 900)))
-                for f, k in chosen
-            ]
-        )
-    return layers
+def _fastest(path: Path, core: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The arena with the fastest kernels."""
+
+    def keep(layers: Sequence[Ranking], plan: Planner) -> list[Candidate]:
+        del plan
+        return [ranking.candidates[0] for ranking in layers]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decide, "select_least_flash", keep)
+        return compile_file(path, target.load(core), SIZE).arena.size
 
 
-def _bytes(options: tuple[Option, ...], fastest: float) -> float:
-    code = {option.function: option.kernel.code for option in options}
-    time = BYTES_FOR_TIME / fastest * sum(option.cost for option in options)
-    return sum(code.values()) + sum(option.flash for option in options) + time
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55", "cortex-m0plus"])
+def test_the_arena_does_not_grow(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in MODELS.values():
+        limit = _fastest(path, core, monkeypatch)
+        assert compile_file(path, target.load(core), SIZE).arena.size <= limit, path.stem
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_nothing_is_smaller(seed: int) -> None:
-    layers = _problem(seed)
-    fastest = sum(min(option.cost for option in options) for options in layers)
-    found = _bytes(tuple(select_smallest(layers)), fastest)
-    assert found == pytest.approx(min(_bytes(c, fastest) for c in itertools.product(*layers)))
+def test_layers_that_may_not_change_keep_their_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[list[Candidate], list[Candidate]]] = []
 
+    def half(layers: Sequence[Ranking], plan: Planner) -> list[Candidate]:
+        chosen = select_least_flash([replace(r, fixed=i % 2 > 0) for i, r in enumerate(layers)], plan)
+        found.append(([ranking.candidates[0] for ranking in layers], chosen))
+        return chosen
 
-def test_each_layer_gets_one_of_its_own() -> None:
-    layers = _problem(3)
-    assert all(option in options for option, options in zip(select_smallest(layers), layers, strict=True))
-    assert select_smallest([]) == []
-
-
-def _network() -> Graph:
-    """Layers that have four functions where flash counts less."""
-    return merge(
-        [
-            graphs.conv2d_graph(8, 8, 8, 12, padding=((1, 1), (1, 1))),
-            graphs.conv2d_graph(9, 9, 4, 6, strides=(2, 2), activation=graphs.RELU),
-            graphs.conv2d_graph(6, 6, 16, 8, (1, 1)),
-            graphs.fully_connected_graph(24, 5, batch=4),
-        ]
-    )
-
-
-def test_layers_share_functions() -> None:
-    shared, separate = (
-        {layer.call.function for layer in compile_graph(_network(), TARGET, options).layers}
-        for options in (Options(optimize="size"), Options())
-    )
-    assert len(shared) < len(separate) == 4
-
-
-def test_the_choice_is_what_is_shown() -> None:
-    options = Options(optimize="size")
-    program = compile_graph(_network(), TARGET, options)
-    shown = explain_kernels(_network(), TARGET, options)
-    assert [found[0].kernel for _, found in shown] == [layer.kernel for layer in program.layers]
+    monkeypatch.setattr(decide, "select_least_flash", half)
+    compile_file(MODELS["dscnn_bn_int8"], target.load("cortex-m4"), SIZE)
+    ((fastest, chosen),) = found
+    assert fastest[1::2] == chosen[1::2] and fastest != chosen

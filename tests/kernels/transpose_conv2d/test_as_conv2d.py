@@ -10,12 +10,12 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, Quant, TensorType
-from microfold.kernels.kernel import KERNELS
 from microfold.kernels.transpose_conv2d.as_conv2d import Phases, find_phases, phase_filters
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.window import Pair
 from microfold.verification import verify
 from tests.kernels import graphs
+from tests.kernels.choice import avoid
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import measured
 from tests.needs import CROSS_TOOLS, need_tools
@@ -88,9 +88,7 @@ def test_filters_of_phases_are_mirrored() -> None:
 def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if core != "host":
         need_tools(*CROSS_TOOLS)
-    for kernel in KERNELS:
-        if kernel.op is TransposeConv2D and VARIANTS[core] not in kernel.name:
-            monkeypatch.setattr(kernel, "cost", lambda _: 1e30)
+    avoid(monkeypatch, lambda kernel: kernel.op is TransposeConv2D and VARIANTS[core] not in kernel.name)
     program = compile_graph(merge(list(CASES)), target.load(core))
     assert all(VARIANTS[core] in layer.kernel.name for layer in program.layers)
     result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 6))

@@ -1,0 +1,114 @@
+"""What selection knows about a model as a whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from functools import cached_property
+
+import numpy as np
+
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
+from microfold.ir.op import Op
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.packing import float16_weights, int4
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+
+# Of all int8 constants, the part by which int16 weights may add to them.
+WIDENED_SHARE = 1 / 8
+
+
+class Model:
+    """Facts about a graph, each found when it is first asked for."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self._products: dict[str, Counter[Hashable]] = {}
+        self._half_savings: dict[type[Op], Mapping[Node, int]] = {}
+
+    @cached_property
+    def operators(self) -> Counter[type[Op]]:
+        """How many nodes each has."""
+        return Counter(type(node.op) for node in self.graph.nodes)
+
+    @cached_property
+    def products(self) -> int:
+        """Multiply-accumulates of all nodes."""
+        return sum(node.macs() for node in self.graph.nodes)
+
+    def products_by_kind(self, kernel: Kernel) -> Counter[Hashable]:
+        """Of the nodes that a kernel's functions are for, by `Kernel.code_kind`."""
+        if kernel.name not in self._products:
+            found: Counter[Hashable] = Counter()
+            for node in self.graph.nodes:
+                kind = kernel.code_kind(node)
+                if kind is not None:
+                    found[kind] += node.macs()
+            self._products[kernel.name] = found
+        return self._products[kernel.name]
+
+    @cached_property
+    def int8_constants(self) -> int:
+        """Bytes."""
+        return sum(v.type.nbytes for v in self.graph.constants if v.type.dtype is DType.INT8)
+
+    @cached_property
+    def four_bit_weights(self) -> Mapping[Value, list[Node]]:
+        """Weights that fit 4 bits, with the layers that have them and whose kernels could pack them."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.graph.nodes:
+            if not isinstance(node.op, (Conv2D, FullyConnected)):
+                continue
+            x, value = node.operands[:2]
+            weights, quant = self.graph.array(value), value.type.quant
+            if weights is None or (x.type.dtype, value.type.dtype) != (DType.INT8, DType.INT8):
+                continue
+            zero_point = quant.zero_point if quant is not None and quant.axis is None else 0
+            if int4.fit(weights.astype(np.int16) - zero_point):
+                found.setdefault(value, []).append(node)
+        return found
+
+    def half_savings(self, operator: type[Op]) -> Mapping[Node, int]:
+        """Bytes that float16 weights save, of each node of an operator."""
+        if operator not in self._half_savings:
+            nodes = [node for node in self.graph.nodes if type(node.op) is operator]
+            self._half_savings[operator] = {node: self._saved_by_half(node) for node in nodes}
+        return self._half_savings[operator]
+
+    def _saved_by_half(self, node: Node) -> int:
+        weights = self.graph.array(node.inputs[1]) if len(node.inputs) > 1 else None
+        if weights is None or weights.dtype != DType.FLOAT32.numpy or not float16_weights.fits(weights):
+            return 0
+        return weights.nbytes // 2
+
+    @cached_property
+    def largest_step(self) -> int:
+        """Bytes of the most that one node reads and writes: the arena is about as large."""
+        constants, nodes = self.graph.constants, self.graph.nodes
+        values = [{v for v in (*n.operands, *n.outputs) if v not in constants} for n in nodes]
+        return max(sum(v.type.nbytes for v in step) for step in values)
+
+    @cached_property
+    def int16_afforded(self) -> Mapping[Node, bool]:
+        """For each convolution with int8 weights, whether int16 ones are affordable.
+
+        They are where they save most per byte: on layers with many outputs per weight.
+        """
+        second = {n: n.inputs[1] for n in self.graph.nodes if isinstance(n.op, Conv2D)}
+        filters = {n: w.type for n, w in second.items() if w is not None and w.type.dtype is DType.INT8}
+        left = int(self.int8_constants * WIDENED_SHARE)
+
+        def saving(node: Node) -> float:
+            weights = filters[node]
+            depth = weights.size // weights.shape[0]
+            # Per byte: half an instruction of the inner loop, and 12 of every two channels.
+            return node.output.type.size / weights.shape[0] * (0.5 + 12 / depth)
+
+        found: dict[Node, bool] = {}
+        for node in sorted(filters, key=saving, reverse=True):
+            left -= filters[node].nbytes
+            found[node] = left >= 0
+        return found

@@ -1,0 +1,42 @@
+"""What a choice of kernels is to be good for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.model import Model
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What counts, and for which model.
+
+    Attributes:
+        level: ``size``, ``balanced`` or ``speed``.
+    """
+
+    level: str
+    model: Model
+
+
+def far_from_largest(layer: LayerContext, model: Model) -> bool:
+    """Whether the layer needs at most half as many bytes of arena as the largest of the model."""
+    size = layer.node.operands[0].type.nbytes + layer.node.outputs[0].type.nbytes
+    return 2 * size <= model.largest_step
+
+
+def cycles_per_instruction(kernel: Kernel, layer: LayerContext) -> float:
+    """As far as waits are known: cores with vectors have pipelines of their own, and instructions count."""
+    return 1.0 if layer.target.has("mve") else kernel.cycles_per_instruction(layer)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel's variant for a layer, in view of a policy."""
+
+    kernel: Kernel
+    layer: LayerContext
+    level: str
+    model: Model

@@ -1,0 +1,133 @@
+"""Kernels for the least flash, memory aside: layers share functions where that costs little time.
+
+A function is paid for once, whichever layers call it; constants and time are paid for by each layer. Which
+functions to have is the facility location problem (see https://en.wikipedia.org/wiki/Optimal_facility_location);
+a local search is good enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.cheapest import Candidate
+
+# Bytes of flash that are worth as much as all of the model's time with its fastest kernels.
+BYTES_FOR_TIME = 6144
+# Bytes of a field of a layer's description, on average.
+FIELD_BYTES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """One way to compute a layer.
+
+    Attributes:
+        cost: estimated instructions.
+        flash: bytes of its constants and description.
+    """
+
+    candidate: Candidate
+    call: KernelCall
+    cost: float
+    flash: int
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.candidate.kernel
+
+    @property
+    def function(self) -> CFunction:
+        return self.call.function
+
+
+def layer_options(layer: LayerContext, candidates: Iterable[Candidate]) -> list[Option]:
+    """Those of the candidates that fit, fastest first."""
+    found: list[Option] = []
+    for candidate in candidates:
+        if candidate.cost is None:
+            continue
+        call = candidate.kernel.lower(layer)
+        flash = sum(constant.array.nbytes for constant in call.constants.values())
+        flash += FIELD_BYTES * len(call.parameters)
+        found.append(Option(candidate, call, candidate.cost, flash))
+    return sorted(found, key=lambda option: (option.cost, option.flash))
+
+
+def select_smallest(layers: Sequence[Sequence[Option]]) -> list[Option]:
+    """The choice for each layer.
+
+    Args:
+        layers: the options of each; at least one.
+    """
+    fastest = sum(min(option.cost for option in options) for options in layers)
+    price = BYTES_FOR_TIME / max(fastest, 1.0)
+    chosen: dict[int, Option] = {}
+    for group in _connected(layers):
+        chosen |= zip(group, _Market([layers[index] for index in group], price).solve(), strict=True)
+    return [chosen[index] for index in range(len(layers))]
+
+
+def _connected(layers: Sequence[Sequence[Option]]) -> list[list[int]]:
+    """Layers in groups: those of different groups cannot share functions."""
+    groups: list[tuple[set[CFunction], list[int]]] = []
+    for index, options in enumerate(layers):
+        functions, members = {option.function for option in options}, [index]
+        apart: list[tuple[set[CFunction], list[int]]] = []
+        for group in groups:
+            if functions.isdisjoint(group[0]):
+                apart.append(group)
+            else:
+                functions, members = functions | group[0], group[1] + members
+        groups = [*apart, (functions, members)]
+    return [members for _, members in groups]
+
+
+class _Market:
+    """The functions that some layers may share, and what each choice of functions costs, in bytes."""
+
+    def __init__(self, layers: Sequence[Sequence[Option]], price: float):
+        self.price = price
+        # With a function there, only the layer's own share counts.
+        self.ranked = [sorted(options, key=lambda o: (self._share(o), o.kernel.name)) for options in layers]
+        self.code = {option.function: option.kernel.code for options in self.ranked for option in options}
+
+    def solve(self) -> list[Option]:
+        """The best of the local optima that all functions, and each alone, lead to."""
+        starts = [list(self.code), *([function] for function in self.code)]
+        found = [self._improve(self._complete(start)) for start in starts]
+        opened = min(found, key=self._total)
+        return [next(o for o in options if o.function in opened) for options in self.ranked]
+
+    def _share(self, option: Option) -> float:
+        return option.flash + self.price * option.cost
+
+    def _complete(self, functions: Iterable[CFunction]) -> frozenset[CFunction]:
+        """With functions for the layers that have none."""
+        opened = set(functions)
+        for options in self.ranked:
+            if all(option.function not in opened for option in options):
+                opened.add(min(options, key=lambda o: self._share(o) + o.kernel.code).function)
+        return frozenset(opened)
+
+    def _improve(self, opened: frozenset[CFunction]) -> frozenset[CFunction]:
+        """Opens or closes the function that saves most, as long as there is one."""
+        while True:
+            best = min((opened ^ {function} for function in self.code), key=self._total)
+            if self._total(best) >= self._total(opened):
+                return opened
+            opened = best
+
+    def _total(self, opened: Collection[CFunction]) -> float:
+        total, used = 0.0, set[CFunction]()
+        for options in self.ranked:
+            choice = next((option for option in options if option.function in opened), None)
+            if choice is None:
+                return math.inf
+            used.add(choice.function)
+            total += self._share(choice)
+        return total + sum(self.code[function] for function in used)

@@ -1,0 +1,112 @@
+"""Whether a kernel that can compute a layer is worth what it gives up: one rule for each `Trade`.
+
+A rule gives the reason why not, or None. `speed` takes every trade that saves time, `size` every one that
+saves flash; the thresholds are those of `balanced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from microfold.ir.types import DType
+from microfold.kernels.kernel import Kernel, Trade
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.model import WIDENED_SHARE
+from microfold.kernels.selection.packed_weights import four_bits, half_floats
+from microfold.kernels.selection.policy import Case, Policy, far_from_largest
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+
+# Of all products, the part of layers with one window that is worth long code of their own: some 2 KB.
+WINDOW_SHARE = 1 / 3
+# Different shapes of images whose functions together have about the size of one function for all shapes.
+FEW_SHAPES = 4
+# Of an operator's products, the part of one shape of image that is worth a function.
+IMAGE_SHARE = 1 / 4
+# Bytes of a table that an element is worth.
+TABLE_BYTES = 4
+
+# None, or the reason why not.
+Rule = Callable[[Case], str | None]
+
+
+def refuse(policy: Policy, kernel: Kernel, layer: LayerContext) -> str | None:
+    """Why a variant is not worth what it gives up; None if it is."""
+    case = Case(kernel, layer, policy.level, policy.model)
+    reasons = (_RULES[trade](case) for trade in Trade if trade in kernel.trades)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def _at(levels: Collection[str], reason: str) -> Rule:
+    """A rule that only looks at the level."""
+    return lambda case: None if case.level in levels else reason
+
+
+def _window_code(case: Case) -> str | None:
+    if case.level == "speed":
+        return None
+    kind = case.kernel.code_kind(case.layer.node)
+    share = case.model.products_by_kind(case.kernel)[kind] / max(case.model.products, 1)
+    if case.level == "balanced" and share >= WINDOW_SHARE:
+        return None
+    return "its code is too long for this part of the model's products; optimize = speed allows it"
+
+
+def _image_code(case: Case) -> str | None:
+    if case.level == "speed":
+        return None
+    work = case.model.products_by_kind(case.kernel)
+    large = work[case.kernel.code_kind(case.layer.node)] >= IMAGE_SHARE * work.total()
+    if case.level == "balanced" and (len(work) <= FEW_SHAPES or large):
+        return None
+    return "its code is for one shape of image: that shape is too small a part of the network's work"
+
+
+def _spare_scratch(case: Case) -> str | None:
+    if far_from_largest(case.layer, case.model):
+        return None
+    return "no tile is small enough for a layer that may decide how large the arena gets"
+
+
+def _table(case: Case) -> str | None:
+    size, table = case.layer.node.outputs[0].type.size, case.kernel.table_bytes
+    if case.level == "speed" or (case.level == "balanced" and size * TABLE_BYTES >= table):
+        return None
+    return f"its table of {table} bytes does not pay for {size} elements with optimize = {case.level}"
+
+
+def _wide_weights(case: Case) -> str | None:
+    if case.level == "speed" or (case.level == "balanced" and _affords_int16(case)):
+        return None
+    return "weights of 16 bits take too much flash"
+
+
+def _affords_int16(case: Case) -> bool:
+    node, model = case.layer.node, case.model
+    if node.operands[0].type.dtype is not DType.INT8:
+        return False
+    if isinstance(node.op, DepthwiseConv2D):
+        # Of what may be added, a layer has the part that it has of the depthwise products.
+        room = model.int8_constants * WIDENED_SHARE * node.macs()
+        return case.kernel.extra_constants(case.layer) * model.products_by_kind(case.kernel).total() <= room
+    afforded = model.int16_afforded
+    # What is not among them comes after all of them.
+    return isinstance(node.op, Conv2D) and afforded.get(node, all(afforded.values()))
+
+
+_SPEED = "optimize = speed allows it"
+_RULES: Mapping[Trade, Rule] = {
+    Trade.ONE_FOR_ALL: _at(["size"], "it is for optimize = size"),
+    Trade.WINDOW_CODE: _window_code,
+    Trade.IMAGE_CODE: _image_code,
+    Trade.UNROLLED: _at(["balanced", "speed"], "its loop is longer than what optimize = size wants"),
+    Trade.LONG_ITERATIONS: _at(["speed"], f"its loops are written out several times over; {_SPEED}"),
+    Trade.SCRATCH: _at(["speed"], f"it takes up to twice the scratch; {_SPEED}"),
+    Trade.SPARE_SCRATCH: _spare_scratch,
+    Trade.TABLE: _table,
+    Trade.WIDE_WEIGHTS: _wide_weights,
+    Trade.TRANSFORMED_WEIGHTS: _at(["speed"], f"its weights take several times the flash; {_SPEED}"),
+    Trade.RESTS: _at(["speed"], f"what would be taken off large weights would take much flash; {_SPEED}"),
+    Trade.FOUR_BITS: four_bits,
+    Trade.HALF_FLOATS: half_floats,
+}

@@ -1,0 +1,50 @@
+"""Layers as kernels see them, and selection that tests take the choice away from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from microfold import target
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection import cheapest
+from microfold.kernels.selection.cheapest import Candidate
+from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.policy import Policy
+
+
+def layer_of(graph: Graph, core: str = "cortex-m4", node: Node | None = None) -> LayerContext:
+    """A node, by default the first one, compiled for a core."""
+    return LayerContext(node or graph.nodes[0], graph.constants, target.load(core))
+
+
+def candidates_of(graph: Graph, core: str = "cortex-m4", level: str = "balanced") -> list[Candidate]:
+    """The kernels considered for the only node of a graph."""
+    (node,) = graph.nodes
+    return cheapest.candidates(layer_of(graph, core, node), Policy(level, Model(graph)))
+
+
+def reprice(monkeypatch: pytest.MonkeyPatch, price: Callable[[Kernel, float], float]) -> None:
+    """Selection goes by other costs of the kernels that fit; what was repriced before is so again."""
+    consider = cheapest.consider
+
+    def repriced(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
+        found = consider(kernel, layer, policy)
+        return found if found.cost is None else replace(found, cost=price(found.kernel, found.cost))
+
+    monkeypatch.setattr(cheapest, "consider", repriced)
+
+
+def avoid(monkeypatch: pytest.MonkeyPatch, unwanted: Callable[[Kernel], bool]) -> None:
+    """Selection takes these kernels only where no other one can do."""
+    reprice(monkeypatch, lambda kernel, cost: 1e30 if unwanted(kernel) else cost)
+
+
+def prefer(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Selection takes these kernels wherever they fit, rather than those preferred before."""
+    reprice(monkeypatch, lambda kernel, cost: 0.0 if kernel.name in names else cost + 1)
