@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from microfold.analysis.ranges import Ranges
-from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Pattern
 from microfold.ir.types import Array
@@ -25,7 +24,7 @@ class LayerBand:
     """Some rows of a layer's result.
 
     Attributes:
-        layer: computes them. Its graph is its node alone.
+        layer: computes them; its constants are those that it reads.
         rows: of the result.
         operands: the rows of each of the node's inputs that it reads; None: all of it, or it is absent.
             Constants are cut already.
@@ -51,10 +50,8 @@ def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
     shape = (*x.shape[:ROWS], rows[1] - rows[0], *x.shape[ROWS + 1 :])
     output = Value(node.output.name, x.with_shape(shape))
     smaller = Node(found.op, inputs, (output,), node.epilogue)
-    computed = tuple(dict.fromkeys(v for v in inputs if v is not None and v not in constants))
-    graph = Graph(layer.graph.name, computed, (output,), (smaller,), constants)
     ranges = _ranges(layer.ranges, node, smaller, found.operands) if layer.ranges is not None else None
-    return LayerBand(replace(layer, node=smaller, graph=graph, ranges=ranges), rows, found.operands)
+    return LayerBand(replace(layer, node=smaller, constants=constants, ranges=ranges), rows, found.operands)
 
 
 def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
@@ -92,7 +89,7 @@ def _inputs(layer: LayerContext, found: Band) -> tuple[tuple[Value | None, ...],
         if value is None:
             inputs.append(None)
             continue
-        array = layer.graph.array(value)
+        array = layer.constants.get(value)
         # One that is read twice stays one.
         own = made.setdefault((value, rows), Value(value.name, rows.type(value.type)) if rows else value)
         inputs.append(own)

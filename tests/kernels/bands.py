@@ -39,21 +39,22 @@ class BandedLayer:
     """A layer that a kernel computes band by band.
 
     Attributes:
+        kernels: a variant of the kernel for each band.
         images: the rows of each of the node's inputs that bands read rows of, with all the padding that some
             of them have; those that are constant are not among them.
         by_address: the kernel is given the addresses of the rows, which lie in the opposite order.
     """
 
-    kernel: Kernel
     layer: LayerContext
     parts: tuple[LayerBand, ...]
+    kernels: tuple[Kernel, ...]
     images: Mapping[int, OperandRows]
     by_address: bool = False
 
     @property
     def reads_rows(self) -> bool:
         """Whether it may be `by_address`."""
-        return all(self.kernel.reads_rows(part.layer) for part in self.parts)
+        return all(k.reads_rows(part.layer) for k, part in zip(self.kernels, self.parts, strict=True))
 
     def by_addresses(self) -> BandedLayer:
         """The same `by_address`, for the same program: with values of its own."""
@@ -62,18 +63,26 @@ class BandedLayer:
         return replace(self, parts=parts, by_address=True)
 
 
-def banded(kernel: Kernel, layer: LayerContext) -> BandedLayer | str:
-    """The layer in the smallest bands that the kernel computes; the last reason if there are none."""
+def banded(kernel: Kernel, layer: LayerContext, variant: int = 0) -> BandedLayer | str:
+    """The layer in the smallest bands that the kernel computes; the last reason if there are none.
+
+    Args:
+        variant: which of the kernel's; the last one, if it has fewer for a band.
+    """
     reason = ""
     for heights in HEIGHTS:
         parts = _parts(layer, heights)
         if isinstance(parts, str):
             reason = parts
             continue
-        refusals = [kernel.supports(part.layer) or unsupported_rows(kernel, part) for part in parts]
-        refused = next(filter(None, refusals), None)
+        refused = next(filter(None, (kernel.supports(part.layer) for part in parts)), None)
         if refused is None:
-            return BandedLayer(kernel, layer, parts, _images(layer, parts))
+            offers = [kernel.variants(part.layer) for part in parts]
+            kernels = tuple(each[min(variant, len(each) - 1)] for each in offers)
+            refusals = map(unsupported_rows, kernels, parts)
+            refused = next(filter(None, refusals), None)
+            if refused is None:
+                return BandedLayer(layer, parts, kernels, _images(layer, parts))
         reason = refused
     return reason
 
@@ -118,7 +127,7 @@ def assert_bands_are_images(cases: Sequence[BandedLayer], core: Target, runs: in
             with np.errstate(invalid="ignore"):  # of equal infinities
                 difference = verify.compare(actual, each[run].expected, tolerance)
             rows = [part.rows for part in case.parts]
-            assert difference is None, (case.kernel.name, case.layer.node, rows, run, difference)
+            assert difference is None, (case.kernels[0].name, case.layer.node, rows, run, difference)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +139,7 @@ class _InputSet:
 
 
 def _input_sets(case: BandedLayer, runs: int) -> list[_InputSet]:
-    node, constants = case.layer.node, case.layer.graph.constants
+    node, constants = case.layer.node, case.layer.constants
     values = {index: node.operands[index] for index in case.images}
     found: list[_InputSet] = []
     for arrays in verify.input_sets([value.type for value in values.values()], runs):
@@ -178,20 +187,28 @@ class _Builder:
             images[index] = self._place_image(case, Value(f"input_{number}_{index}", type))
         result = self._place_image(case, Value(f"result_{number}", node.output.type))
         # Every other band, then those between them: what one writes beyond its rows is seen.
-        for part in (*case.parts[1::2], *case.parts[::2]):
-            self._add_band(f"band_{number}_{part.rows[0]}", case, part, images, result)
+        bands = list(zip(case.parts, case.kernels, strict=True))
+        for part, kernel in (*bands[1::2], *bands[::2]):
+            self._add_band(f"band_{number}_{part.rows[0]}", case, part, kernel, images, result)
         # No node is the whole result, so that it must be an input as well to have a place.
         self.inputs += [*images.values(), result]
         self.outputs.append(result)
 
     def _place_image(self, case: BandedLayer, value: Value) -> Buffer:
-        alignment = max(case.kernel.row_alignment(case.layer), value.type.dtype.itemsize)
+        needed = [k.row_alignment(part.layer) for k, part in zip(case.kernels, case.parts, strict=True)]
+        alignment = max(*needed, value.type.dtype.itemsize)
         return Buffer(value, "arena", self.place(value.type.nbytes, alignment))
 
     def _add_band(
-        self, name: str, case: BandedLayer, part: LayerBand, images: Mapping[int, Buffer], result: Buffer
+        self,
+        name: str,
+        case: BandedLayer,
+        part: LayerBand,
+        kernel: Kernel,
+        images: Mapping[int, Buffer],
+        result: Buffer,
     ) -> None:
-        layer, kernel = part.layer, case.kernel
+        layer = part.layer
         node, call = layer.node, kernel.lower(layer)
         if case.by_address:
             call = reading_rows(call)
@@ -209,7 +226,7 @@ class _Builder:
             else:
                 read.append(self._view(value, images[index], first))
         self.nodes.append(node)
-        self.constants |= layer.graph.constants
+        self.constants |= layer.constants
         written = Buffer(node.output, "arena", result.offset + part.rows[0] * row_pitch(node.output.type))
         self._add_layer(name, node, kernel, call, read, written)
 

@@ -245,7 +245,7 @@ class Conv2DFpuDsp(Kernel):
     def row_granularity(self, layer: LayerContext) -> int:
         _, _, out, window = conv_types(layer)
         # Of windows of one pixel, groups go on in the next row.
-        return 1 if is_pointwise(window) else min(make_plan(layer).groups, out.shape[1])
+        return 1 if is_pointwise(window) else min(self._plan.groups, out.shape[1])
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)

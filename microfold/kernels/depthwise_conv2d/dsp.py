@@ -269,9 +269,7 @@ class DepthwiseConv2DDsp(Kernel):
         return self._tiling.in_place
 
     def reads_rows(self, layer: LayerContext) -> bool:
-        tiling = plan_tiling(layer)
-        assert tiling is not None
-        return not tiling.vertical
+        return not self._tiling.vertical
 
     def lower(self, layer: LayerContext) -> KernelCall:
         tiling = self._tiling

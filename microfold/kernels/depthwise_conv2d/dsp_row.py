@@ -244,7 +244,7 @@ class DepthwiseConv2DRowDsp(Kernel):
         return self._plan.tiling.in_place
 
     def reads_rows(self, layer: LayerContext) -> bool:
-        return not _plan(layer).tiling.vertical
+        return not self._plan.tiling.vertical
 
     def lower(self, layer: LayerContext) -> KernelCall:
         plan = self._plan
