@@ -133,6 +133,33 @@ class Kernel:
         """
         return False
 
+    def row_alignment(self, layer: LayerContext) -> int:
+        """What the addresses of its images' rows, inputs and output, must be multiples of, bytes.
+
+        Whole tensors start at multiples of 8, but rows wherever the ones before them end. Scratch is always
+        aligned.
+
+        Returns:
+            A power of two; 1: what the elements need. Most kernels need no more, since pixels of 3 channels
+            begin anywhere in an image, too.
+        """
+        return 1
+
+    def row_granularity(self, layer: LayerContext) -> int:
+        """Output rows that it computes together.
+
+        A band may have any number of rows that `supports` admits, but those left over cost as much as so
+        many.
+        """
+        return 1
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        """Whether its code can find each row of its first input by an address, see `band.reading_rows`.
+
+        Those that copy the inputs under a window row by row can.
+        """
+        return False
+
 
 KERNELS: list[Kernel] = []
 

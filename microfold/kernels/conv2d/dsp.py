@@ -233,6 +233,9 @@ class Conv2DDsp(SmladConvolution):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, _group(layer), across_rows=True)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not is_pointwise(conv_types(layer)[3])
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         assert x.quant is not None

@@ -260,6 +260,11 @@ class Conv2DFpuDsp(Kernel):
             return window_overlap(x, out, window, PIXELS * groups, across_rows=True)
         return band_overlap(x, out, window, PIXELS, groups)
 
+    def row_granularity(self, layer: LayerContext) -> int:
+        _, _, out, window = conv_types(layer)
+        # Of windows of one pixel, groups go on in the next row.
+        return 1 if is_pointwise(window) else min(self._plan.groups, out.shape[1])
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         assert x.quant is not None

@@ -175,6 +175,9 @@ class Conv2DTileDsp(SmladConvolution):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, self._tile.outputs)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, _, window = conv_types(layer)
         tile, channels = self._tile, self.channels

@@ -162,6 +162,9 @@ class _Winograd(Kernel):
         # The last group reads everything before it writes.
         return int((written - still_needed).max()) if written.size else -x.nbytes
 
+    def row_granularity(self, layer: LayerContext) -> int:
+        return self.tile
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, _ = conv_types(layer)
         assert x.quant is not None

@@ -73,6 +73,9 @@ class _BlockConv(Kernel):
         # Every four channels need the whole patches: in pointwise layers these are read in place.
         return window_overlap(x, out, window, PIXELS, reads_first=not is_pointwise(window), across_rows=True)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not is_pointwise(conv_types(layer)[3])
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         clamp, limits = float_clamping(layer)

@@ -42,6 +42,9 @@ class Conv2DInt4(Kernel):
         reads_first = self.reads_first or not is_pointwise(window)
         return window_overlap(x, out, window, self.PIXELS, reads_first=reads_first, across_rows=True)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not is_pointwise(conv_types(layer)[3])
+
     def gathering(self, layer: LayerContext) -> float:
         """Estimated instructions that copy the patches."""
         x, weights, out, window = conv_types(layer)

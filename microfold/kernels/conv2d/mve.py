@@ -115,6 +115,9 @@ class Conv2DMve(Kernel):
         pointwise = is_pointwise(window)
         return window_overlap(x, out, window, self.PIXELS, reads_first=not pointwise, across_rows=True)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not is_pointwise(conv_types(layer)[3])
+
     def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
         """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
         return mve.pack_blocks(matrix, records), ""

@@ -131,6 +131,9 @@ class _PatchConv(Kernel):
             x, out, window, self.PIXELS, reads_first=not is_pointwise(window), across_rows=True
         )
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not is_pointwise(conv_types(layer)[3])
+
     def call(
         self,
         layer: LayerContext,

@@ -94,6 +94,9 @@ class Conv2DInt16Dsp(Int16DspKernel):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not is_pointwise(conv_types(layer)[3])
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         plan = int16_plan(layer)

@@ -56,6 +56,9 @@ class Conv2DInt16Mve(Kernel):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, 1, reads_first=not is_pointwise(window))
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not is_pointwise(conv_types(layer)[3])
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         plan = int16_plan(layer)

@@ -299,6 +299,9 @@ class DepthwiseConv2DDsp(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         return self._tiling.in_place
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not self._tiling.vertical
+
     def lower(self, layer: LayerContext) -> KernelCall:
         tiling = self._tiling
         plan = plane_requantization(layer)

@@ -247,6 +247,9 @@ class DepthwiseConv2DRowDsp(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         return self._plan.tiling.in_place
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not self._plan.tiling.vertical
+
     def lower(self, layer: LayerContext) -> KernelCall:
         plan = self._plan
         tiling, requantization = plan.tiling, plan.requantization

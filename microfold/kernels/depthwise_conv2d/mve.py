@@ -87,6 +87,9 @@ class DepthwiseConv2DMve(Kernel):
         x, _, out, window = depthwise_types(layer)
         return window_overlap(x, out, window, out.shape[2])
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
         assert x.quant is not None
@@ -245,6 +248,15 @@ class DepthwiseConv2DMveTile(Kernel):
         tile = _find_tile(out, window)
         assert tile is not None
         return _rows_overlap(x, out, window, tile.shape[0])
+
+    def row_granularity(self, layer: LayerContext) -> int:
+        _, _, out, window = depthwise_types(layer)
+        tile = _find_tile(out, window)
+        assert tile is not None
+        return tile.shape[0]
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)

@@ -61,6 +61,9 @@ class _Pool2DWords(Kernel):
         x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
+    def row_alignment(self, layer: LayerContext) -> int:
+        return 4
+
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.integer_bounds(layer.node)
         clamp = (low, high) != DType.INT8.range

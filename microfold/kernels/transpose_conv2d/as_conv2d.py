@@ -166,6 +166,9 @@ class _TransposeConv2DRows(Kernel):
         calls = x.shape[0] * rows.count * 60
         return self._variant.cost(convolution_layer(layer, rows, columns)) + copies + calls
 
+    def row_granularity(self, layer: LayerContext) -> int:
+        return self._phases(layer)[0].stride
+
     def lower(self, layer: LayerContext) -> KernelCall:
         rows, columns = self._phases(layer)
         inner = convolution_layer(layer, rows, columns)

@@ -1,0 +1,126 @@
+"""A band of a layer's rows is a layer of its own: the same operator and constants on a smaller image.
+
+Rows of padding are rows of its input (see `microfold.ops.rows`), so no kernel needs to know of bands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from microfold.analysis.ranges import Ranges
+from microfold.ir.node import Node, Value
+from microfold.ir.op import Pattern
+from microfold.ir.types import Array
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band, row_pitch
+
+
+@dataclass(frozen=True, eq=False)
+class LayerBand:
+    """Some rows of a layer's result.
+
+    Attributes:
+        layer: computes them; its constants are those that it reads.
+        rows: of the result.
+        operands: the rows of each of the node's inputs that it reads; None: all of it, or it is absent.
+            Constants are cut already.
+    """
+
+    layer: LayerContext
+    rows: Rows
+    operands: tuple[OperandRows | None, ...]
+
+
+def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
+    """The band of a layer that computes some rows of its result, or the reason why there is none."""
+    node = layer.node
+    types = [value.type if value is not None else None for value in node.inputs]
+    found = band(node.op, types, rows)
+    if isinstance(found, str):
+        return found
+    for step in node.epilogue:
+        if step.operands or step.op.pattern is not Pattern.ELEMENTWISE:
+            return f"its epilogue has {step.op.name}, which needs more than the element at hand"
+    inputs, constants = _inputs(layer, found)
+    x = node.output.type
+    shape = (*x.shape[:ROWS], rows[1] - rows[0], *x.shape[ROWS + 1 :])
+    output = Value(node.output.name, x.with_shape(shape))
+    smaller = Node(found.op, inputs, (output,), node.epilogue)
+    ranges = _ranges(layer.ranges, node, smaller, found.operands) if layer.ranges is not None else None
+    return LayerBand(replace(layer, node=smaller, constants=constants, ranges=ranges), rows, found.operands)
+
+
+def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
+    """The reason if the kernel cannot compute a band whose rows lie behind each other.
+
+    Rows then start wherever the ones before end, and the kernel needs them aligned.
+    """
+    alignment = kernel.row_alignment(part.layer)
+    node = part.layer.node
+    read = [node.inputs[i] for i in kernel.data_inputs(part.layer) if part.operands[i] is not None]
+    for value in (*read, node.output):
+        assert value is not None
+        pitch = row_pitch(value.type)
+        if pitch % alignment:
+            return f"rows must start at multiples of {alignment} bytes; those of %{value.name} have {pitch}"
+    return None
+
+
+def reading_rows(call: KernelCall) -> KernelCall:
+    """The call with a table of addresses as its first input: those of the rows of one image, in their order.
+
+    The rows need not lie behind each other. For layers of which the kernel says that it `reads_rows`; what it
+    says of overlap holds only for rows that do.
+    """
+    function = call.function
+    return replace(call, function=replace(function, spec=(*function.spec, ("reads_rows", True))))
+
+
+def _inputs(layer: LayerContext, found: Band) -> tuple[tuple[Value | None, ...], dict[Value, Array]]:
+    """What the band reads, and which of it is constant."""
+    made: dict[tuple[Value, OperandRows | None], Value] = {}
+    constants: dict[Value, Array] = {}
+    inputs: list[Value | None] = []
+    for value, rows in zip(layer.node.inputs, found.operands, strict=True):
+        if value is None:
+            inputs.append(None)
+            continue
+        array = layer.constants.get(value)
+        # One that is read twice stays one.
+        own = made.setdefault((value, rows), Value(value.name, rows.type(value.type)) if rows else value)
+        inputs.append(own)
+        if array is not None:
+            constants[own] = rows.take(array) if rows is not None else array
+    return tuple(inputs), constants
+
+
+def _ranges(whole: Ranges, node: Node, smaller: Node, operands: tuple[OperandRows | None, ...]) -> Ranges:
+    """What is proved of the layer holds for every row, so for the band's.
+
+    Sums over windows at the edges of the image are those over rows of padding: their bounds stay. But what
+    an input holds includes the fill of these rows.
+    """
+    values = {smaller.output: whole.values[node.output]} if node.output in whole.values else {}
+    for value, own, rows in zip(node.inputs, smaller.inputs, operands, strict=True):
+        if value is None or own is None or value not in whole.values:
+            continue
+        values[own] = whole.values[value]
+        if rows is not None and rows.padded:
+            values[own] = values[own].union(int(rows.fill), int(rows.fill))
+    return Ranges(
+        values,
+        _moved(whole.accumulators, node, smaller),
+        _moved(whole.product_sums, node, smaller),
+        _moved(whole.unsaturated, node, smaller),
+    )
+
+
+Fact = TypeVar("Fact")
+
+
+def _moved(facts: Mapping[Node, Fact], node: Node, smaller: Node) -> dict[Node, Fact]:
+    return {smaller: facts[node]} if node in facts else {}

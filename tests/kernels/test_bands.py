@@ -1,0 +1,247 @@
+"""Every kernel of an operator that works by rows: bands one after the other give the image.
+
+Rows lie at addresses that are multiples of what the kernel says it needs, and of nothing more; where it can
+read them by their addresses, also in another order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from microfold import target
+from microfold.analysis.interval import Range
+from microfold.analysis.ranges import analyze
+from microfold.ir.graph import Graph
+from microfold.ir.node import Step, Value, make_node
+from microfold.ir.op import Op
+from microfold.ir.types import DType, ElementType, Quant
+from microfold.kernels.band import LayerBand, layer_band, unsupported_rows
+from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.ops.elementwise.add import Add
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.normalize.softmax import Softmax
+from microfold.ops.pool2d import MaxPool2D
+from microfold.ops.rows import REFUSED, Rows
+from microfold.target import Target
+from tests.kernels import graphs
+from tests.kernels.bands import BandedLayer, assert_bands_are_images, banded
+from tests.kernels.cores import load
+from tests.kernels.row_cases import cases
+from tests.needs import CROSS_TOOLS, need_tools
+
+# Where kernels of each instruction set run: on the first core that has it.
+CORES = ("host", "cortex-m3", "cortex-m0plus", "cortex-m4", "cortex-m55")
+# No type rule admits what they are for.
+UNUSED = {"s16_compare__c"}
+RUNS = 4
+READ_ROWS = {
+    "s8_conv2d__c_2x2",
+    "f32_conv2d__c_2x2",
+    "f32_f16w_conv2d__c_2x2",
+    "s16_conv2d__c_2x2",
+    "s8_s4w_conv2d__c",
+    "s8_conv2d__dsp_4x2",
+    "s8_s4w_conv2d__dsp",
+    "s8_conv2d__dsp_tile",
+    "s16_conv2d__dsp_4x2",
+    "f32_conv2d__fpu_4x4",
+    "f32_f16w_conv2d__fpu_4x4",
+    "f32_conv2d__mve_4x4",
+    "f32_f16w_conv2d__mve_4x4",
+    "f16_conv2d__mve_4x8",
+    "s16_conv2d__mve_1x4",
+    "s8_conv2d__mve_2x4",
+    "s8_s4w_conv2d__mve",
+    "s8_depthwise_conv2d__dsp_plane",
+    "s8_depthwise_conv2d__dsp_row",
+    "s8_depthwise_conv2d__mve_4",
+    "s8_depthwise_conv2d__mve_tile",
+}
+UNIT = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
+
+
+def kernels_of(core: str) -> list[Kernel]:
+    """Kernels of operators that work by rows, whose instructions this core is the first to have."""
+    features = {name: target.load(name).features for name in CORES}
+    return [
+        kernel
+        for kernel in KERNELS
+        if not issubclass(kernel.op, tuple(REFUSED))
+        and kernel.name not in UNUSED
+        and next(name for name in CORES if kernel.features <= features[name]) == core
+    ]
+
+
+@cache
+def layers(op: type[Op], core: str) -> list[LayerContext]:
+    """The operator's cases as layers."""
+    return [_layer(graph, core) for graph in cases() if type(graph.nodes[0].op) is op]
+
+
+def banded_cases(kernel: Kernel, core: str) -> Iterator[BandedLayer]:
+    """The cases that the kernel computes in bands, by all its variants."""
+    for layer in layers(kernel.op, core):
+        if kernel.supports(layer) is None:
+            for variant in range(len(kernel.variants(layer))):
+                case = banded(kernel, layer, variant)
+                if isinstance(case, BandedLayer):
+                    yield case
+
+
+def check(kernels: Sequence[Kernel], core: Target, most: int | None = None) -> None:
+    """In one program: to start compilers and simulators for every kernel would take longer than all else.
+
+    Args:
+        most: cases of each kernel; None: all.
+    """
+    found = [list(itertools.islice(banded_cases(kernel, core.name), most)) for kernel in kernels]
+    missing = [kernel.name for kernel, own in zip(kernels, found, strict=True) if not own]
+    assert not missing, "row_cases.py must have something for each kernel"
+    images = [case for own in found for case in own]
+    tables = [case.by_addresses() for case in images if case.reads_rows]
+    assert_bands_are_images([*images, *tables], core, RUNS)
+
+
+def test_portable() -> None:
+    need_tools("cc")
+    check(kernels_of("host"), target.load("host"), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", CORES[1:])
+def test_cores(core: str) -> None:
+    need_tools(*CROSS_TOOLS)
+    check(kernels_of(core), target.load(core), 1)
+
+
+@pytest.mark.slow
+def test_portable_where_unaligned_accesses_fault() -> None:
+    need_tools(*CROSS_TOOLS)
+    check(kernels_of("host"), target.load("cortex-m0plus"), 1)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("core", CORES)
+def test_all_cases(core: str) -> None:
+    need_tools("cc", *CROSS_TOOLS)
+    check(kernels_of(core), target.load(core))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("core", [core for core in CORES if core not in ("host", "cortex-m0plus")])
+def test_code_that_takes_unaligned_accesses_to_fault(core: str) -> None:
+    need_tools(*CROSS_TOOLS)
+    check(kernels_of(core), load(core, "-mno-unaligned-access"))
+
+
+def test_which_kernels_read_rows_by_their_addresses() -> None:
+    found = {
+        kernel.name
+        for core in CORES
+        for kernel in kernels_of(core)
+        if any(case.reads_rows for case in banded_cases(kernel, core))
+    }
+    assert found == READ_ROWS
+
+
+def test_pixels_are_not_read_by_rows() -> None:
+    kernels = {kernel.name: kernel for kernel in KERNELS}
+    for name in ("s8_conv2d__c_2x2", "s8_conv2d__dsp_4x2"):
+        for width in (1, 2):
+            layer = _layer(graphs.conv2d_graph(5, 5, 4, 4, (1, width)), "cortex-m4")
+            assert kernels[name].variants(layer)[0].reads_rows(layer) == (width > 1)
+
+
+def _layer(graph: Graph, core: str = "host") -> LayerContext:
+    return LayerContext(graph.nodes[0], graph.constants, target.load(core), analyze(graph))
+
+
+def _band(layer: LayerContext, rows: Rows) -> LayerBand:
+    found = layer_band(layer, rows)
+    assert isinstance(found, LayerBand), found
+    return found
+
+
+def test_what_is_proved_of_the_layer_holds_for_its_bands() -> None:
+    layer = _layer(graphs.conv2d_graph(7, 6, 3, 4, padding=((1, 1), (1, 1)), activation=graphs.RELU))
+    assert layer.ranges is not None
+    bands = [_band(layer, rows) for rows in ((0, 1), (3, 5), (6, 7))]
+    for part in bands:
+        assert part.layer.sums() is layer.sums() is not None
+        assert part.layer.ranges is not None
+        whole, own = layer.ranges, part.layer.ranges
+        assert own.unsaturated[part.layer.node] is whole.unsaturated[layer.node]
+        assert own.values[part.layer.node.output] is whole.values[layer.node.output]
+        assert part.layer.node.infer() == (part.layer.node.output.type,)
+
+
+def test_an_input_can_be_the_padding() -> None:
+    """Not what the layer's input can be: here, 40 and more."""
+    graph = graphs.conv2d_graph(7, 6, 3, 4, padding=((1, 1), (1, 1)))
+    known = Range(np.full(3, 40, np.int64), np.full(3, 90, np.int64))
+    layer = _layer(graph)
+    assert layer.ranges is not None
+    layer = replace(layer, ranges=replace(layer.ranges, values={graph.inputs[0]: known}))
+    zero_point = graph.inputs[0].type.quant.zero_point  # type: ignore[union-attr]
+    assert _band(layer, (0, 2)).layer.range(0).hull == (zero_point, 90)
+    assert _band(layer, (2, 4)).layer.range(0).hull == (40, 90)
+
+
+def test_constant_images_are_cut() -> None:
+    x = graphs.int8_input("x", (1, 5, 2, 1))
+    array = np.arange(10, dtype=np.int8).reshape(5, 2, 1)
+    image = {Value("image", x.type.with_shape(array.shape)): array}
+    part = _band(_layer(graphs.one_node_graph(Add(graphs.int8_element()), [x], image)), (1, 3))
+    constant = part.layer.array(1)
+    assert constant is not None
+    np.testing.assert_array_equal(constant, array[1:3])
+
+
+def test_a_value_read_twice_stays_one() -> None:
+    x = graphs.int8_input("x", (1, 5, 2, 1))
+    part = _band(_layer(graphs.one_node_graph(Add(graphs.int8_element()), [x, x], {})), (1, 3))
+    assert part.layer.node.inputs[0] is part.layer.node.inputs[1]
+
+
+def test_reasons() -> None:
+    x = graphs.int8_input("x", (1, 5, 2, 1))
+    pool = make_node(MaxPool2D((1, 1), (1, 1), graphs.NO_PADDING), [x], ["out"], [Step(Softmax(1.0, UNIT))])
+    layer = _layer(Graph("net", (x,), pool.outputs, (pool,)))
+    assert layer_band(layer, (0, 1)) == "its epilogue has softmax, which needs more than the element at hand"
+    layer = _layer(graphs.one_node_graph(Concatenate(1), [x, x], {}))
+    assert layer_band(layer, (0, 1)) == "it puts rows behind each other"
+
+
+def test_rows_that_would_not_be_aligned() -> None:
+    (words,) = (kernel for kernel in KERNELS if kernel.name == "s8_max_pool2d__thumb1_words")
+    pool = MaxPool2D((2, 2), (1, 1), graphs.NO_PADDING)
+    part = _band(_layer(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 3, 4))], {})), (1, 2))
+    assert unsupported_rows(words, part) is None
+    part = _band(_layer(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 4, 3))], {})), (1, 2))
+    expected = "rows must start at multiples of 4 bytes; those of %model/layer/out have 9"
+    assert unsupported_rows(words, part) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "rows"),
+    [
+        ("s8_conv2d__dsp_winograd_4x4", graphs.conv2d_graph(9, 8, 4, 4), 4),
+        ("s8_conv2d__dsp_winograd_2x2", graphs.conv2d_graph(9, 8, 4, 4), 2),
+        ("s8_conv2d__dsp_4x2", graphs.conv2d_graph(9, 8, 4, 4), 1),
+        ("s8_conv2d__dsp_fpu", graphs.conv2d_graph(8, 40, 4, 26), 6),
+        ("s8_conv2d__dsp_fpu", graphs.conv2d_graph(8, 40, 4, 26, (1, 1)), 1),
+        ("s8_depthwise_conv2d__mve_tile", graphs.depthwise_conv2d_graph(9, 8, 4), 2),
+    ],
+)
+def test_rows_computed_together(name: str, graph: Graph, rows: int) -> None:
+    (kernel,) = (kernel for kernel in KERNELS if kernel.name == name)
+    layer = _layer(graph, "cortex-m55" if "mve" in name else "cortex-m4")
+    assert kernel.supports(layer) is None
+    assert kernel.variants(layer)[0].row_granularity(layer) == rows
