@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -73,7 +72,7 @@ class NamedOffset:
 
 
 @dataclass(frozen=True)
-class Field:
+class FieldValue:
     """An initialised field of a layer's description."""
 
     name: str
@@ -87,7 +86,7 @@ class CallText:
     index: int
     description: str
     function: str
-    fields: tuple[Field, ...]
+    fields: tuple[FieldValue, ...]
     arguments: tuple[str, ...]
     comment: tuple[str, ...]
 
@@ -181,8 +180,10 @@ class Model:
         self.functions = render_functions(program)
         api = [*API, *(port.name for port in self.ports)]
         taken = [f"{self.name}_{name}" for name in api]
-        code = "\n".join(function.text for function in self.functions.values())
-        self._namer = Namer([*taken, *re.findall(r"\w+__\w+", code)])
+        self._namer = Namer(taken)
+        # Names of functions, and of what belongs to them, go on with an instruction set.
+        alike = any(function.name.startswith(f"{self.name}__") for function in self.functions.values())
+        self._constants = f"{self.name}__constant_" if alike else f"{self.name}__"
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
         self._views = Views(program.graph)
         self._places: dict[_Bytes, NamedOffset] = {}
@@ -261,7 +262,7 @@ class Model:
         if key not in self._arrays:
             shape = ", ".join(map(str, array.shape))
             self._arrays[key] = ConstantArray(
-                self._namer.claim(f"{self.name}__{name}"), array, record, f"{comment}: [{shape}]"
+                self._namer.claim(f"{self._constants}{name}"), array, record, f"{comment}: [{shape}]"
             )
         if self._arrays[key].alignment < alignment:
             self._arrays[key] = replace(self._arrays[key], alignment=alignment)
@@ -269,9 +270,9 @@ class Model:
 
     def _call(self, layer: Layer) -> CallText:
         function = self.functions[layer.call.function]
-        fields: list[Field] = []
+        fields: list[FieldValue] = []
         for name, value in layer.call.parameters.items():
-            if name in function.unread:
+            if value is None:
                 continue
             if isinstance(value, Constant):
                 what = f"Layer {layer.index}, {layer.name}"
@@ -279,7 +280,7 @@ class Model:
                 text = self._array(value.array, value.record, name_of_array, what, value.alignment)
             else:
                 text = literal(value)
-            fields.append(Field(name, text))
+            fields.append(FieldValue(name, text))
         description = self._namer.claim(layer.name, "_layer") if fields else ""
         arguments = [f"&{description}"] if fields else []
         arguments += [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]

@@ -7,7 +7,7 @@ and no two models of one program:
 - ``s8_conv2d__c_2x2``: kernels, with two underscores in a row. A model's name has none.
 - ``kws_run``: functions that the linker sees begin with the model's name.
 - ``kws__conv1_weights``: so do constants; the underscores tell those of model ``a``'s layer ``b_conv`` from
-  those of model ``a_b``'s layer ``conv``.
+  those of model ``a_b``'s layer ``conv``. A model ``s8_conv2d`` has ``s8_conv2d__constant_conv1_weights``.
 - ``conv1_layer``, ``conv1_offset``: a layer's, declared behind all functions whose variables might hide them.
 
 Among constants, and among a layer's names, a `Namer` numbers what is taken.

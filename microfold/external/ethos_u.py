@@ -18,6 +18,7 @@ from microfold.external.external import External, Region
 from microfold.ir.pattern import is_op
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.call import CFunction, Constant, KernelCall, Library, Parameter
+from microfold.kernels.fields import declare
 from microfold.ops.external.ethos_u import EthosU
 
 ALIGNMENT = 16
@@ -33,6 +34,8 @@ DRIVER = Library(
         ("ethosu_stand_in.c", "external/ethos_u/stand_in.c.j2"),
     ),
 )
+# Besides, each input and output has an offset and a size.
+_FIELDS = declare("commands", "weights", "commands_size", "weights_size", "arena_size", "fast_size")
 _CALLS = ("ethosu_reserve_driver", "ethosu_invoke_v3", "ethosu_release_driver")
 
 
@@ -53,15 +56,17 @@ class EthosUDriver(External):
         commands, weights = layer.array(0), layer.array(1)
         assert commands is not None
         parameters: dict[str, Parameter] = {"commands": Constant("commands", commands, alignment=ALIGNMENT)}
-        sizes = {"commands_size": commands.size, "weights_size": 0 if weights is None else weights.size}
+        sizes = {"commands_size": commands.size}
         if weights is not None:
             parameters["weights"] = Constant("weights", weights, alignment=ALIGNMENT)
+            sizes["weights_size"] = weights.size
         parameters |= sizes | {"arena_size": op.arena, "fast_size": op.fast}
         inputs = [value for value in node.inputs[2:] if value is not None]
         ports = (("input", inputs, op.input_offsets), ("output", node.outputs, op.output_offsets))
+        places: dict[str, Parameter] = {}
         for kind, values, offsets in ports:
             for index, (value, offset) in enumerate(zip(values, offsets, strict=True)):
-                parameters |= {f"{kind}_{index}_offset": offset, f"{kind}_{index}_size": value.type.nbytes}
+                places |= {f"{kind}_{index}_offset": offset, f"{kind}_{index}_size": value.type.nbytes}
         # An input that is read twice is one pointer.
         pointers = [region.body.inputs.index(value) for value in inputs]
         spec = (
@@ -70,6 +75,13 @@ class EthosUDriver(External):
             ("weighted", weights is not None),
             ("cache_line", CACHE_LINE),
         )
-        function = CFunction("external/ethos_u/invoke.c.j2", "u8_ethos_u__driver", spec, DRIVER, _CALLS)
+        function = CFunction(
+            "external/ethos_u/invoke.c.j2",
+            "u8_ethos_u__driver",
+            spec,
+            (*_FIELDS, *declare(*places)),
+            DRIVER,
+            _CALLS,
+        )
         lines = -(-max(op.arena, op.fast) // CACHE_LINE) * CACHE_LINE
-        return KernelCall(function, parameters, lines + CACHE_LINE - _PLANNED)
+        return KernelCall(function, parameters | places, lines + CACHE_LINE - _PLANNED)

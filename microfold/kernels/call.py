@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from microfold.ir.types import Array
+from microfold.kernels.fields import Fields
 
 SpecValue = int | str | bool | tuple[int, ...] | tuple[tuple[int, ...], ...]
 
@@ -31,7 +32,8 @@ class Constant:
     alignment: int = 1
 
 
-Parameter = int | float | Constant
+# None: a pointer to nothing, whose field declares its type.
+Parameter = int | float | Constant | None
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,10 @@ class CFunction:
     """One C function of the generated code.
 
     Attributes:
-        template: path under ``templates/``; renders the layer struct and the function.
+        template: path under ``templates/``; renders the function.
         name: base of the C name, e.g. ``s8_conv2d__dsp_4x2``.
         spec: compile-time choices, in a fixed order.
+        fields: all that its layer struct can have, in order.
         library: what it calls; None if it stands for itself.
         calls: names of the library's functions that it calls.
     """
@@ -69,6 +72,7 @@ class CFunction:
     template: str
     name: str
     spec: tuple[tuple[str, SpecValue], ...] = ()
+    fields: Fields = ()
     library: Library | None = None
     calls: tuple[str, ...] = ()
 
@@ -81,13 +85,20 @@ class KernelCall:
     and outputs as pointers, scratch only if there is any.
 
     Attributes:
-        parameters: fields of the layer struct, by name.
+        parameters: what the fields of the layer struct hold, by name: exactly those that the function reads.
         scratch: bytes of arena needed only during the call.
     """
 
     function: CFunction
     parameters: Mapping[str, Parameter] = field(default_factory=dict[str, Parameter])
     scratch: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError if a parameter is no declared field."""
+        unknown = self.parameters.keys() - {field.name for field in self.function.fields}
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise ValueError(f"{self.function.name}: parameters must be declared fields; {names} are not")
 
     @property
     def constants(self) -> dict[str, Constant]:

@@ -12,6 +12,7 @@ from typing import ClassVar
 from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.kernels.call import KernelCall
+from microfold.kernels.fields import Fields
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import check_name
 from microfold.target.description import FEATURES
@@ -48,6 +49,7 @@ class Kernel:
         trades: what it gives up.
         table_bytes: constants that the model does not have, of kernels with TABLE.
         code: estimated bytes of code of one function, compiled with -Os; see `selection.least_flash`.
+        fields: all that the layer struct of its function can have, in order.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Kernel:
     trades: frozenset[Trade] = frozenset()
     table_bytes: ClassVar[int] = 0
     code: ClassVar[int] = 600
+    fields: ClassVar[Fields] = ()
 
     def supports(self, layer: LayerContext) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""

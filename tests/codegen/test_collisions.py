@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from microfold import target
 from microfold.codegen.emit import emit
+from microfold.codegen.model import Model
 from microfold.codegen.names import model_identifier
 from microfold.compiler import compile_graph
 from microfold.options import Options
@@ -28,7 +29,7 @@ AWKWARD = [
     "simulate", "memcpy", "string", "stdint", "math", "float", "time", "a/b;c/BiasAdd", "a*/b", "/*", "??/",
     "line\nbreak", "\u65e5\u672c\u8a9e", "\u0000", '"quoted"', "%s", "{{ 7 * 7 }}", "{% raw %}", "x" * 300,
     "9" * 60, "ARENA", "KWS_HOOKS", "linux", "unix", "int8_t", "NET_ARENA", "net_x_weights", "x_weights",
-    "constant", "a__b", "__x__", "init", "run", "NULL", "channels", "\\",
+    "constant", "s8_fully_connected", "a__b", "__x__", "init", "run", "NULL", "channels", "\\",
 ]  # fmt: skip
 names = st.one_of(st.sampled_from(AWKWARD), st.text(max_size=50))
 
@@ -40,6 +41,8 @@ names = st.one_of(st.sampled_from(AWKWARD), st.text(max_size=50))
 @example(
     "net", "x", ["net_run", "run", "net_context", "context", "size_check", "s8_fully_connected__c_4"], False
 )
+@example("s8_fully_connected", "x", ["c_4", "c_4_channel", "layer"], True)
+@example("s8_fully_connected", "x", ["c", "c_4", "constant"], False)
 def test_any_names_compile(model: str, first: str, layers: list[str], single_file: bool) -> None:
     need_tools("cc")
     program = compile_graph(
@@ -55,6 +58,15 @@ def test_any_names_compile(model: str, first: str, layers: list[str], single_fil
         )
     assert result.returncode == 0, result.stderr
     assert all(text.isascii() for text in files.values())
+
+
+def test_no_constant_is_called_like_a_part_of_a_function() -> None:
+    names: dict[str, set[str]] = {}
+    for model in ("net", "s8_fully_connected"):
+        program = compile_graph(dense_chain(model, "x", ["c_4"]), target.load("host"))
+        names[model] = {array.name for array in Model(program).arrays}
+    assert all(name.startswith("net__c_4_") for name in names["net"])
+    assert all(n.startswith("s8_fully_connected__constant_c_4_") for n in names["s8_fully_connected"])
 
 
 @given(st.text())

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from microfold import target
 from microfold.codegen.emit import emit
-from microfold.codegen.functions import render_functions
 from microfold.compiler import compile_graph
+from microfold.kernels.call import KernelCall
+from microfold.kernels.fields import Field
 from microfold.kernels.kernel import KERNELS
 from tests.codegen import graphs
 from tests.codegen.builds import compile_sample, sample_graphs
+from tests.codegen.unread import unread_fields
 
 
 def test_kernel_names_are_of_their_own_kind() -> None:
@@ -33,16 +36,16 @@ def test_equal_functions_are_emitted_once() -> None:
 @pytest.mark.parametrize("core", ["host", "cortex-m4", "cortex-m55"])
 def test_no_field_of_a_layer_goes_unread(core: str) -> None:
     for name, graph in sample_graphs().items():
-        program = compile_sample(name, graph, core)
-        rendered = render_functions(program)
-        for layer in program.layers:
-            function = rendered[layer.call.function]
-            head, _, code = function.text.partition(f"}} {function.name}_layer;")
-            for field in layer.call.parameters.keys() - function.unread:
-                assert re.search(rf"\b{field}\b", head), f"{function.name} lacks {field}"
-                assert re.search(rf"(->|\.){field}\b", code), f"{function.name} does not read {field}"
-            for field in function.unread:
-                assert not re.search(rf"\b{field};", head) and not re.search(rf"(->|\.){field}\b", code)
+        assert not unread_fields(compile_sample(name, graph, core)), name
+
+
+def test_unread_fields_are_found() -> None:
+    program = compile_sample("add", sample_graphs()["add"])
+    (layer,) = program.layers
+    fields = (*layer.call.function.fields, Field("pitch"))
+    call = KernelCall(replace(layer.call.function, fields=fields), {**layer.call.parameters, "pitch": 3})
+    unread = unread_fields(replace(program, layers=(replace(layer, call=call),)))
+    assert unread == {f"{layer.call.function.name}.pitch"}
 
 
 @pytest.mark.parametrize("core", ["host", "cortex-m4", "cortex-m55"])

@@ -6,6 +6,7 @@ from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.add import quantized_parameters
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -17,6 +18,20 @@ class ElementwiseAddS8(Kernel):
 
     name = "s8_add__cmsis_nn"
     op = Add
+    fields = declare(
+        "count",
+        "left_shift",
+        "first_offset",
+        "first_multiplier",
+        "first_shift",
+        "second_offset",
+        "second_multiplier",
+        "second_shift",
+        "output_offset",
+        "output_multiplier",
+        "output_shift",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         first, second = layer.node.operands[:2]
@@ -54,6 +69,6 @@ class ElementwiseAddS8(Kernel):
         }
         spec = (("doubled", first is second),)
         function = CFunction(
-            "external/cmsis_nn/add.c.j2", self.name, spec, CMSIS_NN, ("arm_elementwise_add_s8",)
+            "external/cmsis_nn/add.c.j2", self.name, spec, self.fields, CMSIS_NN, ("arm_elementwise_add_s8",)
         )
         return KernelCall(function, parameters)

@@ -11,14 +11,27 @@ from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.external.cmsis_nn.scratch import Geometry
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window, same_padding
+
+_SHAPE_FIELDS = declare(
+    *IMAGE_FIELDS,
+    "output_channels",
+    "kernel_height",
+    "kernel_width",
+    "stride_height",
+    "stride_width",
+    "pad_top",
+    "pad_left",
+)
 
 
 class _Convolution(Kernel):
@@ -82,12 +95,7 @@ class _Convolution(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             **constants,
-            "batch": x.shape[0],
-            "input_height": shape.image[0],
-            "input_width": shape.image[1],
-            "input_channels": shape.channels,
-            "output_height": shape.output[0],
-            "output_width": shape.output[1],
+            **image_parameters(x, out),
             "output_channels": shape.filters,
             "kernel_height": shape.window.size[0],
             "kernel_width": shape.window.size[1],
@@ -100,11 +108,17 @@ class _Convolution(Kernel):
             "output_offset": out.quant.zero_point,
             "output_minimum": low,
             "output_maximum": high,
-            "scratch_size": size,
         }
+        if size:
+            parameters |= {"scratch_size": size}
         spec = (("scratch", size > 0),)
         function = CFunction(
-            self.template, self.name, spec, CMSIS_NN, (self.function, f"{self.function}_get_buffer_size")
+            self.template,
+            self.name,
+            spec,
+            self.fields,
+            CMSIS_NN,
+            (self.function, f"{self.function}_get_buffer_size"),
         )
         return KernelCall(function, parameters, size)
 
@@ -114,6 +128,15 @@ class ConvolveS8(_Convolution):
     op = Conv2D
     function = "arm_convolve_wrapper_s8"
     template = "external/cmsis_nn/conv2d.c.j2"
+    fields = declare(
+        Field("weights", "[output_channels][kernel_height][kernel_width][input_channels]"),
+        *library.CHANNEL_FIELDS,
+        *_SHAPE_FIELDS,
+        "dilation_height",
+        "dilation_width",
+        *library.OUTPUT_FIELDS,
+        "scratch_size",
+    )
 
     def matrix(self, layer: LayerContext) -> Array:
         weights = layer.array(1)
@@ -161,6 +184,14 @@ class DepthwiseConvS8(_Convolution):
     op = DepthwiseConv2D
     function = "arm_depthwise_conv_wrapper_s8"
     template = "external/cmsis_nn/depthwise_conv2d.c.j2"
+    fields = declare(
+        Field("weights", "[kernel_height][kernel_width][output_channels]"),
+        *library.CHANNEL_FIELDS,
+        *_SHAPE_FIELDS,
+        "multiplier",
+        *library.OUTPUT_FIELDS,
+        "scratch_size",
+    )
 
     def matrix(self, layer: LayerContext) -> Array:
         weights = layer.array(1)

@@ -7,6 +7,7 @@ import numpy as np
 from microfold.external.cmsis_nn import library
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -18,6 +19,7 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -26,6 +28,13 @@ class FullyConnectedS8(Kernel):
 
     name = "s8_fully_connected__cmsis_nn"
     op = FullyConnected
+    fields = declare(
+        Field("weights", "[outputs][inputs]"),
+        *library.CHANNEL_FIELDS,
+        Field("sums", "bias[i] + input_offset * (weights[i][0] + weights[i][1] + ...)"),
+        *MATRIX_FIELDS,
+        *library.OUTPUT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_fully_connected(layer)
@@ -54,9 +63,7 @@ class FullyConnectedS8(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", matrix),
             **constants,
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
             "input_offset": -x.quant.zero_point,
             "output_offset": out.quant.zero_point,
             "output_minimum": low,
@@ -71,5 +78,8 @@ class FullyConnectedS8(Kernel):
         calls = (name, "arm_fully_connected_s8_get_buffer_size")
         spec = (("per_channel", per_channel), ("sums", sums))
         return KernelCall(
-            CFunction("external/cmsis_nn/fully_connected.c.j2", self.name, spec, CMSIS_NN, calls), parameters
+            CFunction(
+                "external/cmsis_nn/fully_connected.c.j2", self.name, spec, self.fields, CMSIS_NN, calls
+            ),
+            parameters,
         )

@@ -10,6 +10,8 @@ import numpy as np
 
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import Constant, Library, Parameter
+from microfold.kernels.fields import declare
+from microfold.kernels.requantize import output_range
 
 # 7.0.0 is the first with arm_fully_connected_wrapper_s8, so that older ones do not link.
 CMSIS_NN = Library(
@@ -36,10 +38,14 @@ def unsupported_shifts(shifts: Array, mantissas: Array, bounds: tuple[Array, Arr
     return None
 
 
+CHANNEL_FIELDS = declare("bias", "multipliers", "shifts")
+OUTPUT_FIELDS = declare("input_offset", "output_offset", *output_range.LIMIT_FIELDS)
+
+
 def requantization(
     bias: Array | None, mantissas: Array, shifts: Array, *, multiple: int = 1
 ) -> dict[str, Parameter]:
-    """Bias, multipliers and shifts of the channels as constants; no bias is one of zeros.
+    """Values of `CHANNEL_FIELDS`: constants of the channels; no bias is one of zeros.
 
     Args:
         multiple: repeat the last ones until their number is a multiple: vectors may read beyond the end.

@@ -6,15 +6,17 @@ from microfold.external.cmsis_nn import library, scratch
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.fields import Field
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 
 class _Pool(Kernel):
     calls: tuple[str, ...]
+    fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS, Field("scratch_size"))
 
     def supports(self, layer: LayerContext) -> str | None:
         x, out, _ = pool_types(layer)
@@ -29,10 +31,13 @@ class _Pool(Kernel):
         parameters = pool_parameters(layer) | {
             "output_minimum": low,
             "output_maximum": high,
-            "scratch_size": size,
         }
+        if size:
+            parameters |= {"scratch_size": size}
         spec = (("function", self.calls[0]), ("sized", len(self.calls) > 1), ("scratch", size > 0))
-        function = CFunction("external/cmsis_nn/pool2d.c.j2", self.name, spec, CMSIS_NN, self.calls)
+        function = CFunction(
+            "external/cmsis_nn/pool2d.c.j2", self.name, spec, self.fields, CMSIS_NN, self.calls
+        )
         return KernelCall(function, parameters, size)
 
 

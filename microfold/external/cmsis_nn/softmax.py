@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from microfold.external.cmsis_nn.library import CMSIS_NN
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.softmax import SoftmaxInt8
@@ -15,6 +16,13 @@ class SoftmaxS8(Kernel):
 
     name = "s8_softmax__cmsis_nn"
     op = Softmax
+    fields = declare(
+        "rows",
+        "depth",
+        "multiplier",
+        "shift",
+        "difference_minimum",
+    )
 
     def _parameters(self, layer: LayerContext) -> SoftmaxParameters:
         quant = layer.node.operands[0].type.quant
@@ -39,5 +47,7 @@ class SoftmaxS8(Kernel):
             "shift": shift,
             "difference_minimum": minimum,
         }
-        function = CFunction("external/cmsis_nn/softmax.c.j2", self.name, (), CMSIS_NN, ("arm_softmax_s8",))
+        function = CFunction(
+            "external/cmsis_nn/softmax.c.j2", self.name, (), self.fields, CMSIS_NN, ("arm_softmax_s8",)
+        )
         return KernelCall(function, parameters)

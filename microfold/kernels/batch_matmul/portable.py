@@ -10,6 +10,7 @@ from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.broadcast import broadcast_strides, loop_records, merge_axes
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.product_sum import wide_record
@@ -54,6 +55,20 @@ class _Matmul(Kernel):
     """Dot products; the elements of each operand are a constant step apart."""
 
     dtype: ClassVar[DType]
+    fields = declare(
+        Field("loops", "over batches; first, second: steps in the operands"),
+        "rows",
+        "columns",
+        "depth",
+        Field("first_row", "steps from one row of the first operand to the next, and along it"),
+        "first_step",
+        Field("second_step", "along a column of the second operand, and from one column to the next"),
+        "second_column",
+        "first_zero_point",
+        "second_zero_point",
+        "scale",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def product(self, layer: LayerContext) -> _Product:
         first, second = (v.type for v in layer.node.operands[:2])
@@ -102,7 +117,8 @@ class _Matmul(Kernel):
         }
         spec = (*choice, ("clamped", clamped))
         return KernelCall(
-            CFunction("batch_matmul/portable.c.j2", self.name, spec), parameters | fields | limits
+            CFunction("batch_matmul/portable.c.j2", self.name, spec, self.fields),
+            parameters | fields | limits,
         )
 
 

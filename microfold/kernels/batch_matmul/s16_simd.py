@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from microfold.kernels.batch_matmul.portable import MatmulInt16
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.fields import describe
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.batch_matmul import BatchMatmul
@@ -28,6 +29,7 @@ class _Columns(MatmulInt16):
     op = BatchMatmul
     core: ClassVar[str]
     estimate: ClassVar[tuple[float, float, float]]
+    fields = describe(MatmulInt16.fields, first_row="from one row of the first operand to the next")
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):
@@ -51,15 +53,16 @@ class _Columns(MatmulInt16):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         call = super().lower(layer)
-        kept: dict[str, Parameter] = {k: v for k, v in call.parameters.items() if k not in _UNREAD}
         depth, gathered = self.product(layer).depth, self._gathered(layer)
+        unread = _UNREAD if gathered else (*_UNREAD, "second_step")
+        kept: dict[str, Parameter] = {k: v for k, v in call.parameters.items() if k not in unread}
         spec = (
             ("core", self.core),
             ("tail", depth % _UNROLL != 0),
             ("gathered", gathered),
             *((key, value) for key, value in call.function.spec if key == "clamped"),
         )
-        function = CFunction("batch_matmul/s16_simd.c.j2", self.name, spec)
+        function = CFunction("batch_matmul/s16_simd.c.j2", self.name, spec, self.fields)
         scratch = depth * self.dtype.itemsize if gathered else 0
         return replace(call, function=function, parameters=kept, scratch=scratch)
 

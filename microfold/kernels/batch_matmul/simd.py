@@ -10,17 +10,17 @@ from dataclasses import replace
 
 from microfold.kernels.batch_matmul.portable import MatmulInt8
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
+from microfold.kernels.fields import describe
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import LANES
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
-_UNREAD = ("first_step",)
-
 
 class _Columns(MatmulInt8):
     template: str
+    fields = describe(MatmulInt8.fields, first_row="from one row of the first operand to the next")
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):
@@ -32,14 +32,19 @@ class _Columns(MatmulInt8):
     def choices(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
         raise NotImplementedError
 
+    def unread(self, layer: LayerContext) -> tuple[str, ...]:
+        """Fields that it has no use for, of those of the kernel in C."""
+        raise NotImplementedError
+
     def scratch(self, layer: LayerContext) -> int:
         raise NotImplementedError
 
     def lower(self, layer: LayerContext) -> KernelCall:
         call = super().lower(layer)
-        kept: dict[str, Parameter] = {k: v for k, v in call.parameters.items() if k not in _UNREAD}
+        unread = ("first_step", *self.unread(layer))
+        kept: dict[str, Parameter] = {k: v for k, v in call.parameters.items() if k not in unread}
         common = [(key, value) for key, value in call.function.spec if key in ("requantize", "clamped")]
-        function = CFunction(self.template, self.name, (*common, *self.choices(layer)))
+        function = CFunction(self.template, self.name, (*common, *self.choices(layer)), self.fields)
         return replace(call, function=function, parameters=kept, scratch=self.scratch(layer))
 
 
@@ -63,6 +68,10 @@ class _ColumnsDsp(_Columns):
             ("pairs", product.columns >= 2),
             ("odd", product.columns % 2 != 0),
         )
+
+    def unread(self, layer: LayerContext) -> tuple[str, ...]:
+        # There is one column.
+        return () if self.product(layer).columns >= 2 else ("second_column",)
 
     def scratch(self, layer: LayerContext) -> int:
         product = self.product(layer)
@@ -95,6 +104,10 @@ class _ColumnsMve(_Columns):
             ("full", self.product(layer).depth >= LANES),
             ("tail", self.product(layer).depth % LANES != 0),
         )
+
+    def unread(self, layer: LayerContext) -> tuple[str, ...]:
+        # Columns are in one piece.
+        return () if self._gathered(layer) else ("second_step",)
 
     def scratch(self, layer: LayerContext) -> int:
         return self.product(layer).depth if self._gathered(layer) else 0

@@ -15,6 +15,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -22,11 +23,12 @@ from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Computed together.
 PIXELS = 4
-# The mf_group at the beginning of the scratch, and the words that end a loop over quads.
+# The mf_group at the beginning of the scratch, as the template checks; the words that end a loop over quads.
 GROUP_BYTES = 32
 END_BYTES = 8
 # Bytes of patches that are never too many; more are allowed as long as input and output are larger.
@@ -91,8 +93,13 @@ class Channels:
             ("requantize", self.plan.form.value),
             ("shift", self.plan.shift),
             ("packing", self.packing),
-            ("full_range", self.limits == (-128, 127)),
+            ("full_range", self.full_range),
         )
+
+    @property
+    def full_range(self) -> bool:
+        """Outputs saturate, and nothing else."""
+        return self.limits == (-128, 127)
 
     def parameters(self, lanes: Array) -> dict[str, Parameter]:
         """Fields of the layer struct.
@@ -100,8 +107,10 @@ class Channels:
         Args:
             lanes: weights [channels, pairs, 2] made from the plan's matrix.
         """
-        limits = {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
-        return self.stream(lanes, self.packing) | limits
+        stream = self.stream(lanes, self.packing)
+        if self.full_range:
+            return stream
+        return stream | {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
 
     def stream(self, lanes: Array, packed: str) -> dict[str, Parameter]:
         """Those of them that tell of the weights, with a packing of the caller's choice."""
@@ -180,6 +189,21 @@ class Conv2DDsp(SmladConvolution):
     op = Conv2D
     features = frozenset({"dsp"})
     code = 1200
+    fields = declare(
+        Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
+        Field("words", "of it"),
+        Field("paired_words", "without an odd last channel"),
+        Field("pairs", "of inputs of a patch"),
+        Field("skip", "pairs that the first iteration of the loop behind the first pair leaves out"),
+        Field("segment", "neighbouring bytes that are widened together"),
+        "output_channels",
+        "pixels",
+        *IMAGE_FIELDS,
+        *WINDOW_FIELDS,
+        "input_zero_point",
+        Field("border", "offset of a spare segment in the scratch"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)
@@ -227,9 +251,14 @@ class Conv2DDsp(SmladConvolution):
             ("steps", pairs if _written(layer) else 0),
             ("segment", segment if written else 0),
             ("neighbours", written and group == PIXELS and _neighbours(layer)),
+            ("unroll", UNROLL),
+            ("group_bytes", GROUP_BYTES),
         )
         parameters = channels.parameters(smlad.pair_lanes(channels.plan.matrix, segment))
         parameters |= {"pairs": pairs, "skip": _skip(pairs), "segment": segment}
+        if group == 1:
+            # The loop over one pixel's channels counts them.
+            del parameters["words"], parameters["paired_words"], parameters["skip"]
         scratch = 4 * pairs if group == 1 else GROUP_BYTES + 16 * pairs + END_BYTES
         if pointwise:
             parameters |= {"pixels": out.size // out.shape[3]}
@@ -239,7 +268,7 @@ class Conv2DDsp(SmladConvolution):
                 "border": scratch,
             }
             scratch += segment + -segment % 4
-        return KernelCall(CFunction("conv2d/dsp.c.j2", self.name, spec), parameters, scratch)
+        return KernelCall(CFunction("conv2d/dsp.c.j2", self.name, spec, self.fields), parameters, scratch)
 
 
 def count_segments(layer: LayerContext) -> tuple[int, int]:

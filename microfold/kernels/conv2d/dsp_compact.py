@@ -13,11 +13,13 @@ import numpy as np
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
+    SHAPE_FIELDS,
     conv_types,
     filter_matrix,
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -62,9 +64,16 @@ def compact_call(
         "output_minimum": low,
         "output_maximum": high,
     }
+    if plan.form is RequantizeForm.GENERAL:
+        # It always clamps.
+        del parameters["clamped"]
     # Quads, the words behind them, and a row of the window that is not one run of bytes.
     scratch = 4 * PIXELS * lanes.shape[1] + END_BYTES + (segment if apart else 0)
-    return KernelCall(CFunction("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec), parameters, scratch)
+    return KernelCall(
+        CFunction("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec, Conv2DCompactDsp.fields),
+        parameters,
+        scratch,
+    )
 
 
 def compact_instructions(pixels: int, channels: int, pairs: int, general: bool) -> float:
@@ -105,6 +114,15 @@ class Conv2DCompactDsp(Kernel):
     features = frozenset({"dsp"})
     trades = frozenset({Trade.ONE_FOR_ALL})
     code = 950
+    fields = declare(
+        Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
+        Field("pairs", "of inputs of a patch: an even number"),
+        Field("segment", "bytes under a row of the window"),
+        *SHAPE_FIELDS,
+        "input_zero_point",
+        Field("clamped", "whether the bounds are narrower than int8"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)

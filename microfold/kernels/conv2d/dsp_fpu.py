@@ -24,18 +24,20 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import band_overlap, window_overlap
 from microfold.kernels.packing import smlad
 from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Its code is long: not worth it for fewer outputs.
 FEWEST_OUTPUTS = 3000
 # Bytes of scratch for widened inputs, unless two groups of four pixels take more.
 SCRATCH_LIMITS = (2048, 4096)
-# The mf_groups at the beginning of the scratch, and the word behind the quads.
+# The mf_groups at the beginning of the scratch, as the template checks; the word behind the quads.
 GROUPS_BYTES = 36
 END_BYTES = 4
 # Rows are copied with their padding if at least this part of the windows crosses an edge of the image, and
@@ -159,6 +161,22 @@ class Conv2DFpuDsp(Kernel):
     name = "s8_conv2d__dsp_fpu"
     op = Conv2D
     features = frozenset({"dsp", "fpu"})
+    fields = declare(
+        Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
+        Field("words", "of it"),
+        Field("paired_words", "without an odd last channel"),
+        Field("pairs", "of inputs of a patch"),
+        Field("streamed", "bytes of weights of two channels that are not in registers"),
+        Field("groups", "of four pixels that are computed one after the other in two channels"),
+        Field("segment", "neighbouring bytes that are widened together"),
+        "output_channels",
+        "pixels",
+        *IMAGE_FIELDS,
+        *WINDOW_FIELDS,
+        "input_zero_point",
+        Field("border", "offset of four spare segments in the scratch"),
+        Field("padded_row", "bytes of such a row"),
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_conv(layer)
@@ -268,6 +286,7 @@ class Conv2DFpuDsp(Kernel):
             ("shared", plan.shared),
             ("padded", plan.padded_bytes > 0),
             ("rest", plan.rest),
+            ("groups_bytes", GROUPS_BYTES),
         )
         parameters: dict[str, Parameter] = channels.stream(
             smlad.pair_lanes(channels.plan.matrix, segment), plan.packing
@@ -287,6 +306,10 @@ class Conv2DFpuDsp(Kernel):
                 "border": scratch,
             }
             scratch += plan.padded_bytes or PIXELS * (segment + -segment % 4)
+        fields = self.fields
         if plan.padded_bytes:
             parameters |= {"padded_row": plan.padded_row}
-        return KernelCall(CFunction("conv2d/dsp_fpu.c.j2", self.name, spec), parameters, scratch)
+            # All windows lie in padded rows, whose segments are written out.
+            del parameters["segment"], parameters["kernel_width"], parameters["dilation_width"]
+            fields = describe(fields, border="offset of rows of input with padding in the scratch")
+        return KernelCall(CFunction("conv2d/dsp_fpu.c.j2", self.name, spec, fields), parameters, scratch)

@@ -16,10 +16,13 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.smlad import pair_order
+from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import IMAGE_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Words that the offset of an LDRD reaches.
@@ -115,6 +118,23 @@ class Conv2DTileDsp(SmladConvolution):
     op = Conv2D
     features = frozenset({"dsp"})
     code = 1350
+    fields = declare(
+        Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
+        Field("words", "of it"),
+        Field("paired_words", "without an odd last channel"),
+        Field("blocks", "iterations of the loop over the quads of a group"),
+        "tile_words",
+        Field("row_words", "of a tile"),
+        *IMAGE_FIELDS,
+        "output_channels",
+        "kernel_height",
+        "stride_height",
+        "dilation_height",
+        "pad_top",
+        "pad_left",
+        Field("padding", "the input's zero point as a pair"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_conv(layer)
@@ -170,6 +190,7 @@ class Conv2DTileDsp(SmladConvolution):
             ("taps", tile.taps),
             ("pitch", tile.pitch),
             ("unroll", tile.unroll),
+            ("group_bytes", GROUP_BYTES),
         )
         parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, layer))
         parameters |= shape_parameters(layer) | {
@@ -180,7 +201,7 @@ class Conv2DTileDsp(SmladConvolution):
         }
         unused = ("kernel_width", "stride_width", "dilation_width")
         kept = {name: value for name, value in parameters.items() if name not in unused}
-        return KernelCall(CFunction("conv2d/dsp_tile.c.j2", self.name, spec), kept, tile.scratch)
+        return KernelCall(CFunction("conv2d/dsp_tile.c.j2", self.name, spec, self.fields), kept, tile.scratch)
 
 
 def _lanes(matrix: Array, layer: LayerContext) -> Array:

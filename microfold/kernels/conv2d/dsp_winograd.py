@@ -37,12 +37,14 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.shapes import IMAGE_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Tiles computed together.
@@ -83,6 +85,18 @@ class _Winograd(Kernel):
     features = frozenset({"dsp"})
     trades = frozenset({Trade.TRANSFORMED_WEIGHTS})
     tile: ClassVar[int]
+    fields = declare(
+        Field("weights", "transformed: pairs of inputs of two channels, position by position"),
+        "channels",
+        *IMAGE_FIELDS,
+        "output_channels",
+        "pad_top",
+        "pad_left",
+        "input_zero_point",
+        Field("sums", "offset in the scratch"),
+        Field("outside", "offset in the scratch of a pixel of zero points"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x, _, out, window = conv_types(layer)
@@ -174,9 +188,10 @@ class _Winograd(Kernel):
             "input_zero_point": x.quant.zero_point,
             "sums": words,
             "outside": words + sums,
-            "output_minimum": low,
-            "output_maximum": high,
         }
+        full_range = (low, high) == (-128, 127)
+        if not full_range:
+            parameters |= {"output_minimum": low, "output_maximum": high}
         spec = (
             ("tile", self.tile),
             ("positive_input", POSITIVE_INPUT),
@@ -185,10 +200,12 @@ class _Winograd(Kernel):
             ("shift", plan.shift),
             ("pairs", channels // 2),
             ("pixel", out.shape[3] if whole else 0),
-            ("full_range", (low, high) == (-128, 127)),
+            ("full_range", full_range),
         )
         return KernelCall(
-            CFunction("conv2d/dsp_winograd.c.j2", self.name, spec), parameters, self._scratch(layer)
+            CFunction("conv2d/dsp_winograd.c.j2", self.name, spec, self.fields),
+            parameters,
+            self._scratch(layer),
         )
 
     def _records(self, plan: SmladRequantization, filters: Array) -> Array:

@@ -10,6 +10,8 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
+    PATCH_FIELDS,
+    SHAPE_FIELDS,
     conv_types,
     filter_matrix,
     is_pointwise,
@@ -17,6 +19,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_grouping,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -35,6 +38,14 @@ class Conv2DHalf(Kernel):
 
     name = "f16_conv2d__c"
     op = Conv2D
+    fields = declare(
+        Field("weights", "float16, [output_channels][kernel_height][kernel_width][group_inputs]"),
+        Field("channels", "biases"),
+        *SHAPE_FIELDS,
+        Field("group_inputs", "that an output channel sees"),
+        "group_outputs",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT16, DType.FLOAT16)
@@ -55,7 +66,7 @@ class Conv2DHalf(Kernel):
             "group_outputs": out.shape[3] * weights.shape[3] // x.shape[3],
         }
         spec = (("clamped", clamped),)
-        return KernelCall(CFunction("conv2d/f16.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("conv2d/f16.c.j2", self.name, spec, self.fields), parameters | limits)
 
 
 @register
@@ -65,6 +76,12 @@ class Conv2DHalfMve(Kernel):
     name = "f16_conv2d__mve_4x8"
     op = Conv2D
     features = frozenset({"mve_fp"})
+    fields = declare(
+        Field("weights", "float16, [output_channels / 8][patch][8]"),
+        Field("channels", "biases, float16"),
+        *PATCH_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_grouping(layer) or product_sum.unsupported_constants(
@@ -111,5 +128,7 @@ class Conv2DHalfMve(Kernel):
         walk, scratch = patch_parameters(layer, PIXELS * matrix.shape[1] * x.dtype.itemsize)
         parameters |= walk
         return KernelCall(
-            CFunction("conv2d/f16_mve.c.j2", self.name, spec), parameters | dict(limits), scratch
+            CFunction("conv2d/f16_mve.c.j2", self.name, spec, self.fields),
+            parameters | dict(limits),
+            scratch,
         )

@@ -7,18 +7,21 @@ from typing import ClassVar
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
+    PATCH_FIELDS,
     conv_types,
     filter_matrix,
     is_pointwise,
     patch_parameters,
     unsupported_grouping,
 )
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_weights import HalfWeights
 from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_cost, float_clamping
+from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
 
 PIXELS = 4
@@ -30,6 +33,12 @@ class _BlockConv(Kernel):
     op = Conv2D
     core: ClassVar[str]
     half: ClassVar[bool] = False
+    fields = declare(
+        Field("weights", "[output_channels / 4][patch][4]"),
+        Field("channels", "biases"),
+        *PATCH_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_grouping(layer) or product_sum.unsupported_constants(
@@ -90,7 +99,9 @@ class _BlockConv(Kernel):
         walk, scratch = patch_parameters(layer, PIXELS * matrix.shape[1] * x.dtype.itemsize)
         parameters |= walk
         return KernelCall(
-            CFunction("conv2d/f32_block.c.j2", self.name, spec), parameters | dict(limits), scratch
+            CFunction("conv2d/f32_block.c.j2", self.name, spec, self.fields),
+            parameters | dict(limits),
+            scratch,
         )
 
 
@@ -138,6 +149,9 @@ class _HalfBlockConv(HalfWeights, _BlockConv):
 
     # Estimated instructions for the weights of four channels and one input.
     block_conversion: ClassVar[float]
+    fields = describe(
+        _BlockConv.fields, weights="pairs of float16, [output_channels / 4][(patch + 1) / 2][4]"
+    )
 
 
 @register

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
+    PATCH_FIELDS,
     conv_types,
     filter_matrix,
     is_pointwise,
-    shape_parameters,
+    patch_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import int4, product_sum
+from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
 
 
@@ -58,10 +61,10 @@ class Conv2DInt4(Kernel):
         assert x.quant is not None
         patch = filter_matrix(layer).shape[1]
         parameters: dict[str, Parameter] = {"patch": patch, "output_channels": out.shape[3]}
-        if is_pointwise(window):
-            return parameters | {"pixels": out.size // out.shape[3]}, 0
-        parameters |= shape_parameters(layer) | {"input_zero_point": x.quant.zero_point}
-        return parameters, self.PIXELS * patch
+        walk, scratch = patch_parameters(layer, self.PIXELS * patch)
+        if not is_pointwise(window):
+            walk |= {"input_zero_point": x.quant.zero_point}
+        return parameters | walk, scratch
 
 
 @register
@@ -70,6 +73,12 @@ class Conv2DPortableInt4(Conv2DInt4):
 
     name = "s8_s4w_conv2d__c"
     code = 900
+    fields = declare(
+        *int4.WORD_FIELDS,
+        *PATCH_FIELDS,
+        "input_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         _, weights, out, _ = conv_types(layer)
@@ -87,4 +96,6 @@ class Conv2DPortableInt4(Conv2DInt4):
             ("pointwise", is_pointwise(window)),
             ("dilated", window.dilations[1] > 1),
         )
-        return KernelCall(CFunction("conv2d/int4.c.j2", self.name, spec), {**constants, **fields}, scratch)
+        return KernelCall(
+            CFunction("conv2d/int4.c.j2", self.name, spec, self.fields), {**constants, **fields}, scratch
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.conv2d.int4 import Conv2DInt4
-from microfold.kernels.conv2d.portable import conv_types, filter_matrix, is_pointwise
+from microfold.kernels.conv2d.portable import PATCH_FIELDS, conv_types, filter_matrix, is_pointwise
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, int4_dsp, product_sum
@@ -21,6 +22,15 @@ class Conv2DDspInt4(Conv2DInt4):
     code = 950
     PIXELS = 2
     reads_first = True
+    fields = declare(
+        Field("weights", "[output_channels / 4][words / 2]: pairs of inputs (0, 2), (1, 3) of every four"),
+        "channels",
+        Field("words", "of two widened patches"),
+        *PATCH_FIELDS,
+        "input_zero_point",
+        Field("widened", "offset of them in the scratch"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         out = conv_types(layer)[2]
@@ -63,5 +73,5 @@ class Conv2DDspInt4(Conv2DInt4):
             ("dilated", window.dilations[1] > 1),
             ("channel_tail", out.shape[3] % int4.GROUP != 0),
         )
-        function = CFunction("conv2d/int4_dsp.c.j2", self.name, spec)
+        function = CFunction("conv2d/int4_dsp.c.j2", self.name, spec, self.fields)
         return KernelCall(function, fields, offset + 4 * words)

@@ -12,10 +12,13 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import int4_mve, mve, product_sum
+from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Patches of up to this many vectors are kept in registers while the weights stream by.
@@ -37,6 +40,14 @@ def _requantization(layer: LayerContext, matrix: Array) -> tuple[mve.MveForm, Ar
     return mve.requantization(layer, matrix, multipliers)
 
 
+def _block_order(form: mve.MveForm, *, int4: bool, resident: bool) -> str:
+    """What a block of weights has, in order."""
+    start = "start" if int4 and not resident else "bias"
+    weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
+    left = ", left shift[4]" if form is mve.MveForm.GENERAL else ""
+    return f"of 4 channels: {start}[4], {weights}, multiplier[4], shift[4]{left}"
+
+
 @register
 class Conv2DMve(Kernel):
     """Two pixels times blocks of 4 channels, 16 products an instruction.
@@ -50,6 +61,22 @@ class Conv2DMve(Kernel):
     features = frozenset({"mve"})
     code = 500
     PIXELS = 2
+    fields = declare(
+        "blocks",
+        "vectors",
+        "input_channels",
+        "output_channels",
+        "pixels",
+        "batch",
+        "input_height",
+        "input_width",
+        "output_height",
+        "output_width",
+        *WINDOW_FIELDS,
+        "input_zero_point",
+        "output_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)
@@ -100,7 +127,7 @@ class Conv2DMve(Kernel):
         assert x.quant is not None
         matrix = filter_matrix(layer)
         form, records = _requantization(layer, matrix)
-        clamp, fields = mve.output_parameters(layer)
+        clamp, finish = mve.output_parameters(layer)
         pointwise = is_pointwise(window)
         depth = matrix.shape[1]
         vectors = -(-depth // mve.LANES)
@@ -111,9 +138,13 @@ class Conv2DMve(Kernel):
             "blocks": Constant("weights", blocks),
             "vectors": vectors,
             "output_channels": out.shape[3],
-            **fields,
+            **finish,
         }
         ragged = pointwise and padded != depth
+        resident = vectors <= _RESIDENT_VECTORS
+        if resident and pointwise and not ragged:
+            # Their number is in the code.
+            del parameters["vectors"]
         if pointwise:
             parameters |= {"pixels": pixels, "input_channels": depth}
         else:
@@ -124,11 +155,12 @@ class Conv2DMve(Kernel):
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
             ("run_vectors", 0 if pointwise else _run_vectors(layer)),
-            ("resident", vectors if vectors <= _RESIDENT_VECTORS else 0),
+            ("resident", vectors if resident else 0),
             ("int4", int4),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
-        return KernelCall(CFunction("conv2d/mve.c.j2", self.name, spec), parameters, scratch)
+        fields = describe(self.fields, blocks=_block_order(form, int4=bool(int4), resident=resident))
+        return KernelCall(CFunction("conv2d/mve.c.j2", self.name, spec, fields), parameters, scratch)
 
 
 @register

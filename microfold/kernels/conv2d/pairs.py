@@ -13,11 +13,14 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, two_pixels_per_word
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_accumulate_long import expects_short_form, sum_records
+from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Computed together, as two words.
@@ -58,6 +61,21 @@ class _PairConv(Kernel):
     """Weights are kept as four bits."""
     lengths = range(1, two_pixels_per_word.LONGEST_RUN + 1)
     """Of runs."""
+
+    fields = declare(
+        "weights",
+        "channels",
+        Field("rests", "of each channel how many; of each the place of its input, and a weight"),
+        Field("words", "of a patch"),
+        Field("offset", "that the sums' beginnings make up for"),
+        "output_channels",
+        "depth",
+        "pixels",
+        *IMAGE_FIELDS,
+        *WINDOW_FIELDS,
+        "input_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_conv(layer)
@@ -132,7 +150,7 @@ class _PairConv(Kernel):
         matrix = filter_matrix(layer)
         multipliers = product_sum.channel_multipliers(layer)
         records = sum_records(layer, matrix, multipliers, narrow=self.unsigned)
-        pointwise = is_pointwise(window)
+        pointwise, gather = is_pointwise(window), self._gather(layer)
         fitting, rests = two_pixels_per_word.split_long_runs(matrix, segment, length)
         packed = self.pack(fitting, segment, length, self._unroll(length, runs))
         spec = (
@@ -141,7 +159,7 @@ class _PairConv(Kernel):
             ("requantize", records.form),
             ("clamped", records.clamped),
             ("pointwise", pointwise),
-            ("gather", self._gather(layer)),
+            ("gather", gather),
             ("ragged", segment % length != 0),
             ("dilated", window.dilations[1] > 1),
             ("run", length),
@@ -162,7 +180,12 @@ class _PairConv(Kernel):
             parameters |= {"depth": segment, "pixels": out.size // out.shape[3]}
         else:
             parameters |= shape_parameters(layer) | {"input_zero_point": x.quant.zero_point}
-        function = CFunction("conv2d/pairs.c.j2", self.name, spec)
+            if not gather:
+                # No window leaves the image, and rows of windows are runs.
+                del parameters["dilation_width"], parameters["input_zero_point"]
+        order = f"[output_channels][inputs of a patch, in whole runs of {length}]"
+        fields = describe(self.fields, weights=f"{order}, nibbles" if self.nibbles else order)
+        function = CFunction("conv2d/pairs.c.j2", self.name, spec, fields)
         return KernelCall(function, {**parameters, **records.limits}, self._scratch(layer))
 
 

@@ -10,11 +10,13 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range
+from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_parameters, window_parameters
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.window import Window
 
@@ -50,26 +52,20 @@ def unsupported_integer_conv(layer: LayerContext) -> str | None:
     return reason or product_sum.unsupported_bounds(layer, filter_matrix(layer))
 
 
+SHAPE_FIELDS = (*IMAGE_FIELDS, Field("output_channels"), *WINDOW_FIELDS)
+
+
 def shape_parameters(layer: LayerContext) -> dict[str, Parameter]:
-    """Fields that every convolution layer struct has; dilated windows keep their steps."""
+    """Values of `SHAPE_FIELDS`; dilated windows keep their steps."""
     x, _, out, window = conv_types(layer)
-    return {
-        "batch": x.shape[0],
-        "input_height": x.shape[1],
-        "input_width": x.shape[2],
-        "input_channels": x.shape[3],
-        "output_height": out.shape[1],
-        "output_width": out.shape[2],
-        "output_channels": out.shape[3],
-        "kernel_height": window.size[0],
-        "kernel_width": window.size[1],
-        "stride_height": window.strides[0],
-        "stride_width": window.strides[1],
-        "dilation_height": window.dilations[0],
-        "dilation_width": window.dilations[1],
-        "pad_top": window.padding[0][0],
-        "pad_left": window.padding[1][0],
-    }
+    image = image_parameters(x, out)
+    return {**image, "output_channels": out.shape[3], **window_parameters(window)}
+
+
+# Those of `patch_parameters`, behind what a patch and a pixel of outputs have.
+PATCH_FIELDS = declare(
+    Field("patch", "inputs of one output"), "output_channels", "pixels", *IMAGE_FIELDS, *WINDOW_FIELDS
+)
 
 
 def patch_parameters(layer: LayerContext, patches: int) -> tuple[dict[str, Parameter], int]:
@@ -81,7 +77,11 @@ def patch_parameters(layer: LayerContext, patches: int) -> tuple[dict[str, Param
     out, window = conv_types(layer)[2:]
     if is_pointwise(window):
         return {"pixels": out.size // out.shape[3]}, 0
-    return shape_parameters(layer), patches
+    shape = shape_parameters(layer)
+    if window.dilations[1] == 1:
+        # The columns of a window are one run.
+        del shape["dilation_width"]
+    return shape, patches
 
 
 def channel_records(
@@ -101,6 +101,13 @@ class _PatchConv(Kernel):
 
     PIXELS = 2
     CHANNELS = 2
+    fields = declare(
+        Field("weights", "[output_channels / 2][patch][2]"),
+        "channels",
+        *PATCH_FIELDS,
+        "input_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         _, weights, out, _ = conv_types(layer)
@@ -159,7 +166,9 @@ class _PatchConv(Kernel):
         }
         walk, scratch = patch_parameters(layer, self.PIXELS * depth * x.dtype.itemsize)
         parameters |= walk
-        return KernelCall(CFunction(template, self.name, spec), parameters | limits, scratch)
+        padded = describe(self.fields, patch="inputs of one output, with zeros behind them")
+        function = CFunction(template, self.name, spec, padded if missing else self.fields)
+        return KernelCall(function, parameters | limits, scratch)
 
 
 @register
@@ -196,6 +205,7 @@ class Conv2DFloat(_PatchConv):
 
     name = "f32_conv2d__c_2x2"
     op = Conv2D
+    fields = describe(_PatchConv.fields, channels="biases")
     half: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -224,6 +234,7 @@ class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
     """Weights are converted for every two pixels."""
 
     name = "f32_f16w_conv2d__c_2x2"
+    fields = describe(Conv2DFloat.fields, weights="float16, [output_channels / 2][patch][2]")
 
     def conversion_cost(self, layer: LayerContext) -> float:
         return layer.node.macs() / _PatchConv.PIXELS * float16_weights.convert_cost(layer)

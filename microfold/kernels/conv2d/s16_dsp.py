@@ -13,19 +13,22 @@ from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
     is_pointwise,
-    shape_parameters,
+    patch_parameters,
     unsupported_grouping,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.int16_single_rounding import (
     CHUNK,
     Int16Requantization,
     int16_clamping,
     plan_int16_requantization,
 )
+from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
 PIXELS = 4
@@ -50,6 +53,21 @@ class Conv2DInt16Dsp(Int16DspKernel):
     name = "s16_conv2d__dsp_4x2"
     op = Conv2D
     features = frozenset({"dsp"})
+    fields = declare(
+        Field("weights", "[output_channels / 2][pairs]: two inputs of two channels"),
+        "channels",
+        Field("pairs", "of inputs of one output, with zero weights behind them"),
+        "output_channels",
+        "input_channels",
+        "pixels",
+        "batch",
+        "input_height",
+        "input_width",
+        "output_height",
+        "output_width",
+        *WINDOW_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int16_conv(layer)
@@ -105,13 +123,11 @@ class Conv2DInt16Dsp(Int16DspKernel):
             "pairs": pairs,
             "output_channels": out.shape[3],
         }
-        if pointwise:
-            parameters |= {"pixels": out.size // out.shape[3], "input_channels": x.shape[3]}
-        else:
-            parameters |= shape_parameters(layer)
         scratch = 4 * PIXELS * pairs
+        walk, _ = patch_parameters(layer, scratch)
+        parameters |= walk | {"input_channels": x.shape[3]}
         return KernelCall(
-            CFunction("conv2d/s16_dsp.c.j2", self.name, spec), parameters | dict(limits), scratch
+            CFunction("conv2d/s16_dsp.c.j2", self.name, spec, self.fields), parameters | dict(limits), scratch
         )
 
 

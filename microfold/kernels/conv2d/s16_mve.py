@@ -9,12 +9,14 @@ import numpy as np
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.portable import (
+    PATCH_FIELDS,
     conv_types,
     filter_matrix,
     is_pointwise,
     patch_parameters,
 )
 from microfold.kernels.conv2d.s16_dsp import int16_plan, unsupported_int16_conv
+from microfold.kernels.fields import Field, Fields, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -76,9 +78,21 @@ class Conv2DInt16Mve(Kernel):
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
+        fields = (*row_fields(plan), *PATCH_FIELDS, *output_range.LIMIT_FIELDS)
         walk, scratch = patch_parameters(layer, matrix.shape[1] * x.dtype.itemsize)
         parameters |= walk
-        return KernelCall(CFunction("conv2d/s16_mve.c.j2", self.name, spec), parameters | limits, scratch)
+        return KernelCall(
+            CFunction("conv2d/s16_mve.c.j2", self.name, spec, fields), parameters | limits, scratch
+        )
+
+
+def row_fields(plan: Int16Requantization) -> Fields:
+    """Those of `row_constants`."""
+    once = plan.form == "once"
+    return declare(
+        Field("weights", "[outputs / 4][inputs / 8, rounded up][4][8]"),
+        Field("channels", "[outputs / 4][3][4]: bias, multiplier, -shift" if once else ""),
+    )
 
 
 def row_constants(plan: Int16Requantization, matrix: Array) -> Mapping[str, Parameter]:

@@ -18,6 +18,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
     unsupported_integer_depthwise,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -232,6 +233,36 @@ class DepthwiseConv2DDsp(Kernel):
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
     code = 1450
+    fields = declare(
+        Field("weights", "[output channels][outer taps][inner taps]"),
+        "channels",
+        "images",
+        Field("input_size", "bytes of an image"),
+        "output_size",
+        "input_channels",
+        "channel_multiplier",
+        Field("outer_inputs", "pixels along the outer and the inner axis, and bytes from one to the next"),
+        "inner_inputs",
+        "outer_input_step",
+        "inner_input_step",
+        "outer_outputs",
+        "inner_outputs",
+        "outer_output_step",
+        "inner_output_step",
+        Field("outer_band", "outputs computed at a time"),
+        "inner_band",
+        "outer_padding",
+        "inner_padding",
+        "outer_stride",
+        Field("outer_span", "inputs under the window along each axis"),
+        "inner_span",
+        Field("plane", "words of one channel's pixels"),
+        Field("pitch", "words from one row of a plane to the next"),
+        Field("row_step", "words from one row of outputs, and of taps, to the next"),
+        "tap_step",
+        Field("padding", "the input's zero point in all four bytes"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(layer)
@@ -319,9 +350,13 @@ class DepthwiseConv2DDsp(Kernel):
             "tap_step": tiling.pitch * outer.dilation,
             "padding": int(np.frombuffer(np.full(4, x.quant.zero_point, np.int8), np.int32)[0]),
         }
+        if outer.taps == 1:
+            del parameters["tap_step"]
         if clamp:
             parameters |= {"output_minimum": low, "output_maximum": high}
-        return KernelCall(CFunction("depthwise_conv2d/dsp.c.j2", self.name, spec), parameters, tiling.scratch)
+        return KernelCall(
+            CFunction("depthwise_conv2d/dsp.c.j2", self.name, spec, self.fields), parameters, tiling.scratch
+        )
 
 
 def _packed(layer: LayerContext, tiling: Tiling) -> Array:
@@ -349,6 +384,22 @@ class DepthwiseConv2DTapsDsp(Kernel):
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
     code = 350
+    fields = declare(
+        Field("weights", "[taps][channels]"),
+        "channels",
+        "batch",
+        Field("input_size", "bytes of an image"),
+        "channel_count",
+        "output_height",
+        "output_width",
+        Field("output_row_step", "bytes in the input from one output to the next, down and right"),
+        "output_column_step",
+        "tap_rows",
+        "tap_columns",
+        Field("tap_row_step", "bytes in the input from one tap to the next, down and right"),
+        "tap_column_step",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(layer)
@@ -400,5 +451,6 @@ class DepthwiseConv2DTapsDsp(Kernel):
         }
         spec = (("requantize", plan.form.value),)
         return KernelCall(
-            CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, spec), parameters | dict(bounds)
+            CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, spec, self.fields),
+            parameters | dict(bounds),
         )

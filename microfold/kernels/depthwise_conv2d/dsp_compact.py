@@ -18,8 +18,10 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
     unsupported_integer_depthwise,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
@@ -82,6 +84,39 @@ class DepthwiseConv2DCompactDsp(Kernel):
     features = frozenset({"dsp"})
     trades = frozenset({Trade.ONE_FOR_ALL})
     code = 850
+    fields = declare(
+        Field("weights", "[channels][outer taps][inner taps]"),
+        "channels",
+        "channel_count",
+        "batch",
+        Field("input_size", "bytes of an image"),
+        "output_size",
+        Field(
+            "outer_inputs",
+            "pixels that are copied along the outer and the inner axis, and bytes between them",
+        ),
+        "inner_inputs",
+        "outer_input_step",
+        "inner_input_step",
+        "outer_outputs",
+        "inner_outputs",
+        "outer_output_step",
+        "inner_output_step",
+        "outer_taps",
+        "inner_taps",
+        "inner_dilation",
+        Field("quads", "of taps in a row"),
+        "plane_size",
+        Field("plane_start", "where the image begins in the plane"),
+        Field("pitch", "bytes from one row of the plane to the next, of outputs, and of taps"),
+        "row_step",
+        "tap_step",
+        "inner_stride",
+        "input_zero_point",
+        Field("correction", "of negative sums"),
+        Field("clamped", "whether the bounds are narrower than int8"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(layer)
@@ -142,12 +177,15 @@ class DepthwiseConv2DCompactDsp(Kernel):
             "tap_step": plane.pitch * outer.dilation,
             "inner_stride": inner.stride,
             "input_zero_point": x.quant.zero_point,
-            "clamped": int((bounds["output_minimum"], bounds["output_maximum"]) != (-128, 127)),
-            "correction": 2 if plan.form is RequantizeForm.SHORT else 0,
         }
+        if not general:
+            parameters |= {
+                "clamped": int((bounds["output_minimum"], bounds["output_maximum"]) != (-128, 127)),
+                "correction": 2 if plan.form is RequantizeForm.SHORT else 0,
+            }
         spec: tuple[tuple[str, SpecValue], ...] = (("general", general),)
         return KernelCall(
-            CFunction("depthwise_conv2d/dsp_compact.c.j2", self.name, spec),
+            CFunction("depthwise_conv2d/dsp_compact.c.j2", self.name, spec, self.fields),
             parameters | dict(bounds),
             plane.scratch,
         )

@@ -26,6 +26,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     unsupported_integer_depthwise,
 )
+from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -198,6 +199,9 @@ class DepthwiseConv2DRowDsp(Kernel):
     op = DepthwiseConv2D
     features = frozenset({"dsp", "fpu"})
     code = 1400
+    fields = declare(
+        "records",
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(layer)
@@ -286,8 +290,13 @@ class DepthwiseConv2DRowDsp(Kernel):
         )
         records = np.ascontiguousarray(_records(layer, plan))
         parameters: dict[str, Parameter] = {"records": Constant("records", records)}
+        last = ", correction" if plan.header == 4 else ""
+        start = "bias, multiplier, addend" + (last if requantization.shift else ", shift")
+        order = f"[output channels][{plan.header + plan.taps.words}]: {start}; pairs of weights"
         return KernelCall(
-            CFunction("depthwise_conv2d/dsp_row.c.j2", self.name, spec), parameters, tiling.scratch
+            CFunction("depthwise_conv2d/dsp_row.c.j2", self.name, spec, describe(self.fields, records=order)),
+            parameters,
+            tiling.scratch,
         )
 
 

@@ -8,11 +8,13 @@ from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.depthwise_conv2d.f32_ring import Ring, RingDepthwise
 from microfold.kernels.depthwise_conv2d.portable import channel_multiplier, depthwise_types
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, RUN, half_biases
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import WINDOW_FIELDS, window_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 
@@ -22,6 +24,19 @@ class DepthwiseConv2DHalf(Kernel):
 
     name = "f16_depthwise_conv2d__c"
     op = DepthwiseConv2D
+    fields = declare(
+        Field("weights", "float16, [kernel_height][kernel_width][channels]"),
+        "biases",
+        Field("channel_multiplier", "outputs of an input channel"),
+        "batch",
+        "input_height",
+        "input_width",
+        Field("channels", "of the output"),
+        "output_height",
+        "output_width",
+        *WINDOW_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT16, DType.FLOAT16)
@@ -42,18 +57,11 @@ class DepthwiseConv2DHalf(Kernel):
             "channels": out.shape[3],
             "output_height": out.shape[1],
             "output_width": out.shape[2],
-            "kernel_height": window.size[0],
-            "kernel_width": window.size[1],
-            "stride_height": window.strides[0],
-            "stride_width": window.strides[1],
-            "dilation_height": window.dilations[0],
-            "dilation_width": window.dilations[1],
-            "pad_top": window.padding[0][0],
-            "pad_left": window.padding[1][0],
+            **window_parameters(window),
             "biases": Constant("biases", half_biases(layer, out.shape[3]).astype(np.float32)),
             "channel_multiplier": channel_multiplier(layer),
         }
-        function = CFunction("depthwise_conv2d/f16.c.j2", self.name, (("clamped", clamped),))
+        function = CFunction("depthwise_conv2d/f16.c.j2", self.name, (("clamped", clamped),), self.fields)
         return KernelCall(function, parameters | limits)
 
 

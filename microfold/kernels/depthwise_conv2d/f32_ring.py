@@ -16,10 +16,13 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     plane_in_place,
 )
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.packing.float32_block import CHANNELS, finish_cost, float_clamping
+from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
@@ -88,6 +91,21 @@ class RingDepthwise(Kernel):
     COLUMN: ClassVar[float]
     ZERO: ClassVar[float]
     OUTPUT: ClassVar[float]
+    fields = declare(
+        "weights",
+        Field("channels", "biases"),
+        *IMAGE_FIELDS,
+        "kernel_height",
+        "stride_height",
+        "dilation_height",
+        "pad_top",
+        "pad_left",
+        "copied_columns",
+        "row_pieces",
+        "ring_rows",
+        "ring_width",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = product_sum.unsupported_constants(layer, self.dtype, self.dtype)
@@ -155,12 +173,7 @@ class RingDepthwise(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", float16_weights.pack_words(weights) if self.half else weights),
             "channels": Constant("biases", product_sum.pad_channels(biases, self.lanes)),
-            "batch": x.shape[0],
-            "input_height": x.shape[1],
-            "input_width": x.shape[2],
-            "input_channels": x.shape[3],
-            "output_height": out.shape[1],
-            "output_width": out.shape[2],
+            **image_parameters(x, out),
             "kernel_height": window.size[0],
             "stride_height": window.strides[0],
             "dilation_height": window.dilations[0],
@@ -174,7 +187,13 @@ class RingDepthwise(Kernel):
         scratch = ring.rows * ring.width * self.lanes * x.dtype.itemsize
         if self.half:
             scratch += weights[0].nbytes
-        function = CFunction("depthwise_conv2d/f32_ring.c.j2", self.name, spec)
+        order = f"[input_channels / {self.lanes}][pieces][{ring.taps}][{self.lanes}]"
+        fields = describe(
+            self.fields,
+            weights=f"pairs of float16, {order}" if self.half else order,
+            row_pieces=f"of {ring.taps} taps in a row of the kernel",
+        )
+        function = CFunction("depthwise_conv2d/f32_ring.c.j2", self.name, spec, fields)
         return KernelCall(function, parameters | dict(limits), scratch)
 
 

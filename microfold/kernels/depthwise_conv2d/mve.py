@@ -14,10 +14,13 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     unsupported_integer_depthwise,
 )
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import mve, product_sum
+from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
@@ -47,6 +50,25 @@ class DepthwiseConv2DMve(Kernel):
     op = DepthwiseConv2D
     features = frozenset({"mve"})
     code = 650
+    fields = declare(
+        "weights",
+        "channels",
+        "taps",
+        *IMAGE_FIELDS,
+        "output_channels",
+        "band_rows",
+        "stride_height",
+        "stride_width",
+        "dilation_height",
+        "pad_top",
+        "pad_left",
+        Field("columns", "of the band, with padding"),
+        Field("band", "bytes from one group of 4 rows to the next"),
+        Field("multiplier", "output channels per input channel"),
+        "input_zero_point",
+        "output_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_depthwise(layer)
@@ -87,12 +109,7 @@ class DepthwiseConv2DMve(Kernel):
             "weights": Constant("weights", _pack(layer.array(1), vectors)),
             "channels": Constant("channels", mve.block_records(records)),
             "taps": Constant("taps", np.array(offsets, np.uint32)),
-            "batch": x.shape[0],
-            "input_height": x.shape[1],
-            "input_width": x.shape[2],
-            "input_channels": x.shape[3],
-            "output_height": out.shape[1],
-            "output_width": out.shape[2],
+            **image_parameters(x, out),
             "output_channels": out.shape[3],
             "band_rows": window.size[0],
             "stride_height": window.strides[0],
@@ -114,7 +131,15 @@ class DepthwiseConv2DMve(Kernel):
         )
         # The last block of channels may reach behind the last pixel.
         scratch = _OUTSIDE + groups * band
-        return KernelCall(CFunction("depthwise_conv2d/mve.c.j2", self.name, spec), parameters, scratch)
+        described = describe(
+            self.fields,
+            weights="[blocks of 4 channels]" + (f"[{vectors}]" if vectors > 1 else "") + "[4][16]",
+            channels=f"[blocks]{mve.record_order(form)}",
+            taps=f"[{vectors}][4]: where the words of a patch lie in the band",
+        )
+        return KernelCall(
+            CFunction("depthwise_conv2d/mve.c.j2", self.name, spec, described), parameters, scratch
+        )
 
 
 def _pack(filters: Array | None, vectors: int) -> Array:
@@ -178,6 +203,24 @@ class DepthwiseConv2DMveTile(Kernel):
     op = DepthwiseConv2D
     features = frozenset({"mve"})
     code = 500
+    fields = declare(
+        Field(
+            "channels", "[channels]: bias, multiplier, shift, int8 weights [4][16]: as outputs see the patch"
+        ),
+        Field("taps", "[4]: where the words of a patch lie in the band"),
+        Field("targets", "[4]: where the outputs of a tile lie"),
+        *IMAGE_FIELDS,
+        Field("band_rows", "under the windows of a tile"),
+        "stride_height",
+        "stride_width",
+        "pad_top",
+        "pad_left",
+        Field("columns", "of the band, with padding"),
+        Field("band", "bytes from one group of 4 rows to the next"),
+        "input_zero_point",
+        "output_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := unsupported_integer_depthwise(layer):
@@ -235,12 +278,7 @@ class DepthwiseConv2DMveTile(Kernel):
             "channels": Constant("weights", _pack_tile(layer.array(1), tile, window, records)),
             "taps": Constant("taps", np.array(taps, np.uint32)),
             "targets": Constant("targets", np.array(targets, np.uint32)),
-            "batch": x.shape[0],
-            "input_height": x.shape[1],
-            "input_width": x.shape[2],
-            "input_channels": channels,
-            "output_height": out.shape[1],
-            "output_width": out.shape[2],
+            **image_parameters(x, out),
             "band_rows": tile.band_rows,
             "stride_height": window.strides[0],
             "stride_width": window.strides[1],
@@ -251,16 +289,21 @@ class DepthwiseConv2DMveTile(Kernel):
             "input_zero_point": x.quant.zero_point,
             **fields,
         }
+        # A row has one tile.
+        single = out.shape[2] == tile.shape[1]
+        if single:
+            del parameters["stride_width"]
         spec = (
             ("requantize", form.value),
             ("clamp", clamp),
             ("tile_height", tile.shape[0]),
             ("tile_width", tile.shape[1]),
-            # A row has one tile.
-            ("single", out.shape[2] == tile.shape[1]),
+            ("single", single),
         )
         scratch = _OUTSIDE + tile.groups * band
-        return KernelCall(CFunction("depthwise_conv2d/mve_tile.c.j2", self.name, spec), parameters, scratch)
+        return KernelCall(
+            CFunction("depthwise_conv2d/mve_tile.c.j2", self.name, spec, self.fields), parameters, scratch
+        )
 
 
 def _pack_tile(filters: Array | None, tile: _Tile, window: Window, records: Array) -> Array:

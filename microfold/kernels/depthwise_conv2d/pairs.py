@@ -16,10 +16,13 @@ from microfold.kernels.depthwise_conv2d.portable import (
     plane_in_place,
     unsupported_integer_depthwise,
 )
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_accumulate_long import FORM, expects_short_form, sum_records
+from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
@@ -134,6 +137,25 @@ class _PairDepthwise(Kernel):
     word: float
     """Instructions of a word of the plane."""
 
+    fields = declare(
+        Field("weights", "of each channel's runs: index, three weights"),
+        Field("runs", "of each channel"),
+        "offsets",
+        "channels",
+        *IMAGE_FIELDS,
+        "channel_multiplier",
+        "plane_rows",
+        "plane_width",
+        "copied_columns",
+        "pad_top",
+        "pad_left",
+        Field("half", "rows of outputs that the upper halves of words are behind the lower ones"),
+        Field("second_row", "rows of inputs"),
+        Field("row_step", "from one output row's inputs to the next's, in the plane"),
+        "input_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
+
     def supports(self, layer: LayerContext) -> str | None:
         reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_depthwise(layer)
         if reason is not None:
@@ -200,12 +222,7 @@ class _PairDepthwise(Kernel):
             "runs": Constant("runs", counts.astype(np.uint8)),
             "offsets": Constant("offsets", offsets * (8 if columns == 2 else 4)),
             "channels": records.constant,
-            "batch": x.shape[0],
-            "input_height": x.shape[1],
-            "input_width": x.shape[2],
-            "input_channels": x.shape[3],
-            "output_height": out.shape[1],
-            "output_width": out.shape[2],
+            **image_parameters(x, out),
             "channel_multiplier": channel_multiplier(layer),
             "plane_rows": plane.size[0],
             "plane_width": plane.size[1],
@@ -217,7 +234,9 @@ class _PairDepthwise(Kernel):
             "row_step": window.strides[0] * plane.size[1],
             "input_zero_point": x.quant.zero_point,
         }
-        function = CFunction("depthwise_conv2d/pairs.c.j2", self.name, spec)
+        step = "twice the bytes" if columns == 2 else "the bytes"
+        fields = describe(self.fields, offsets=f"{step} to each run's first input in the plane, by index")
+        function = CFunction("depthwise_conv2d/pairs.c.j2", self.name, spec, fields)
         return KernelCall(function, {**parameters, **records.limits}, self._scratch(layer))
 
 

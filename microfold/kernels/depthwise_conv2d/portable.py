@@ -10,6 +10,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
@@ -71,7 +72,6 @@ class _Plane:
     Attributes:
         block: outputs computed together, in a row.
         size: rows, columns.
-        copied: rows, columns that come from the image; the rest holds the zero point.
     """
 
     x: TensorType
@@ -79,7 +79,6 @@ class _Plane:
     window: Window
     block: int
     size: tuple[int, int]
-    copied: tuple[int, int]
 
 
 def as_row(x: TensorType, out: TensorType, window: Window) -> tuple[TensorType, TensorType, Window]:
@@ -112,15 +111,68 @@ def _plan_plane(layer: LayerContext) -> _Plane:
     rows, width = (
         last[i] * window.strides[i] + (window.size[i] - 1) * window.dilations[i] + 1 for i in range(2)
     )
-    copied = (
-        max(min(x.shape[1], rows - window.padding[0][0]), 0),
-        max(min(x.shape[2], width - window.padding[1][0]), 0),
-    )
-    return _Plane(x, out, window, block, (rows, width), copied)
+    return _Plane(x, out, window, block, (rows, width))
+
+
+PLANE_FIELDS = declare(
+    "batch",
+    "input_pixels",
+    "input_width",
+    "input_channels",
+    "output_height",
+    "output_width",
+    "channel_multiplier",
+    "kernel_height",
+    "kernel_width",
+    Field("plane_size", "elements of a padded channel"),
+    "plane_width",
+    Field("plane_start", "where the image begins in the plane"),
+    "copied_rows",
+    "copied_columns",
+    Field("row_step", "from one output row's inputs to the next's, in the plane"),
+    Field("tap_step", "from one kernel row's inputs to the next's"),
+)
+
+
+def plane_parameters(
+    x: TensorType, out: TensorType, window: Window, size: tuple[int, int]
+) -> dict[str, Parameter]:
+    """Values of `PLANE_FIELDS`.
+
+    Args:
+        size: rows, columns of the plane, from the padding's corner on.
+    """
+    rows, width = size
+    return {
+        "batch": x.shape[0],
+        "input_pixels": x.shape[1] * x.shape[2],
+        "input_width": x.shape[2],
+        "input_channels": x.shape[3],
+        "output_height": out.shape[1],
+        "output_width": out.shape[2],
+        "channel_multiplier": out.shape[3] // x.shape[3],
+        "kernel_height": window.size[0],
+        "kernel_width": window.size[1],
+        "plane_size": rows * width,
+        "plane_width": width,
+        "plane_start": window.padding[0][0] * width + window.padding[1][0],
+        "copied_rows": max(min(x.shape[1], rows - window.padding[0][0]), 0),
+        "copied_columns": max(min(x.shape[2], width - window.padding[1][0]), 0),
+        "row_step": window.strides[0] * width,
+        "tap_step": window.dilations[0] * width,
+    }
 
 
 class _PlaneDepthwise(Kernel):
     """Copies one channel at a time to a padded plane, then computes up to 4 outputs of a row together."""
+
+    fields = declare(
+        Field("weights", "[output channels][kernel_height][kernel_width]"),
+        "channels",
+        "input_zero_point",
+        *PLANE_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         x, weights, out, _ = depthwise_types(layer)
@@ -155,24 +207,11 @@ class _PlaneDepthwise(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", depthwise_matrix(layer)),
             "channels": channels,
-            "batch": x.shape[0],
-            "input_pixels": x.shape[1] * x.shape[2],
-            "input_width": x.shape[2],
-            "input_channels": x.shape[3],
-            "output_height": out.shape[1],
-            "output_width": out.shape[2],
-            "channel_multiplier": channel_multiplier(layer),
-            "kernel_height": window.size[0],
-            "kernel_width": window.size[1],
-            "plane_size": size,
-            "plane_width": plane.size[1],
-            "plane_start": window.padding[0][0] * plane.size[1] + window.padding[1][0],
-            "copied_rows": plane.copied[0],
-            "copied_columns": plane.copied[1],
-            "row_step": window.strides[0] * plane.size[1],
-            "tap_step": window.dilations[0] * plane.size[1],
+            **plane_parameters(x, out, window, plane.size),
         }
-        return KernelCall(CFunction(template, self.name, spec), parameters | limits, size * x.dtype.itemsize)
+        return KernelCall(
+            CFunction(template, self.name, spec, self.fields), parameters | limits, size * x.dtype.itemsize
+        )
 
 
 @register
@@ -201,6 +240,7 @@ class DepthwiseConv2DFloat(_PlaneDepthwise):
 
     name = "f32_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
+    fields = describe(_PlaneDepthwise.fields, channels="biases")
     half: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -220,6 +260,9 @@ class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat
     """Weights are converted for every block of neighbouring outputs."""
 
     name = "f32_f16w_depthwise_conv2d__c_plane"
+    fields = describe(
+        DepthwiseConv2DFloat.fields, weights="float16, [output channels][kernel_height][kernel_width]"
+    )
 
     def conversion_cost(self, layer: LayerContext) -> float:
         return layer.node.macs() / _plan_plane(layer).block * float16_weights.convert_cost(layer)

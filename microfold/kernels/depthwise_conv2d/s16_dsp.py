@@ -7,16 +7,19 @@ import numpy as np
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.depthwise_conv2d.portable import (
+    PLANE_FIELDS,
     UNROLLED_TAPS,
     as_row,
-    channel_multiplier,
     depthwise_matrix,
     depthwise_types,
     plane_in_place,
+    plane_parameters,
 )
 from microfold.kernels.depthwise_conv2d.s16_mve import int16_depthwise_plan, unsupported_int16_depthwise
+from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.int16_single_rounding import int16_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -36,6 +39,12 @@ class DepthwiseConv2DInt16Dsp(Kernel):
     name = "s16_depthwise_conv2d__dsp_1x4"
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
+    fields = declare(
+        "weights",
+        "channels",
+        *PLANE_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := unsupported_int16_depthwise(layer):
@@ -65,6 +74,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         clamp, limits = int16_clamping(layer)
         height, width = window.size
         unrolled = width <= UNROLLED_TAPS
+        both = unrolled and window.strides[1] % 2 == 1
         block = _block(out.shape[2], window)
         # The last blocks may reach behind the image.
         last = (-(-out.shape[2] // block) * block - 1) * window.strides[1]
@@ -81,26 +91,15 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         )
         size = plane_height * plane_width
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", pack_taps(matrix, both=unrolled and window.strides[1] % 2 == 1)),
+            "weights": Constant("weights", pack_taps(matrix, both=both)),
             "channels": Constant("channels", plan.records, record="mf_channel"),
-            "batch": x.shape[0],
-            "input_pixels": x.shape[1] * x.shape[2],
-            "input_width": x.shape[2],
-            "input_channels": x.shape[3],
-            "output_height": out.shape[1],
-            "output_width": out.shape[2],
-            "channel_multiplier": channel_multiplier(layer),
-            "kernel_height": height,
-            "kernel_width": width,
-            "plane_size": size,
-            "plane_width": plane_width,
-            "plane_start": window.padding[0][0] * plane_width + window.padding[1][0],
-            "copied_rows": max(min(x.shape[1], plane_height - window.padding[0][0]), 0),
-            "copied_columns": max(min(x.shape[2], plane_width - window.padding[1][0]), 0),
-            "row_step": window.strides[0] * plane_width,
-            "tap_step": window.dilations[0] * plane_width,
+            **plane_parameters(x, out, window, (plane_height, plane_width)),
         }
-        function = CFunction("depthwise_conv2d/s16_dsp.c.j2", self.name, spec)
+        if unrolled:
+            del parameters["kernel_width"]
+        order = "[output channels][kernel_height]: pairs of taps from the first one on"
+        fields = describe(self.fields, weights=f"{order}, then from the second" if both else order)
+        function = CFunction("depthwise_conv2d/s16_dsp.c.j2", self.name, spec, fields)
         return KernelCall(function, parameters | dict(limits), size * x.dtype.itemsize)
 
 

@@ -12,12 +12,14 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_matrix,
     depthwise_types,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.int16_single_rounding import Int16Requantization, plan_int16_requantization
+from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_parameters, window_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
@@ -49,6 +51,17 @@ class DepthwiseConv2DInt16Mve(Kernel):
     name = "s16_depthwise_conv2d__mve_8"
     op = DepthwiseConv2D
     features = frozenset({"mve"})
+    fields = declare(
+        Field("weights", "[blocks of 8 channels][kernel_height][kernel_width][8]"),
+        Field("channels", "[blocks][3][8]: bias, multiplier, -shift: of even channels, then of odd ones"),
+        Field("inputs", "[blocks][8]: input channels of the output channels"),
+        *IMAGE_FIELDS,
+        "output_channels",
+        *WINDOW_FIELDS,
+        Field("inner_begin", "outputs of a row whose windows lie between the left and the right edge"),
+        "inner_end",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int16_depthwise(layer)
@@ -81,28 +94,18 @@ class DepthwiseConv2DInt16Mve(Kernel):
         gathered = multiplier > 1 or outputs < LANES
         inner = _inner_columns(x, out, window)
         lanes = channel_lanes(outputs, moved=not gathered)
+        dilated = window.dilations != (1, 1)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_lanes(filters, lanes)),
             "channels": Constant("channels", pack_even_odd(plan.records, lanes)),
-            "batch": x.shape[0],
-            "input_height": x.shape[1],
-            "input_width": x.shape[2],
-            "input_channels": x.shape[3],
-            "output_height": out.shape[1],
-            "output_width": out.shape[2],
+            **image_parameters(x, out),
             "output_channels": out.shape[3],
-            "kernel_height": window.size[0],
-            "kernel_width": window.size[1],
-            "stride_height": window.strides[0],
-            "stride_width": window.strides[1],
-            "pad_top": window.padding[0][0],
-            "pad_left": window.padding[1][0],
+            **window_parameters(window),
             "inner_begin": inner[0],
             "inner_end": inner[1],
         }
-        dilated = window.dilations != (1, 1)
-        if dilated:
-            parameters |= {"dilation_height": window.dilations[0], "dilation_width": window.dilations[1]}
+        if not dilated:
+            del parameters["dilation_height"], parameters["dilation_width"]
         if gathered:
             parameters["inputs"] = Constant("inputs", (lanes // multiplier).astype(np.uint16))
         spec = (
@@ -113,7 +116,9 @@ class DepthwiseConv2DInt16Mve(Kernel):
             ("moved", not gathered and outputs % LANES != 0),
             ("tail", gathered and outputs % LANES != 0),
         )
-        return KernelCall(CFunction("depthwise_conv2d/s16_mve.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(
+            CFunction("depthwise_conv2d/s16_mve.c.j2", self.name, spec, self.fields), parameters | limits
+        )
 
 
 def _inside(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:

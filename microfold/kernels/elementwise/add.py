@@ -7,7 +7,8 @@ import numpy as np
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import Constant, KernelCall, Parameter
-from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -77,6 +78,11 @@ def plan_input(layer: LayerContext, index: int, left_shift: int, multiplier: Mul
 
 class _QuantizedSum(BinaryKernel):
     template = "elementwise/add.c.j2"
+    fields = declare(
+        Field("scales", "of the operands, and of the result"),
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
     instructions = 40
     thumb1_instructions = 112
     combine = "left + right"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall
-from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form
+from microfold.kernels.requantize.linear_form import (
+    LINEAR_FORM_FIELDS,
+    linear_form_parameters,
+    refuses_linear_form,
+)
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
 
@@ -17,6 +21,7 @@ class _LinearSum(BinaryKernel):
     """``output = clamp((first * factor + second * factor + offset) >> shift)``."""
 
     template = "elementwise/add_linear.c.j2"
+    fields = (*LINEAR_FORM_FIELDS, *output_range.LIMIT_FIELDS, *LOOP_FIELDS)
     dtype = DType.INT8
     instructions = 9.5
     thumb1_instructions = 17.0
@@ -30,7 +35,7 @@ class _LinearSum(BinaryKernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         clamped, limits = output_range.clamping(layer.node)
-        return self.call(layer, (("clamped", clamped),), linear_form_fields(layer) | limits)
+        return self.call(layer, (("clamped", clamped),), linear_form_parameters(layer) | limits)
 
 
 @register

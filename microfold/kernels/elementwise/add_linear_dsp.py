@@ -12,10 +12,17 @@ from __future__ import annotations
 
 from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.binary_dsp import WordKernel
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS
+from microfold.kernels.fields import describe
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form, site_linear_form
+from microfold.kernels.requantize.linear_form import (
+    LINEAR_FORM_FIELDS,
+    linear_form_parameters,
+    refuses_linear_form,
+    site_linear_form,
+)
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
 
@@ -24,6 +31,7 @@ class _LinearSumDsp(WordKernel):
     """``output = clamp((first * factor + second * factor + offset) >> shift)``."""
 
     template = "elementwise/add_linear_dsp.c.j2"
+    fields = (*LINEAR_FORM_FIELDS, *output_range.LIMIT_FIELDS, *LOOP_FIELDS)
     group = 8
     code = 300
     instructions = 6.1
@@ -42,14 +50,18 @@ class _LinearSumDsp(WordKernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         clamped, limits = output_range.clamping(layer.node)
-        fields = linear_form_fields(layer)
-        shift = fields.pop("shift")
+        form = linear_form_parameters(layer)
+        shift = form.pop("shift")
         assert isinstance(shift, int)
         for name in ("first_factor", "second_factor"):
-            factor = fields[name]
+            factor = form[name]
             assert isinstance(factor, int)
-            fields[name] = factor << 8
-        return self.call(layer, (("shift", shift), ("clamped", clamped)), fields | limits)
+            form[name] = factor << 8
+        output = f"(first * first_factor + second * second_factor + offset) >> {shift}"
+        fields = describe(
+            self.fields, first_factor=f"output = {output}, the factors being 256 times as large"
+        )
+        return self.call(layer, (("shift", shift), ("clamped", clamped)), form | limits, fields)
 
 
 @register

@@ -9,11 +9,18 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
-from microfold.kernels.requantize.linear_form import linear_form_fields, refuses_linear_form
+from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.linear_form import (
+    LINEAR_FORM_FIELDS,
+    linear_form_parameters,
+    refuses_linear_form,
+)
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
@@ -23,13 +30,14 @@ class _SumMve(BinaryMve):
     """Two multiply-accumulates and a shift, where a linear form is found that is exact for all operands."""
 
     template = "elementwise/add_mve.c.j2"
+    fields = (*LINEAR_FORM_FIELDS, *output_range.LIMIT_FIELDS, *LOOP_FIELDS)
     vector_instructions = 10.0
 
     def supports(self, layer: LayerContext) -> str | None:
         return super().supports(layer) or refuses_linear_form(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        return self.vector_call(layer, (), linear_form_fields(layer))
+        return self.vector_call(layer, (), linear_form_parameters(layer))
 
 
 @register
@@ -52,6 +60,12 @@ class _ScaledSumMve(BinaryMve):
     """The reference's own steps."""
 
     template = "elementwise/add_mve_scaled.c.j2"
+    fields = declare(
+        Field("scales", "of the operands, and of the result"),
+        "output_zero_point",
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
     vector_instructions = 22.5
     combine: ClassVar[str] = ""
 

@@ -10,6 +10,7 @@ import numpy as np
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -91,6 +92,12 @@ class _SumDsp(BinaryKernel):
     dtype = DType.INT8
     instructions = 8.25
     clamp_instructions = 5.0
+    fields = declare(
+        Field("table", "of the operand a, from -128"),
+        Field("factor", "of the operand b"),
+        "length",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = super().supports(layer)
@@ -119,7 +126,9 @@ class _SumDsp(BinaryKernel):
         }
         if clamp:
             parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}
-        return KernelCall(CFunction("elementwise/add_table_dsp.c.j2", self.name, spec), parameters)
+        return KernelCall(
+            CFunction("elementwise/add_table_dsp.c.j2", self.name, spec, self.fields), parameters
+        )
 
     def _split(self, layer: LayerContext) -> Split | None:
         op = layer.node.op

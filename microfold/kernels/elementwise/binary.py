@@ -7,7 +7,8 @@ from typing import ClassVar
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.add import centred_hull, plan_short
-from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
+from microfold.kernels.fields import Field, Fields, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import TYPES
@@ -40,6 +41,13 @@ class QuantizedMul(BinaryKernel):
     """Products of centred elements, requantised by one multiplier."""
 
     template = "elementwise/mul.c.j2"
+    fields = declare(
+        "scale",
+        "first_zero_point",
+        "second_zero_point",
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
 
     def plan(self, layer: LayerContext) -> tuple[str, Array]:
         """The form of the requantisation, and its record."""
@@ -85,6 +93,10 @@ class _Arithmetic(BinaryKernel):
     """One C expression of the two elements."""
 
     template = "elementwise/arithmetic.c.j2"
+    fields = declare(
+        *LOOP_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
     expression: ClassVar[str]
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -151,6 +163,12 @@ class UnaryKernel(Kernel):
         return 0 if out.dtype.itemsize == x.dtype.itemsize else None
 
 
+def clip_fields(dtype: DType) -> Fields:
+    """Those of a clip by itself, whose bounds have the type of the elements."""
+    element = C_TYPES[dtype]
+    return declare("length", Field("output_minimum", c_type=element), Field("output_maximum", c_type=element))
+
+
 @register
 class ClipPortable(UnaryKernel):
     """Clamps; the only kernel of a clip that was not fused."""
@@ -170,7 +188,10 @@ class ClipPortable(UnaryKernel):
             low, high = layer.node.op.bounds(x.element)
         parameters: dict[str, Parameter] = {"length": x.size, "output_minimum": low, "output_maximum": high}
         return KernelCall(
-            CFunction("elementwise/clip.c.j2", self.name, (("type", C_TYPES[x.dtype]),)), parameters
+            CFunction(
+                "elementwise/clip.c.j2", self.name, (("type", C_TYPES[x.dtype]),), clip_fields(x.dtype)
+            ),
+            parameters,
         )
 
 
@@ -178,6 +199,13 @@ class ClipPortable(UnaryKernel):
 class QuantizePortable(UnaryKernel):
     name = "f32_quantize__c"
     op = Quantize
+    fields = declare(
+        "length",
+        "zero_point",
+        "scale",
+        Field("minimum", "in steps from the zero point"),
+        "maximum",
+    )
 
     def lower(self, layer: LayerContext) -> KernelCall:
         out = layer.node.outputs[0].type
@@ -193,7 +221,8 @@ class QuantizePortable(UnaryKernel):
             "maximum": float(high - zero_point),
         }
         return KernelCall(
-            CFunction("elementwise/quantize.c.j2", self.name, (("type", C_TYPES[out.dtype]),)), parameters
+            CFunction("elementwise/quantize.c.j2", self.name, (("type", C_TYPES[out.dtype]),), self.fields),
+            parameters,
         )
 
 
@@ -201,6 +230,12 @@ class QuantizePortable(UnaryKernel):
 class DequantizePortable(UnaryKernel):
     name = "dequantize__c"
     op = Dequantize
+    fields = declare(
+        "length",
+        "zero_point",
+        "scale",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -220,13 +255,18 @@ class DequantizePortable(UnaryKernel):
             "scale": float(x.quant.scale),
         }
         spec = (("type", C_TYPES[x.dtype]), ("clamped", clamped))
-        return KernelCall(CFunction("elementwise/dequantize.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(
+            CFunction("elementwise/dequantize.c.j2", self.name, spec, self.fields), parameters | limits
+        )
 
 
 @register
 class CastPortable(UnaryKernel):
     name = "cast__c"
     op = Cast
+    fields = declare(
+        "length",
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
@@ -243,4 +283,6 @@ class CastPortable(UnaryKernel):
             ("lowest", low),
             ("highest", high),
         )
-        return KernelCall(CFunction("elementwise/cast.c.j2", self.name, spec), {"length": x.size})
+        return KernelCall(
+            CFunction("elementwise/cast.c.j2", self.name, spec, self.fields), {"length": x.size}
+        )

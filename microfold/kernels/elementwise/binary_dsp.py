@@ -7,7 +7,8 @@ from typing import ClassVar
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall
 from microfold.kernels.elementwise.binary import QuantizedMul
-from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -56,6 +57,13 @@ class MulInt8Dsp(QuantizedMul, WordKernel):
     name = "s8_mul__dsp"
     op = Mul
     template = "elementwise/mul_dsp.c.j2"
+    fields = declare(
+        "scale",
+        "first_zero_point",
+        "second_zero_point",
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
     code = 280
     instructions = 10.75
     saved_instructions = 0.0
@@ -71,6 +79,9 @@ class _Extremum(WordKernel):
     """SSUB8 compares the bytes of two words, SEL takes those that are larger, or the others."""
 
     template = "elementwise/extremum_dsp.c.j2"
+    fields = declare(
+        *LOOP_FIELDS,
+    )
     code = 100
     instructions = 2.5
     rest_instructions = 10.0

@@ -7,10 +7,12 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall
-from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.float32_block import float_clamping
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.div import Div
 from microfold.ops.elementwise.mul import Mul
@@ -28,6 +30,10 @@ class _ArithmeticFpu(BinaryKernel):
     """
 
     template = "elementwise/arithmetic_fpu.c.j2"
+    fields = declare(
+        *LOOP_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
     features = frozenset({"fpu", "thumb2"})
     trades = frozenset({Trade.UNROLLED})
     dtype = DType.FLOAT32

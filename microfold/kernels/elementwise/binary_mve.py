@@ -7,9 +7,12 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
@@ -23,6 +26,10 @@ class _Arithmetic(BinaryMve):
     """One C expression of the two vectors."""
 
     template = "elementwise/arithmetic_mve.c.j2"
+    fields = declare(
+        *LOOP_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
     vector_instructions = 7.5
     expression: ClassVar[str]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, Shape
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.fields import Field, Fields, declare
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -52,6 +53,10 @@ def loop_records(loops: Sequence[tuple[int, ...]], count: int) -> Array:
     width = len(loops[0]) if loops else 3
     trivial = [(1, *(0,) * (width - 1))] * (count - len(loops))
     return np.array([*trivial, *loops], np.int32)
+
+
+# Those that `BinaryKernel.call` adds.
+LOOP_FIELDS = declare(Field("length", "of the innermost loop"), Field("loops", "the three around it"))
 
 
 class BinaryKernel(Kernel):
@@ -108,12 +113,19 @@ class BinaryKernel(Kernel):
         layer: LayerContext,
         spec: tuple[tuple[str, SpecValue], ...],
         parameters: Mapping[str, Parameter],
+        fields: Fields = (),
     ) -> KernelCall:
-        """The call with the loops' fields and choices added."""
+        """The call with the loops' fields and choices added.
+
+        Args:
+            fields: if not those of the kernel.
+        """
         *outer, inner = self.loops(layer)
         spec = (*spec, ("nested", bool(outer)), ("first_step", inner[1]), ("second_step", inner[2]))
-        fields: dict[str, Parameter] = {"length": inner[0]}
+        walk: dict[str, Parameter] = {"length": inner[0]}
         if outer:
             records = loop_records(outer, OUTER_LOOPS)
-            fields["loops"] = Constant("loops", records, record="mf_loop")
-        return KernelCall(CFunction(self.template, self.name, spec), dict(parameters) | fields)
+            walk["loops"] = Constant("loops", records, record="mf_loop")
+        return KernelCall(
+            CFunction(self.template, self.name, spec, fields or self.fields), dict(parameters) | walk
+        )

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
-from microfold.kernels.elementwise.binary import C_TYPES, ClipPortable
+from microfold.kernels.elementwise.binary import C_TYPES, ClipPortable, clip_fields
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 
@@ -32,7 +32,8 @@ class _ClipMve(ClipPortable):
         tail = layer.node.outputs[0].type.size % self._lanes() != 0
         spec = (("type", C_TYPES[self.dtype]), ("lane", lane), ("tail", tail))
         return KernelCall(
-            CFunction("elementwise/clip_mve.c.j2", "clip__mve", spec), super().lower(layer).parameters
+            CFunction("elementwise/clip_mve.c.j2", "clip__mve", spec, clip_fields(self.dtype)),
+            super().lower(layer).parameters,
         )
 
 

@@ -7,7 +7,14 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.elementwise.broadcast import BinaryKernel, broadcast_strides, loop_records, merge_axes
+from microfold.kernels.elementwise.broadcast import (
+    LOOP_FIELDS,
+    BinaryKernel,
+    broadcast_strides,
+    loop_records,
+    merge_axes,
+)
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import TYPES
@@ -26,6 +33,10 @@ _RELATIONS = {
 
 class _Compare(BinaryKernel):
     template = "elementwise/compare.c.j2"
+    fields = declare(
+        Field("scales", "of both operands; bias: zero point with the other sign"),
+        *LOOP_FIELDS,
+    )
     instructions = 12
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -68,6 +79,13 @@ class SelectPortable(Kernel):
     name = "select__c"
     op = Select
     LOOPS = 4
+    fields = tuple(
+        field
+        for loop in range(LOOPS)
+        for field in declare(
+            f"size{loop}", Field(f"condition{loop}", "steps"), f"first{loop}", f"second{loop}"
+        )
+    )
 
     def _loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
         out = layer.node.outputs[0].type.shape
@@ -94,4 +112,4 @@ class SelectPortable(Kernel):
             for operand, step in zip(("condition", "first", "second"), steps, strict=True):
                 parameters[f"{operand}{index}"] = step
         spec = (("type", C_TYPES[layer.node.outputs[0].type.dtype]),)
-        return KernelCall(CFunction("elementwise/select.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("elementwise/select.c.j2", self.name, spec, self.fields), parameters)

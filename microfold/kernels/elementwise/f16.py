@@ -7,7 +7,8 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
-from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.float16_mve import LANES
@@ -27,6 +28,10 @@ class _HalfBinary(BinaryKernel):
 
     dtype = DType.FLOAT16
     template = "elementwise/f16.c.j2"
+    fields = declare(
+        *LOOP_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
     instructions = 16
     # C, with elements a and b as floats.
     expression: ClassVar[str]
@@ -43,6 +48,10 @@ class _HalfBinaryMve(BinaryKernel):
     features = frozenset({"mve_fp"})
     dtype = DType.FLOAT16
     template = "elementwise/f16_mve.c.j2"
+    fields = declare(
+        *LOOP_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
     run_instructions = 24.0
     intrinsic: ClassVar[str]
 
@@ -80,6 +89,10 @@ class _HalfClip(Kernel):
     op = Clip
     core: ClassVar[str]
     instructions: ClassVar[float]
+    fields = declare(
+        "length",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -102,7 +115,8 @@ class _HalfClip(Kernel):
             "output_maximum": op.maximum,
         }
         return KernelCall(
-            CFunction("elementwise/clip_f16.c.j2", self.name, (("core", self.core),)), parameters
+            CFunction("elementwise/clip_f16.c.j2", self.name, (("core", self.core),), self.fields),
+            parameters,
         )
 
 
@@ -129,6 +143,9 @@ class _HalfCast(Kernel):
     op = Cast
     core: ClassVar[str]
     instructions: ClassVar[float]
+    fields = declare(
+        "length",
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x, out = layer.node.operands[0].type, layer.node.output.type
@@ -146,7 +163,9 @@ class _HalfCast(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         out = layer.node.output.type
         spec = (("core", self.core), ("narrows", out.dtype is DType.FLOAT16))
-        return KernelCall(CFunction("elementwise/cast_f16.c.j2", self.name, spec), {"length": out.size})
+        return KernelCall(
+            CFunction("elementwise/cast_f16.c.j2", self.name, spec, self.fields), {"length": out.size}
+        )
 
 
 @register

@@ -6,7 +6,9 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall, Parameter
 from microfold.kernels.elementwise.add import centred_hull
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
@@ -21,6 +23,15 @@ class MulMve(BinaryMve):
     name = "s8_mul__mve"
     op = Mul
     template = "elementwise/mul_mve.c.j2"
+    fields = declare(
+        "first_zero_point",
+        "second_zero_point",
+        "multiplier",
+        Field("shift", "to the left, not positive"),
+        "output_zero_point",
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
     vector_instructions = 15.0
 
     def supports(self, layer: LayerContext) -> str | None:

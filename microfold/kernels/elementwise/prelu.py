@@ -7,7 +7,8 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
-from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -16,6 +17,13 @@ from microfold.ops.elementwise.prelu import Prelu
 
 class _QuantizedPrelu(BinaryKernel):
     template = "elementwise/prelu.c.j2"
+    fields = declare(
+        Field("scales", "of inputs that are not negative, and of products with alpha"),
+        "input_zero_point",
+        "alpha_zero_point",
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
     instructions = 35
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -8,10 +8,13 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.call import Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.add import centred_hull
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
+from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.prelu import Prelu
 
 
@@ -20,6 +23,16 @@ class _QuantizedPrelu(BinaryMve):
 
     op = Prelu
     template = "elementwise/prelu_mve.c.j2"
+    fields = declare(
+        Field(
+            "scales",
+            "of inputs that are not negative, and of products with alpha; of these, the bias is alpha's",
+        ),
+        Field("left_shift", "of inputs that are not negative"),
+        "output_zero_point",
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
     vector_instructions = 24.0
 
     def supports(self, layer: LayerContext) -> str | None:

@@ -13,9 +13,11 @@ from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.unary import AbsInt16, LeakyReluInt16, ReluInt16, RequantizeWide, Rescale
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
+from microfold.kernels.requantize import output_range
 
 _MVE_LANES = 4
 
@@ -97,12 +99,25 @@ class _RescaleSimd(Rescale):
         if clamped:
             parameters |= {"output_minimum": low, "output_maximum": high}
         return KernelCall(
-            CFunction(f"elementwise/requantize_{variant}.c.j2", f"s16_rescale__{variant}", spec), parameters
+            CFunction(f"elementwise/requantize_{variant}.c.j2", f"s16_rescale__{variant}", spec, self.fields),
+            parameters,
         )
 
 
 class _RescaleMve(_RescaleSimd):
     features = frozenset({"mve"})
+    fields = declare(
+        "length",
+        "input_zero_point",
+        "output_zero_point",
+        "multiplier",
+        "left_shift",
+        Field("right_shift", "not positive"),
+        Field("below_multiplier", "for elements below the zero point"),
+        "below_left_shift",
+        "below_right_shift",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         size = layer.node.outputs[0].type.size
@@ -120,12 +135,12 @@ class _RescaleMve(_RescaleSimd):
                 (f"{prefix or 'above_'}form", (MveForm.PLAIN if plain else MveForm.RELU).value),
                 (f"{prefix or 'above_'}left", side.shift > 0),
             ]
-            if not prefix or sides.two:
-                fields |= {
-                    f"{prefix}multiplier": side.mantissa,
-                    f"{prefix}left_shift": max(side.shift, 0),
-                    f"{prefix}right_shift": min(side.shift, 0),
-                }
+            if prefix and not sides.two:
+                continue
+            fields[f"{prefix}multiplier"] = side.mantissa
+            if side.shift > 0:
+                fields[f"{prefix}left_shift"] = side.shift
+            fields[f"{prefix}right_shift"] = min(side.shift, 0)
         return self.rescale_call(layer, "mve", tuple(spec), fields)
 
 
@@ -134,6 +149,20 @@ class _RescaleDsp(_RescaleSimd):
 
     features = frozenset({"dsp"})
     headroom = 30
+    fields = declare(
+        "length",
+        "input_zero_point",
+        "output_zero_point",
+        "multiplier",
+        "left_shift",
+        "rounding",
+        "right_shift",
+        Field("below_multiplier", "for elements below the zero point"),
+        "below_left_shift",
+        "below_rounding",
+        "below_right_shift",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         clamped = self.bounds(layer) != layer.node.outputs[0].type.dtype.range
@@ -147,13 +176,13 @@ class _RescaleDsp(_RescaleSimd):
         for prefix, side, signed in (("", sides.above, sides.signed), ("below_", sides.below, True)):
             form = "left" if side.shift >= 0 else "signed" if signed else "right"
             spec.append((f"{prefix or 'above_'}form", form))
-            if not prefix or sides.two:
-                fields |= {
-                    f"{prefix}multiplier": side.mantissa,
-                    f"{prefix}left_shift": max(side.shift, 0) + 1,
-                    f"{prefix}rounding": 1 << max(-side.shift - 1, 0),
-                    f"{prefix}right_shift": max(-side.shift, 0),
-                }
+            if prefix and not sides.two:
+                continue
+            fields[f"{prefix}multiplier"] = side.mantissa
+            if form == "left":
+                fields[f"{prefix}left_shift"] = side.shift + 1
+            else:
+                fields |= {f"{prefix}rounding": 1 << (-side.shift - 1), f"{prefix}right_shift": -side.shift}
         return self.rescale_call(layer, "dsp", tuple(spec), fields)
 
 

@@ -20,9 +20,11 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
-from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.int16_single_rounding import int16_clamping
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
@@ -76,6 +78,19 @@ class _Int16Dsp(BinaryKernel):
 
 class _SumInt16Dsp(_Int16Dsp):
     template = "elementwise/add_s16_dsp.c.j2"
+    fields = declare(
+        "first_multiplier",
+        "first_rounding",
+        "first_shift",
+        "second_multiplier",
+        "second_rounding",
+        "second_shift",
+        Field("multiplier", "of the sum"),
+        "rounding",
+        "shift",
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
     instructions = 11.5
     sign: ClassVar[str]
 
@@ -157,6 +172,13 @@ class MulInt16Dsp(_Int16Dsp):
     name = "s16_mul__dsp"
     op = Mul
     template = "elementwise/mul_s16_dsp.c.j2"
+    fields = declare(
+        "multiplier",
+        "rounding",
+        "shift",
+        *output_range.LIMIT_FIELDS,
+        *LOOP_FIELDS,
+    )
     instructions = 11.0
 
     def output(self, layer: LayerContext) -> Multiplier:

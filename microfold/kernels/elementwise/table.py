@@ -9,6 +9,7 @@ import numpy as np
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import Fields, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import LANES
@@ -27,6 +28,11 @@ from microfold.ops.elementwise.unary import Unary
 
 class TableKernel(Kernel):
     """``output[i] = table[input[i]]``."""
+
+    fields = declare(
+        "table",
+        "length",
+    )
 
     def results(self, layer: LayerContext) -> Array:
         """The result for each value of the input, the lowest first; before any epilogue."""
@@ -67,7 +73,8 @@ class TableKernel(Kernel):
             ("lowest", x.dtype.range[0]),
             ("unroll", not layer.compiled_for_size),
         )
-        return KernelCall(CFunction("elementwise/table.c.j2", "lookup__c", spec), parameters)
+        fields = _described(self.fields, x.dtype)
+        return KernelCall(CFunction("elementwise/table.c.j2", "lookup__c", spec, fields), parameters)
 
 
 class TableMve(TableKernel):
@@ -92,7 +99,14 @@ class TableMve(TableKernel):
             "length": x.size,
         }
         spec = (("signed", x.dtype is DType.INT8), ("tail", x.size % LANES != 0))
-        return KernelCall(CFunction("elementwise/table_mve.c.j2", "lookup__mve", spec), parameters)
+        fields = _described(self.fields, x.dtype)
+        return KernelCall(CFunction("elementwise/table_mve.c.j2", "lookup__mve", spec, fields), parameters)
+
+
+def _described(fields: Fields, dtype: DType) -> Fields:
+    """With the elements that the table has results for."""
+    low, high = dtype.range
+    return describe(fields, table=f"results for {low} to {high}")
 
 
 def _define(operator: type[Op]) -> None:

@@ -11,6 +11,7 @@ from microfold.ir.op import Op
 from microfold.ir.types import DType, Quant
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.binary import C_TYPES, UnaryKernel
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -48,6 +49,12 @@ _FUNCTIONS = {
 class _Float(UnaryKernel):
     """One C expression of the element."""
 
+    fields = declare(
+        "length",
+        "alpha",
+        *output_range.LIMIT_FIELDS,
+    )
+
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
         if x.dtype is not DType.FLOAT32:
@@ -75,7 +82,9 @@ class _Float(UnaryKernel):
             ("clamped", clamped),
         )
         length: dict[str, Parameter] = {"length": layer.node.outputs[0].type.size}
-        return KernelCall(CFunction("elementwise/unary.c.j2", self.name, spec), length | parameters | limits)
+        return KernelCall(
+            CFunction("elementwise/unary.c.j2", self.name, spec, self.fields), length | parameters | limits
+        )
 
 
 @register
@@ -126,6 +135,11 @@ class UnaryInt16(UnaryKernel):
 
     name = "s16_unary__c_table"
     op = Unary
+    fields = declare(
+        Field("table", "results at 513 multiples of 128, from the lowest input on"),
+        "length",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -143,7 +157,9 @@ class UnaryInt16(UnaryKernel):
             "table": Constant("table", layer.node.op.int16_table(x.element)),
             "length": x.size,
         }
-        function = CFunction("elementwise/table_s16.c.j2", "s16_lookup__c", (("clamped", clamped),))
+        function = CFunction(
+            "elementwise/table_s16.c.j2", "s16_lookup__c", (("clamped", clamped),), self.fields
+        )
         return KernelCall(function, parameters | limits)
 
 
@@ -151,6 +167,14 @@ class SigmoidInt16(UnaryKernel):
     """The reference's interpolated sigmoid, which also serves tanh."""
 
     shifts: ClassVar[tuple[int, ...]]
+    fields = declare(
+        Field("table", "the logistic function at multiples of 1/24 in Q0.16"),
+        "length",
+        Field("multiplier", "to the scale of the table"),
+        "rounding",
+        "shift",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -174,7 +198,10 @@ class SigmoidInt16(UnaryKernel):
             "shift": scaling.shift,
         }
         spec = (("tanh", self.op is Tanh), ("clamped", clamped))
-        return KernelCall(CFunction("elementwise/logistic_s16.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(
+            CFunction("elementwise/logistic_s16.c.j2", self.name, spec, self.fields),
+            parameters | limits,
+        )
 
 
 @register
@@ -193,6 +220,18 @@ class TanhInt16(SigmoidInt16):
 
 class Rescale(UnaryKernel):
     """Multiplies centred elements, negative ones perhaps by another multiplier."""
+
+    fields = declare(
+        "length",
+        "input_zero_point",
+        "output_zero_point",
+        "multiplier",
+        "shift",
+        Field("below_multiplier", "for elements below the zero point"),
+        "below_shift",
+        Field("minimum", "of the output, less its zero point"),
+        "maximum",
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
@@ -228,12 +267,13 @@ class Rescale(UnaryKernel):
         above, below = self.multipliers(layer, x.quant)
         low, high = self.bounds(layer)
         zero_point = out.quant.zero_point
+        two_sided = above != below or self.below(layer) != "scaled"
         magnitude: SpecValue = isinstance(layer.node.op, Abs)
         spec = (
             ("input_type", C_TYPES[x.dtype]),
             ("output_type", C_TYPES[out.dtype]),
             ("magnitude", magnitude),
-            ("two_sided", above != below or self.below(layer) != "scaled"),
+            ("two_sided", two_sided),
             ("below", self.below(layer)),
         )
         parameters: dict[str, Parameter] = {
@@ -248,7 +288,11 @@ class Rescale(UnaryKernel):
             "minimum": max(low - zero_point, -(1 << 31)),
             "maximum": min(high - zero_point, (1 << 31) - 1),
         }
-        return KernelCall(CFunction("elementwise/requantize.c.j2", "rescale__c", spec), parameters)
+        if not two_sided:
+            del parameters["below_multiplier"], parameters["below_shift"]
+        return KernelCall(
+            CFunction("elementwise/requantize.c.j2", "rescale__c", spec, self.fields), parameters
+        )
 
 
 @register
@@ -298,6 +342,14 @@ class RsqrtInt16(UnaryKernel):
 
     name = "s16_rsqrt__c"
     op = Rsqrt
+    fields = declare(
+        "length",
+        "multiplier",
+        "shift",
+        "output_zero_point",
+        Field("highest", "for elements that have no root"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -323,4 +375,4 @@ class RsqrtInt16(UnaryKernel):
             "output_maximum": high,
         }
         spec = (("output_type", C_TYPES[out.dtype]), ("extra_bits", EXTRA_BITS))
-        return KernelCall(CFunction("elementwise/rsqrt_s16.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("elementwise/rsqrt_s16.c.j2", self.name, spec, self.fields), parameters)

@@ -9,6 +9,7 @@ from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES, DequantizePortable, UnaryKernel
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -34,6 +35,13 @@ _DEQUANTIZE = "vmulq_n_f32(vcvtq_f32_s32(vsubq_n_s32(x, zero_point)), scale)"
 class _UnaryMve(UnaryKernel):
     features = frozenset({"mve_fp"})
     vector_instructions: ClassVar[float] = 7.0
+    fields = declare(
+        "length",
+        "zero_point",
+        "scale",
+        "alpha",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         size = layer.node.outputs[0].type.size
@@ -54,7 +62,8 @@ class _UnaryMve(UnaryKernel):
         )
         length: dict[str, Parameter] = {"length": x.size}
         return KernelCall(
-            CFunction("elementwise/unary_f32_mve.c.j2", self.name, spec), length | dict(fields) | limits
+            CFunction("elementwise/unary_f32_mve.c.j2", self.name, spec, self.fields),
+            length | dict(fields) | limits,
         )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -18,6 +19,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.shifted_sum import plan_smlad_requantization
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -30,6 +32,12 @@ class FullyConnectedDsp(Kernel):
     features = frozenset({"dsp"})
     code = 850
     UNITS = 8
+    fields = declare(
+        Field("weights", "of four inputs at a time: pairs (0, 2) and (1, 3) of every two units"),
+        "channels",
+        *MATRIX_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_fully_connected(layer)
@@ -66,22 +74,21 @@ class FullyConnectedDsp(Kernel):
         lanes = smlad.pair_lanes(matrix, matrix.shape[1])
         words, records = smlad.smlad_constants(packed, lanes, plan.records, plan.left)
         limits = output_range.output_limits(layer)
+        full_range = limits == (-128, 127)
         spec = (
             ("requantize", plan.form.value),
             ("packing", packed),
             ("rest", depth % 4 != 0),
-            ("full_range", limits == (-128, 127)),
+            ("full_range", full_range),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", block_units(words, units // self.UNITS)),
             "channels": Constant("channels", records, record="mf_channel"),
-            "batch": x.shape[0],
-            "inputs": depth,
-            "outputs": units,
-            "output_minimum": limits[0],
-            "output_maximum": limits[1],
+            **matrix_parameters(x, out),
         }
-        return KernelCall(CFunction("fully_connected/dsp.c.j2", self.name, spec), parameters)
+        if not full_range:
+            parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}
+        return KernelCall(CFunction("fully_connected/dsp.c.j2", self.name, spec, self.fields), parameters)
 
 
 def block_units(words: Array, blocks: int) -> Array:

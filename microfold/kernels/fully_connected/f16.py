@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.fully_connected.portable import fully_connected_types
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
@@ -13,6 +14,7 @@ from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_cost
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 UNITS = 32
@@ -31,6 +33,13 @@ class FullyConnectedHalf(_HalfFullyConnected):
 
     name = "f16_fully_connected__c"
 
+    fields = declare(
+        Field("weights", "float16, [outputs][inputs]"),
+        Field("channels", "biases"),
+        *MATRIX_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
+
     def cost(self, layer: LayerContext) -> float:
         return 12.0 * layer.node.macs() + 40.0 * layer.node.output.type.size
 
@@ -42,11 +51,9 @@ class FullyConnectedHalf(_HalfFullyConnected):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": Constant("biases", half_biases(layer, out.shape[1]).astype(np.float32)),
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
         }
-        function = CFunction("fully_connected/f16.c.j2", self.name, (("clamped", clamped),))
+        function = CFunction("fully_connected/f16.c.j2", self.name, (("clamped", clamped),), self.fields)
         return KernelCall(function, parameters | limits)
 
 
@@ -56,6 +63,12 @@ class FullyConnectedHalfMve(_HalfFullyConnected):
 
     name = "f16_fully_connected__mve_32"
     features = frozenset({"mve_fp"})
+    fields = declare(
+        Field("weights", "float16, [outputs / 32][inputs][32], then [outputs % 32 / 8][inputs][8]"),
+        Field("channels", "biases, float16"),
+        *MATRIX_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         x, _, out = fully_connected_types(layer)
@@ -73,9 +86,7 @@ class FullyConnectedHalfMve(_HalfFullyConnected):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", np.concatenate([part.reshape(-1) for part in packed])),
             "channels": Constant("biases", half_biases(layer, out.shape[1], LANES)),
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
         }
-        function = CFunction("fully_connected/f16_mve.c.j2", self.name, (("clamp", clamp),))
+        function = CFunction("fully_connected/f16_mve.c.j2", self.name, (("clamp", clamp),), self.fields)
         return KernelCall(function, parameters | dict(limits))

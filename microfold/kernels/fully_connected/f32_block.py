@@ -6,12 +6,15 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.fully_connected.portable import fully_connected_types
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_weights import HalfWeights
 from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_cost, float_clamping
+from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -21,6 +24,12 @@ class _BlockFullyConnected(Kernel):
     op = FullyConnected
     core: ClassVar[str]
     half: ClassVar[bool] = False
+    fields = declare(
+        Field("weights", "[outputs / 4][inputs][4]"),
+        Field("channels", "biases"),
+        *MATRIX_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
@@ -45,12 +54,11 @@ class _BlockFullyConnected(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": block_weights(weights, self.half),
             "channels": Constant("biases", product_sum.pad_channels(biases, CHANNELS)),
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
         }
         return KernelCall(
-            CFunction("fully_connected/f32_block.c.j2", self.name, spec), parameters | dict(limits)
+            CFunction("fully_connected/f32_block.c.j2", self.name, spec, self.fields),
+            parameters | dict(limits),
         )
 
 
@@ -86,6 +94,9 @@ class FullyConnectedFloatMve(_BlockFullyConnected):
 class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
     # Estimated instructions for the weights of four units and one input.
     block_conversion: ClassVar[float]
+    fields = describe(
+        _BlockFullyConnected.fields, weights="pairs of float16, [outputs / 4][(inputs + 1) / 2][4]"
+    )
 
     def conversion_cost(self, layer: LayerContext) -> float:
         x, _, out = fully_connected_types(layer)

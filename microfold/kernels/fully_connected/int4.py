@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.fields import declare
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -12,6 +13,8 @@ from microfold.kernels.fully_connected.portable import (
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4
+from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -32,7 +35,7 @@ class FullyConnectedInt4(Kernel):
     def shape(self, layer: LayerContext) -> dict[str, Parameter]:
         """The layer's fields for its sizes."""
         x, _, out = fully_connected_types(layer)
-        return {"batch": x.shape[0], "inputs": x.shape[1], "outputs": out.shape[1]}
+        return matrix_parameters(x, out)
 
 
 @register
@@ -41,6 +44,11 @@ class FullyConnectedPortableInt4(FullyConnectedInt4):
 
     name = "s8_s4w_fully_connected__c"
     code = 700
+    fields = declare(
+        *int4.WORD_FIELDS,
+        *MATRIX_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         x, _, out = fully_connected_types(layer)
@@ -49,4 +57,4 @@ class FullyConnectedPortableInt4(FullyConnectedInt4):
     def lower(self, layer: LayerContext) -> KernelCall:
         spec, constants = int4.word_constants(layer, centred_weights(layer), unit_multipliers(layer))
         fields = {**constants, **self.shape(layer)}
-        return KernelCall(CFunction("fully_connected/int4.c.j2", self.name, spec), fields)
+        return KernelCall(CFunction("fully_connected/int4.c.j2", self.name, spec, self.fields), fields)

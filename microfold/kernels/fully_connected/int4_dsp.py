@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.fields import declare
 from microfold.kernels.fully_connected.int4 import FullyConnectedInt4
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -12,6 +13,8 @@ from microfold.kernels.fully_connected.portable import (
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4_dsp
+from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import MATRIX_FIELDS
 
 
 @register
@@ -21,6 +24,11 @@ class FullyConnectedDspInt4(FullyConnectedInt4):
     name = "s8_s4w_fully_connected__dsp"
     features = frozenset({"dsp"})
     code = 850
+    fields = declare(
+        *int4_dsp.ROW_FIELDS,
+        *MATRIX_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         x, _, _ = fully_connected_types(layer)
@@ -36,4 +44,4 @@ class FullyConnectedDspInt4(FullyConnectedInt4):
         choice, constants = int4_dsp.constants(layer, matrix, unit_multipliers(layer), together=2)
         spec = (*choice, ("rest", matrix.shape[1] % 4 != 0))
         fields = {**constants, **self.shape(layer)}
-        return KernelCall(CFunction("fully_connected/int4_dsp.c.j2", self.name, spec), fields)
+        return KernelCall(CFunction("fully_connected/int4_dsp.c.j2", self.name, spec, self.fields), fields)

@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import declare, describe
 from microfold.kernels.fully_connected.int4 import unsupported_int4
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -17,6 +18,8 @@ from microfold.kernels.fully_connected.portable import (
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4_mve, mve
+from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -33,6 +36,13 @@ class FullyConnectedMve(Kernel):
     op = FullyConnected
     features = frozenset({"mve"})
     code = 110
+    fields = declare(
+        "weights",
+        "channels",
+        *MATRIX_FIELDS,
+        "output_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := unsupported_integer_fully_connected(layer):
@@ -59,13 +69,17 @@ class FullyConnectedMve(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": Constant("channels", rows),
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
             **fields,
         }
         spec = (*mve.finish_spec(form, clamp, out.shape[1]), ("int4", int4))
-        return KernelCall(CFunction("fully_connected/mve.c.j2", self.name, spec), parameters)
+        block = "[2][16], two units a byte" if int4 else "[4][16]"
+        described = describe(
+            self.fields,
+            weights=f"[blocks of 4 units][inputs / 16, rounded up]{block}",
+            channels=f"[blocks]{mve.record_order(form)}",
+        )
+        return KernelCall(CFunction("fully_connected/mve.c.j2", self.name, spec, described), parameters)
 
 
 @register

@@ -22,6 +22,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -32,7 +33,9 @@ from microfold.kernels.fully_connected.portable import (
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_low import channel_records
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 # Units of a word. Sums are found pair by pair: units 0 and 1 are in the odd bytes, 2 and 3 in the even ones.
@@ -119,6 +122,21 @@ class _FullyConnectedPairs(Kernel):
     group: ClassVar[float]
     output: ClassVar[float]
     cycles: ClassVar[float]
+    fields = declare(
+        "weights",
+        "channels",
+        Field(
+            "rests",
+            "of each unit how many; of each the place of its input, and a weight; NULL if there are none",
+            "const int16_t *",
+        ),
+        *MATRIX_FIELDS,
+        Field("run", "inputs"),
+        Field("first", "inputs of the first run"),
+        Field("offset", "2^15 for each run"),
+        "weights_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_fully_connected(layer)
@@ -192,20 +210,20 @@ class _FullyConnectedPairs(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_words(split.fitting, units)),
             "channels": Constant("channels", product_sum.pad_records(records, units), record="mf_channel"),
-            "batch": x.shape[0],
-            "inputs": inputs,
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
             "run": run,
             "first": inputs - (runs - 1) * run,
             "offset": runs << 15,
         }
+        parameters["rests"] = None
         if rests.any():
-            parameters |= {
-                "rests": Constant("rests", two_pixels_per_word.pack_rests(rests, np.arange(inputs)))
-            }
+            packed = two_pixels_per_word.pack_rests(rests, np.arange(inputs))
+            parameters["rests"] = Constant("rests", packed)
         if zero_point:
             parameters |= {"weights_zero_point": zero_point}
-        function = CFunction("fully_connected/pairs.c.j2", self.name, spec)
+        order = f"[outputs / {units}][inputs][{units // 4}]: bytes of four units, 128 larger"
+        fields = describe(self.fields, weights=order)
+        function = CFunction("fully_connected/pairs.c.j2", self.name, spec, fields)
         return KernelCall(function, parameters | limits, scratch=4 * runs)
 
 

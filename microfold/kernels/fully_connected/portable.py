@@ -10,10 +10,12 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -67,6 +69,15 @@ class _UnitGroups(Kernel):
 
     UNITS = 4
 
+    fields = declare(
+        "weights",
+        "channels",
+        *MATRIX_FIELDS,
+        "weights_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
+    half: ClassVar[bool] = False
+
     def cost(self, layer: LayerContext) -> float:
         x, _, out = fully_connected_types(layer)
         # Few registers, and no multiplication that adds.
@@ -98,11 +109,12 @@ class _UnitGroups(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", product_sum.interleave_channels(weights, self.group(layer))),
             "channels": channels,
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
         }
-        return KernelCall(CFunction(template, self.name, spec), parameters | limits)
+        units = self.group(layer)
+        order = f"[outputs / {units}][inputs][{units}]"
+        fields = describe(self.fields, weights=f"float16, {order}" if self.half else order)
+        return KernelCall(CFunction(template, self.name, spec, fields), parameters | limits)
 
 
 @register
@@ -149,7 +161,7 @@ class FullyConnectedFloat(_UnitGroups):
 
     name = "f32_fully_connected__c_4"
     op = FullyConnected
-    half: ClassVar[bool] = False
+    fields = describe(_UnitGroups.fields, channels="biases")
 
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)

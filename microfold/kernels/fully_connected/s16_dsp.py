@@ -7,6 +7,7 @@ import numpy as np
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.s16_dsp import Int16DspKernel, pack_channel_pairs
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -16,12 +17,14 @@ from microfold.kernels.fully_connected.portable import (
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.int16_single_rounding import (
     CHUNK,
     Int16Requantization,
     int16_clamping,
     plan_int16_requantization,
 )
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 UNITS = 4
@@ -35,6 +38,12 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
     name = "s16_fully_connected__dsp_4"
     op = FullyConnected
     features = frozenset({"dsp"})
+    fields = declare(
+        Field("weights", "[outputs / 4][inputs / 2]: two inputs of four units"),
+        "channels",
+        *MATRIX_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int16_fully_connected(layer)
@@ -70,12 +79,10 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
             "channels": Constant(
                 "channels", product_sum.pad_records(plan.records, UNITS), record="mf_channel"
             ),
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
         }
         return KernelCall(
-            CFunction("fully_connected/s16_dsp.c.j2", self.name, spec), parameters | dict(limits)
+            CFunction("fully_connected/s16_dsp.c.j2", self.name, spec, self.fields), parameters | dict(limits)
         )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter
-from microfold.kernels.conv2d.s16_mve import row_constants, row_cost
+from microfold.kernels.conv2d.s16_mve import row_constants, row_cost, row_fields
 from microfold.kernels.fully_connected.portable import centred_weights, fully_connected_types
 from microfold.kernels.fully_connected.s16_dsp import int16_plan, unsupported_int16_fully_connected
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -37,8 +38,9 @@ class FullyConnectedInt16Mve(Kernel):
         spec = (("requantize", plan.form), ("long", plan.long), ("clamped", clamped))
         parameters: dict[str, Parameter] = {
             **row_constants(plan, centred_weights(layer).astype("i1")),
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
         }
-        return KernelCall(CFunction("fully_connected/s16_mve.c.j2", self.name, spec), parameters | limits)
+        fields = (*row_fields(plan), *MATRIX_FIELDS, *output_range.LIMIT_FIELDS)
+        return KernelCall(
+            CFunction("fully_connected/s16_mve.c.j2", self.name, spec, fields), parameters | limits
+        )

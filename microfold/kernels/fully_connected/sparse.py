@@ -8,6 +8,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -18,6 +19,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.sparse_fully_connected import WIDTH, SparseFullyConnected, cover
 
 LARGEST_STEP = 255
@@ -60,6 +62,15 @@ class _Sparse(Kernel):
     template: ClassVar[str] = "fully_connected/sparse.c.j2"
     per_block: ClassVar[float]
 
+    fields = declare(
+        "weights",
+        Field("steps", "from one block of a unit to the next, in inputs"),
+        Field("counts", "blocks of each unit"),
+        "channels",
+        *MATRIX_FIELDS,
+        *output_range.LIMIT_FIELDS,
+    )
+
     def cost(self, layer: LayerContext) -> float:
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)
@@ -90,11 +101,10 @@ class _Sparse(Kernel):
             "steps": Constant("steps", steps),
             "counts": Constant("counts", counts),
             "channels": channels,
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
         }
-        return KernelCall(CFunction(self.template, self.name, spec), parameters | limits)
+        fields = describe(self.fields, weights=f"of each block of {weights.shape[1]} inputs")
+        return KernelCall(CFunction(self.template, self.name, spec, fields), parameters | limits)
 
 
 class _SparseInt8(_Sparse):
@@ -138,6 +148,7 @@ class SparseFullyConnectedFloat(_Sparse):
 
     name = "f32_sparse_fully_connected__c_1x4"
     op = SparseFullyConnected
+    fields = describe(_Sparse.fields, channels="biases")
     per_block = 20.0
 
     def supports(self, layer: LayerContext) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import declare, describe
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -15,7 +16,9 @@ from microfold.kernels.fully_connected.portable import (
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_low import channel_records
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 # Computed together: there are registers for so many sums.
@@ -32,6 +35,13 @@ class FullyConnectedThumb1(Kernel):
     op = FullyConnected
     features = frozenset({"thumb1"})
     code = 550
+    fields = declare(
+        "weights",
+        "channels",
+        *MATRIX_FIELDS,
+        "weights_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_fully_connected(layer)
@@ -67,10 +77,11 @@ class FullyConnectedThumb1(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", (packed.astype(np.int16) + 128).astype(np.uint8)),
             "channels": Constant("channels", product_sum.pad_records(records, group), record="mf_channel"),
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
         }
         if zero_point:
             parameters |= {"weights_zero_point": zero_point}
-        return KernelCall(CFunction("fully_connected/thumb1.c.j2", self.name, spec), parameters | limits)
+        fields = describe(self.fields, weights=f"[outputs / {group}][inputs][{group}], 128 larger")
+        return KernelCall(
+            CFunction("fully_connected/thumb1.c.j2", self.name, spec, fields), parameters | limits
+        )

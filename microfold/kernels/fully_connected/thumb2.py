@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -28,7 +29,9 @@ from microfold.kernels.fully_connected.portable import (
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_low import channel_records
+from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 # Units of a word.
@@ -49,6 +52,13 @@ class FullyConnectedThumb2(Kernel):
     op = FullyConnected
     features = frozenset({"thumb2"})
     code = 500
+    fields = declare(
+        "weights",
+        Field("channels", "biases have what larger inputs than the real ones add taken off"),
+        *MATRIX_FIELDS,
+        Field("input_factor", "of each input in what larger weights than the real ones add"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_fully_connected(layer)
@@ -101,9 +111,11 @@ class FullyConnectedThumb2(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", packed.view("<u4")),
             "channels": Constant("channels", product_sum.pad_records(records, units), record="mf_channel"),
-            "batch": x.shape[0],
-            "inputs": x.shape[1],
-            "outputs": out.shape[1],
+            **matrix_parameters(x, out),
             "input_factor": -128 - weights_zero_point(layer),
         }
-        return KernelCall(CFunction("fully_connected/thumb2.c.j2", self.name, spec), parameters | limits)
+        order = f"[outputs / {units}][inputs][{units // 4}]: bytes of four units, 128 larger"
+        fields = describe(self.fields, weights=order)
+        return KernelCall(
+            CFunction("fully_connected/thumb2.c.j2", self.name, spec, fields), parameters | limits
+        )

@@ -15,6 +15,7 @@ from microfold.kernels.elementwise.broadcast import (
     loop_records,
     merge_axes,
 )
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.broadcast_to import BroadcastTo
@@ -104,16 +105,17 @@ class _Movement(Kernel):
         size = out.dtype.itemsize
         box = self.box(layer)
         *outer, inner = box.loops
-        in_runs = inner[1:] == (1, 1)
+        in_runs, dense = inner[1:] == (1, 1), inner[2] == 1
         # Runs are moved as bytes, so that one function serves all element types.
         unit = size if in_runs else 1
         scaled = [(n, source * unit, target * unit) for n, source, target in outer]
         fill = self.fill(layer)
+        element = "uint8_t" if in_runs and fill is None else _UNSIGNED[size]
         spec: tuple[tuple[str, SpecValue], ...] = (
-            ("type", "uint8_t" if in_runs and fill is None else _UNSIGNED[size]),
+            ("type", element),
             ("runs", in_runs),
             ("copy", copy_helper(layer) if in_runs else ""),
-            ("dense", inner[2] == 1),
+            ("dense", dense),
             ("fill", fill is not None),
         )
         parameters: dict[str, Parameter] = {
@@ -123,10 +125,22 @@ class _Movement(Kernel):
             "length": inner[0] * unit,
         }
         if not in_runs:
-            parameters |= {"source_step": inner[1], "target_step": inner[2]}
+            parameters["source_step"] = inner[1]
+            if not dense:
+                parameters["target_step"] = inner[2]
         if fill is not None:
             parameters |= {"total": out.size, "fill": fill}
-        return KernelCall(CFunction("movement/copy.c.j2", "move__c", spec), parameters)
+        fields = declare(
+            Field("loops", "first: step in the input; second: step in the output"),
+            "source_start",
+            "target_start",
+            Field("length", "bytes of a run" if in_runs else "of the innermost loop"),
+            "source_step",
+            "target_step",
+            "total",
+            Field("fill", c_type=element),
+        )
+        return KernelCall(CFunction("movement/copy.c.j2", "move__c", spec, fields), parameters)
 
 
 def _bits(value: float, dtype: DType) -> int:
@@ -230,7 +244,8 @@ class ConcatenatePortable(Kernel):
         for index, value in enumerate(layer.node.operands):
             parameters[f"run{index}"] = value.type.nbytes // outer
         spec = (("inputs", len(layer.node.inputs)), ("copy", copy_helper(layer)))
-        return KernelCall(CFunction("movement/concatenate.c.j2", "concatenate__c", spec), parameters)
+        fields = declare("count", *(Field(f"run{index}", "bytes") for index in range(len(layer.node.inputs))))
+        return KernelCall(CFunction("movement/concatenate.c.j2", "concatenate__c", spec, fields), parameters)
 
 
 @register
@@ -239,6 +254,15 @@ class ResizeNearestNeighborPortable(Kernel):
 
     name = "resize_nearest_neighbor__c"
     op = ResizeNearestNeighbor
+    fields = declare(
+        Field("rows", "where the source of each row starts in an image, in bytes"),
+        Field("columns", "where the source of each column starts in a row"),
+        "batch",
+        "input_size",
+        "output_height",
+        "output_width",
+        Field("pixel", "bytes"),
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return _unsupported(layer)
@@ -261,7 +285,7 @@ class ResizeNearestNeighborPortable(Kernel):
             "output_width": out.shape[2],
             "pixel": pixel,
         }
-        function = CFunction("movement/resize_nearest_neighbor.c.j2", self.name)
+        function = CFunction("movement/resize_nearest_neighbor.c.j2", self.name, (), self.fields)
         return KernelCall(function, parameters)
 
 
@@ -271,6 +295,12 @@ class GatherPortable(Kernel):
 
     name = "gather__c"
     op = Gather
+    fields = declare(
+        "outer",
+        Field("slices", "of the input, along the axis"),
+        Field("count", "of indices"),
+        Field("size", "bytes of a slice"),
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return _unsupported(layer)
@@ -293,4 +323,4 @@ class GatherPortable(Kernel):
             "size": int(np.prod(x.shape[axis + 1 :])) * x.dtype.itemsize,
         }
         spec = (("index", f"{indices.dtype.value}_t"),)
-        return KernelCall(CFunction("movement/gather.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("movement/gather.c.j2", self.name, spec, self.fields), parameters)

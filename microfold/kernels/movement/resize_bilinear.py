@@ -9,6 +9,7 @@ import numpy as np
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
@@ -19,6 +20,17 @@ class _ResizeBilinear(Kernel):
 
     dtype: ClassVar[DType]
     accumulator: ClassVar[str]
+    fields = declare(
+        Field("rows", "for each output row where its two source rows start in an image"),
+        Field("row_weights", "of the second one, in 1/1024"),
+        Field("columns", "the same along a row"),
+        "column_weights",
+        "batch",
+        "input_size",
+        "output_height",
+        "output_width",
+        "channels",
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -52,7 +64,9 @@ class _ResizeBilinear(Kernel):
             "channels": out.shape[3],
         }
         spec = (("type", C_TYPES[self.dtype]), ("accumulator", self.accumulator))
-        return KernelCall(CFunction("movement/resize_bilinear.c.j2", self.name, spec), parameters)
+        return KernelCall(
+            CFunction("movement/resize_bilinear.c.j2", self.name, spec, self.fields), parameters
+        )
 
 
 @register
@@ -77,3 +91,4 @@ class ResizeBilinearFloat(_ResizeBilinear):
     op = ResizeBilinear
     dtype = DType.FLOAT32
     accumulator = "float"
+    fields = describe(_ResizeBilinear.fields, row_weights="of the second one")

@@ -10,6 +10,7 @@ import numpy as np
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, SpecValue
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.transpose import Transpose
@@ -57,6 +58,13 @@ class _TransposeBlocks(Kernel):
 
     op = Transpose
     template: ClassVar[str]
+    fields = declare(
+        Field("loops", "over matrices; first: step in the input; second: step in the output"),
+        Field("rows", "of a matrix of the input; its columns are the output's rows"),
+        "columns",
+        Field("source_step", "from one row of the input to the next"),
+        Field("target_step", "from one row of the output to the next"),
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -92,7 +100,7 @@ class _TransposeBlocks(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         planes = self.planes(layer)
         return KernelCall(
-            CFunction(self.template, self.name, self.spec(planes)),
+            CFunction(self.template, self.name, self.spec(planes), self.fields),
             {
                 "loops": Constant("loops", loop_records(planes.loops, _OUTER_LOOPS), record="mf_loop"),
                 "rows": planes.rows,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.row import RowKernel
@@ -20,6 +21,12 @@ class L2NormalizationInt8(RowKernel):
     dtypes = (DType.INT8, DType.INT8)
     # Beyond, the 32-bit sum of squares, each at most 255^2, might overflow.
     maximum_depth = 33025
+    fields = declare(
+        "rows",
+        "depth",
+        "input_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         x = layer.node.operands[0].type
@@ -34,7 +41,9 @@ class L2NormalizationInt8(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return KernelCall(CFunction("normalize/l2_normalization.c.j2", self.name), parameters)
+        return KernelCall(
+            CFunction("normalize/l2_normalization.c.j2", self.name, (), self.fields), parameters
+        )
 
 
 @register
@@ -42,6 +51,12 @@ class L2NormalizationFloat(RowKernel):
     name = "f32_l2_normalization__c"
     op = L2Normalization
     dtypes = (DType.FLOAT32, DType.FLOAT32)
+    fields = declare(
+        "rows",
+        "depth",
+        Field("epsilon", "no norm is taken to be smaller"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         return layer.node.operands[0].type.size * 25.0
@@ -53,4 +68,7 @@ class L2NormalizationFloat(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return KernelCall(CFunction("normalize/l2_normalization_f32.c.j2", self.name), parameters)
+        return KernelCall(
+            CFunction("normalize/l2_normalization_f32.c.j2", self.name, (), self.fields),
+            parameters,
+        )

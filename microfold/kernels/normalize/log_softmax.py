@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.row import RowKernel
@@ -28,6 +29,16 @@ class LogSoftmaxInt8(RowKernel):
     dtypes = (DType.INT8, DType.INT8)
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 4095
+    fields = declare(
+        Field("exponentials", "exp of x - 255 steps in Q0, for x in [0, 255]"),
+        Field("differences", f"x - 255 steps in Q{INPUT_INTEGER_BITS}, for x in [0, 255]"),
+        "rows",
+        "depth",
+        "lowest_difference",
+        Field("inverse_multiplier", f"from Q{INPUT_INTEGER_BITS} to steps of the input"),
+        "inverse_shift",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         x = layer.node.operands[0].type
@@ -48,7 +59,7 @@ class LogSoftmaxInt8(RowKernel):
             "output_maximum": high,
         }
         spec = (("sum_bits", SUM_INTEGER_BITS), ("input_bits", INPUT_INTEGER_BITS))
-        return KernelCall(CFunction("normalize/log_softmax.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("normalize/log_softmax.c.j2", self.name, spec, self.fields), parameters)
 
 
 @register
@@ -56,6 +67,11 @@ class LogSoftmaxFloat(RowKernel):
     name = "f32_log_softmax__c"
     op = LogSoftmax
     dtypes = (DType.FLOAT32, DType.FLOAT32)
+    fields = declare(
+        "rows",
+        "depth",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         return layer.node.operands[0].type.size * 150.0
@@ -63,4 +79,4 @@ class LogSoftmaxFloat(RowKernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.float_bounds(layer.node)
         parameters = self.shape(layer) | {"output_minimum": low, "output_maximum": high}
-        return KernelCall(CFunction("normalize/log_softmax_f32.c.j2", self.name), parameters)
+        return KernelCall(CFunction("normalize/log_softmax_f32.c.j2", self.name, (), self.fields), parameters)

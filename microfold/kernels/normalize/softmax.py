@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.row import RowKernel
@@ -28,6 +29,12 @@ def _operator(layer: LayerContext) -> Softmax:
 class _SoftmaxInt8(RowKernel):
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 8191
+    fields = declare(
+        Field("exponentials", "exp of x - 255 steps in Q0, for x in [0, 255]"),
+        "rows",
+        "depth",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         x = layer.node.operands[0].type
@@ -45,7 +52,7 @@ class _SoftmaxInt8(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return KernelCall(CFunction("normalize/softmax.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("normalize/softmax.c.j2", self.name, spec, self.fields), parameters)
 
 
 @register
@@ -73,6 +80,15 @@ class SoftmaxInt16(RowKernel):
     name = "s16_softmax__c"
     op = Softmax
     dtypes = (DType.INT16, DType.INT16)
+    fields = declare(
+        Field("exponentials", "over [-10, 0], to interpolate in"),
+        Field("reciprocals", "1 / (1 + x) over [0, 1]"),
+        "rows",
+        "depth",
+        Field("multiplier", "from a difference of inputs to the first table's scale"),
+        "shift",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         depth = layer.node.operands[0].type.shape[-1]
@@ -96,12 +112,18 @@ class SoftmaxInt16(RowKernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        return KernelCall(CFunction("normalize/softmax_s16.c.j2", self.name), parameters)
+        return KernelCall(CFunction("normalize/softmax_s16.c.j2", self.name, (), self.fields), parameters)
 
 
 class _SoftmaxFloat(RowKernel):
     dtypes = (DType.FLOAT32, DType.FLOAT32)
     exp: ClassVar[str]
+    fields = declare(
+        "rows",
+        "depth",
+        "beta",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def cost(self, layer: LayerContext) -> float:
         return layer.node.operands[0].type.size * 200.0
@@ -114,7 +136,8 @@ class _SoftmaxFloat(RowKernel):
             "output_maximum": high,
         }
         return KernelCall(
-            CFunction("normalize/softmax_f32.c.j2", self.name, (("exp", self.exp),)), parameters
+            CFunction("normalize/softmax_f32.c.j2", self.name, (("exp", self.exp),), self.fields),
+            parameters,
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, Parameter, SpecValue
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_low import channel_records
@@ -64,10 +65,15 @@ def unpack_words(words: Array, channels: int, depth: int) -> Array:
     return (rows[:channels, :depth] - 8).astype(np.int8)
 
 
+WORD_FIELDS = declare(
+    Field("weights", "[outputs / 4][inputs / 2]: of two inputs and four outputs, 8 larger"), "channels"
+)
+
+
 def word_constants(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
 ) -> tuple[tuple[tuple[str, SpecValue], ...], dict[str, Parameter]]:
-    """How sums of `pack_words` are requantised, and fields: weights, records of channels, output limits.
+    """How sums of `pack_words` are requantised, and values of `WORD_FIELDS` and of output limits.
 
     Args:
         matrix: the weights as [channels, K], any zero point taken off.

@@ -17,6 +17,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, Parameter, SpecValue
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, product_sum, smlad
 from microfold.kernels.requantize import output_range
@@ -70,10 +71,15 @@ def plan(layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]) -
     )
 
 
+ROW_FIELDS = declare(
+    Field("weights", "of four inputs at a time: pairs (0, 2) and (1, 3) of every four outputs"), "channels"
+)
+
+
 def constants(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, together: int
 ) -> tuple[tuple[tuple[str, SpecValue], ...], dict[str, Parameter]]:
-    """How a row is computed, and fields: weights, records of channels, output limits.
+    """How a row is computed, and values of `ROW_FIELDS` and of output limits.
 
     Args:
         matrix: the weights as [channels, K], any zero point taken off.
@@ -86,17 +92,18 @@ def constants(
     if planned.form is not RequantizeForm.GENERAL:
         # Modulo 2^32, as sums are.
         records[:, 0] = (records[:, 0].astype(np.int64) << 2).astype(np.int32)
-    spec = (
-        ("requantize", planned.form.value),
-        ("full_range", (low, high) == (-128, 127)),
-        ("long", parts(planned.matrix) > 0),
-    )
     fields: dict[str, Parameter] = {
         "weights": Constant("weights", pack(planned.matrix, together)),
         "channels": Constant("channels", records, record="mf_channel"),
-        "output_minimum": low,
-        "output_maximum": high,
     }
+    full_range = (low, high) == (-128, 127)
+    if not full_range:
+        fields |= {"output_minimum": low, "output_maximum": high}
+    spec = (
+        ("requantize", planned.form.value),
+        ("full_range", full_range),
+        ("long", parts(planned.matrix) > 0),
+    )
     return spec, fields
 
 

@@ -66,6 +66,12 @@ def block_records(records: Array) -> Array:
     return np.ascontiguousarray(padded.reshape(-1, BLOCK, records.shape[1]).swapaxes(1, 2))
 
 
+def record_order(form: MveForm) -> str:
+    """What `block_records` makes of a block of channels' records."""
+    general = form is MveForm.GENERAL
+    return "[4][4]: bias, multiplier, shifts" if general else "[3][4]: bias, multiplier, shift"
+
+
 def block_weights(matrix: Array) -> Array:
     """[channels, K] to [blocks, vectors, 4, 16]; K and channels are padded with zeros."""
     padded = product_sum.pad_channels(matrix, BLOCK)

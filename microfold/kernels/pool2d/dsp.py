@@ -10,7 +10,7 @@ from microfold.kernels.call import CFunction, KernelCall, SpecValue
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
@@ -24,6 +24,7 @@ class _Pool2DDsp(Kernel):
     dtype: ClassVar[DType] = DType.INT8
     # Channels in a word.
     lanes: ClassVar[int] = 4
+    fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
     # Estimated instructions for the channels of a word: per tap, per output pixel.
     per_tap: float
     per_output: float
@@ -52,11 +53,15 @@ class _Pool2DDsp(Kernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.integer_bounds(layer.node)
-        parameters = pool_parameters(layer) | {"output_minimum": low, "output_maximum": high}
+        clamp = (low, high) != self.dtype.range
         spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind),)
         if self.kind == "max":
-            spec = (*spec, ("clamp", (low, high) != self.dtype.range))
-        return KernelCall(CFunction("pool2d/dsp.c.j2", self.name, spec), parameters)
+            spec = (*spec, ("clamp", clamp))
+        parameters = pool_parameters(layer)
+        # Means are rounded, and always clamped.
+        if clamp or self.kind == "average":
+            parameters |= {"output_minimum": low, "output_maximum": high}
+        return KernelCall(CFunction("pool2d/dsp.c.j2", self.name, spec, self.fields), parameters)
 
 
 @register

@@ -7,11 +7,12 @@ from typing import ClassVar
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.broadcast import loop_records
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.float16_mve import LANES, RUN
-from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
 from microfold.kernels.reduce.portable import LOOPS, Reduction
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
@@ -21,6 +22,7 @@ from microfold.ops.reduce.mean import Mean
 class _HalfPool(Kernel):
     kind: ClassVar[str]
     core: ClassVar[str] = "c"
+    fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_pool(layer, DType.FLOAT16)
@@ -37,7 +39,9 @@ class _HalfPool(Kernel):
         low, high = output_range.float_bounds(layer.node)
         limits: dict[str, Parameter] = {"output_minimum": low, "output_maximum": high}
         spec = (("kind", self.kind), ("core", self.core))
-        return KernelCall(CFunction("pool2d/f16.c.j2", self.name, spec), pool_parameters(layer) | limits)
+        return KernelCall(
+            CFunction("pool2d/f16.c.j2", self.name, spec, self.fields), pool_parameters(layer) | limits
+        )
 
 
 class _HalfPoolMve(_HalfPool):
@@ -99,6 +103,13 @@ class MeanHalf(Reduction):
     dtypes = (DType.FLOAT16,)
     combine = ""
 
+    fields = declare(
+        Field("kept", "loops over the output; first: step in the input"),
+        "reduced",
+        "count",
+        *output_range.LIMIT_FIELDS,
+    )
+
     def lower(self, layer: LayerContext) -> KernelCall:
         op = layer.node.op
         assert isinstance(op, Mean)
@@ -110,5 +121,5 @@ class MeanHalf(Reduction):
             "count": float(op.count(layer.node.operands[0].type)),
         }
         return KernelCall(
-            CFunction("reduce/f16.c.j2", self.name, (("clamped", clamped),)), parameters | limits
+            CFunction("reduce/f16.c.j2", self.name, (("clamped", clamped),), self.fields), parameters | limits
         )

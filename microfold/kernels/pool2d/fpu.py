@@ -10,7 +10,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.float32_block import CHANNELS
-from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
@@ -22,6 +22,7 @@ class _Pool2DFpu(Kernel):
 
     features = frozenset({"fpu", "thumb2"})
     kind: ClassVar[str]
+    fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
     per_tap: ClassVar[float]
     per_output: ClassVar[float]
 
@@ -43,10 +44,10 @@ class _Pool2DFpu(Kernel):
         return window_overlap(x, out, window, 1, reads_first=False)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        low, high = output_range.float_bounds(layer.node)
-        spec = (("kind", self.kind), ("clamped", output_range.clamping(layer.node)[0]))
-        parameters = pool_parameters(layer) | {"output_minimum": low, "output_maximum": high}
-        return KernelCall(CFunction("pool2d/f32_fpu.c.j2", self.name, spec), parameters)
+        clamped, limits = output_range.clamping(layer.node)
+        spec = (("kind", self.kind), ("clamped", clamped))
+        parameters = pool_parameters(layer) | limits
+        return KernelCall(CFunction("pool2d/f32_fpu.c.j2", self.name, spec, self.fields), parameters)
 
 
 @register

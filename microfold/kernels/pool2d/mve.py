@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -29,6 +30,21 @@ class _Pool2DMve(Kernel):
     kind: ClassVar[str]
     dtype: ClassVar[DType] = DType.INT8
     block: ClassVar[float]
+    fields = declare(
+        "batch",
+        "input_height",
+        "input_width",
+        "output_height",
+        "output_width",
+        "channels",
+        "kernel_height",
+        "kernel_width",
+        "stride_height",
+        "stride_width",
+        "pad_top",
+        "pad_left",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_pool(layer, self.dtype)
@@ -56,7 +72,9 @@ class _Pool2DMve(Kernel):
             ("wide", self.lanes(layer) == 4),
             ("clamp", clamp),
         )
-        return KernelCall(CFunction("pool2d/mve.c.j2", self.name, spec), pool_parameters(layer) | limits)
+        return KernelCall(
+            CFunction("pool2d/mve.c.j2", self.name, spec, self.fields), pool_parameters(layer) | limits
+        )
 
 
 class _IntegerAverage(_Pool2DMve):

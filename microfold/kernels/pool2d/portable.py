@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -27,8 +28,24 @@ def unsupported_pool(layer: LayerContext, *dtypes: DType) -> str | None:
     return output_range.unsupported_epilogue(layer.node)
 
 
+POOL_FIELDS = declare(
+    "batch",
+    "input_height",
+    "input_width",
+    "channels",
+    "output_height",
+    "output_width",
+    "kernel_height",
+    "kernel_width",
+    "stride_height",
+    "stride_width",
+    "pad_top",
+    "pad_left",
+)
+
+
 def pool_parameters(layer: LayerContext) -> dict[str, Parameter]:
-    """Fields that every pooling layer struct has."""
+    """Values of `POOL_FIELDS`."""
     x, out, window = pool_types(layer)
     return {
         "batch": x.shape[0],
@@ -51,6 +68,7 @@ class _Pool2D(Kernel):
 
     kind: str
     dtype: DType
+    fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_pool(layer, self.dtype)
@@ -82,7 +100,7 @@ class _Pool2D(Kernel):
             spec = (("kind", self.kind), ("type", f"{self.dtype.value}_t"))
             template = "pool2d/portable.c.j2"
         parameters |= {"output_minimum": low, "output_maximum": high}
-        return KernelCall(CFunction(template, self.name, spec), parameters)
+        return KernelCall(CFunction(template, self.name, spec, self.fields), parameters)
 
 
 @register

@@ -21,7 +21,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import two_pixels_per_word
-from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
@@ -33,6 +33,7 @@ class _Pool2DWords(Kernel):
     """Class attributes: estimated instructions for four channels: per tap, row of taps and output pixel."""
 
     kind: str
+    fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
     per_tap: ClassVar[float]
     per_row: ClassVar[float]
     per_output: ClassVar[float]
@@ -65,11 +66,15 @@ class _Pool2DWords(Kernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.integer_bounds(layer.node)
-        parameters = pool_parameters(layer) | {"output_minimum": low, "output_maximum": high}
+        clamp = (low, high) != DType.INT8.range
         spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind),)
         if self.kind == "max":
-            spec = (*spec, ("clamp", (low, high) != DType.INT8.range))
-        return KernelCall(CFunction("pool2d/words.c.j2", self.name, spec), parameters)
+            spec = (*spec, ("clamp", clamp))
+        parameters = pool_parameters(layer)
+        # Means are rounded, and always clamped.
+        if clamp or self.kind == "average":
+            parameters |= {"output_minimum": low, "output_maximum": high}
+        return KernelCall(CFunction("pool2d/words.c.j2", self.name, spec, self.fields), parameters)
 
 
 class _AveragePool2DWords(_Pool2DWords):

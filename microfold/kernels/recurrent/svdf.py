@@ -9,6 +9,7 @@ import numpy as np
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -19,6 +20,24 @@ class _Svdf(Kernel):
     """Takes input and state, gives the result and the next state."""
 
     dtype: ClassVar[DType]
+    fields = declare(
+        Field("feature", "[units * rank][inputs]"),
+        Field("time", "[units * rank][steps]"),
+        "biases",
+        "batch",
+        "inputs",
+        "units",
+        "rank",
+        "steps",
+        "input_zero_point",
+        "state_zero_point",
+        "state_minimum",
+        "state_maximum",
+        Field("into_multiplier", "from products with the feature weights to the state"),
+        "into_shift",
+        "scale",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -52,7 +71,9 @@ class _Svdf(Kernel):
             "steps": time.shape[1],
         }
         spec = (*choice, ("clamped", clamped))
-        return KernelCall(CFunction("recurrent/svdf.c.j2", self.name, spec), parameters | fields | limits)
+        return KernelCall(
+            CFunction("recurrent/svdf.c.j2", self.name, spec, self.fields), parameters | fields | limits
+        )
 
 
 @register

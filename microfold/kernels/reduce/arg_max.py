@@ -8,6 +8,7 @@ import numpy as np
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
@@ -15,6 +16,11 @@ from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 
 class _ArgExtremum(Kernel):
     relation: ClassVar[str]
+    fields = declare(
+        "outer",
+        Field("depth", "along the axis"),
+        "inner",
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -39,7 +45,7 @@ class _ArgExtremum(Kernel):
             ("output_type", C_TYPES[out.dtype]),
             ("relation", self.relation),
         )
-        return KernelCall(CFunction("reduce/arg_max.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("reduce/arg_max.c.j2", self.name, spec, self.fields), parameters)
 
 
 @register

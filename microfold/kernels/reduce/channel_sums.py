@@ -7,6 +7,7 @@ from typing import ClassVar
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.reduce.portable import QuantizedSum
@@ -30,6 +31,15 @@ class _ChannelSums(QuantizedSum):
     template: ClassVar[str]
     estimate: ClassVar[tuple[float, float]]
     wider: ClassVar[float] = 0.0
+    fields = declare(
+        "scale",
+        "images",
+        "image_step",
+        "channels",
+        Field("count", "of addends"),
+        Field("step", "from one to the next"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = super().supports(layer)
@@ -69,7 +79,7 @@ class _ChannelSums(QuantizedSum):
         }
         element = C_TYPES[layer.node.outputs[0].type.dtype]
         spec = (("type", element), ("requantize", form), ("clamped", clamped))
-        return KernelCall(CFunction(self.template, self.name, spec), parameters | limits)
+        return KernelCall(CFunction(self.template, self.name, spec, self.fields), parameters | limits)
 
 
 class _Words(_ChannelSums):

@@ -6,6 +6,7 @@ import math
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.cumsum import Cumsum
@@ -17,6 +18,11 @@ class CumsumPortable(Kernel):
 
     name = "cumsum__c"
     op = Cumsum
+    fields = declare(
+        "outer",
+        Field("depth", "along the axis"),
+        "inner",
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         return "it fuses nothing" if layer.node.epilogue else None
@@ -47,4 +53,4 @@ class CumsumPortable(Kernel):
             ("exclusive", op.exclusive),
             ("reverse", op.reverse),
         )
-        return KernelCall(CFunction("reduce/cumsum.c.j2", self.name, spec), parameters)
+        return KernelCall(CFunction("reduce/cumsum.c.j2", self.name, spec, self.fields), parameters)

@@ -8,6 +8,7 @@ from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import TYPES
@@ -31,6 +32,16 @@ class _Lanes(Reduction):
     dtype: ClassVar[DType]
     core: ClassVar[str]
     estimate: ClassVar[tuple[float, float]]
+    fields = declare(
+        Field("reciprocal", "1 / count"),
+        Field("divisor", "count"),
+        "images",
+        "image_step",
+        "channels",
+        Field("count", "of elements that make one output"),
+        Field("step", "from one to the next"),
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):
@@ -74,7 +85,7 @@ class _Lanes(Reduction):
             ("mean", mean),
             ("clamped", clamped),
         )
-        return KernelCall(CFunction("reduce/lanes.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(CFunction("reduce/lanes.c.j2", self.name, spec, self.fields), parameters | limits)
 
 
 def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:

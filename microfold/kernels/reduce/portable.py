@@ -11,6 +11,7 @@ from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
@@ -38,6 +39,13 @@ class Reduction(Kernel):
         "thumb2": (10.1, 38.0),
         "mve": (7.2, 42.0),
     }
+    fields = declare(
+        Field("kept", "loops over the output; first: step in the input"),
+        "reduced",
+        "count",
+        "scale",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -80,7 +88,9 @@ class Reduction(Kernel):
             ("finish", finish),
             ("clamped", clamped),
         )
-        return KernelCall(CFunction("reduce/portable.c.j2", self.name, spec), parameters | fields | limits)
+        return KernelCall(
+            CFunction("reduce/portable.c.j2", self.name, spec, self.fields), parameters | fields | limits
+        )
 
     def accumulator(self, dtype: DType) -> str:
         return C_TYPES[dtype]

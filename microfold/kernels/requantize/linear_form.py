@@ -18,6 +18,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.kernels.call import Parameter
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
@@ -52,8 +53,16 @@ def refuses_linear_form(layer: LayerContext) -> str | None:
     return None
 
 
-def linear_form_fields(layer: LayerContext) -> dict[str, Parameter]:
-    """The node's linear form as fields of a layer."""
+LINEAR_FORM_FIELDS = declare(
+    Field("first_factor", "output = (first * first_factor + second * second_factor + offset) >> shift"),
+    "second_factor",
+    "offset",
+    "shift",
+)
+
+
+def linear_form_parameters(layer: LayerContext) -> dict[str, Parameter]:
+    """The node's linear form as values of `LINEAR_FORM_FIELDS`."""
     form = site_linear_form(layer)
     assert form is not None
     return {

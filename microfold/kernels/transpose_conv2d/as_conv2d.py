@@ -22,6 +22,7 @@ from microfold.kernels.conv2d import dsp, f32_block, mve, pairs, s16_dsp
 from microfold.kernels.conv2d import portable as conv2d
 from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
 from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.fields import Field, declare, inner_fields
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.movement.copy import copy_cost, copy_helper
@@ -111,6 +112,22 @@ class _TransposeConv2DRows(Kernel):
 
     op = TransposeConv2D
     convolution: ClassVar[Kernel]
+    fields = declare(
+        Field("convolution", "of one row: the outputs at all places of a block are channels"),
+        "images",
+        Field("input_image", "elements"),
+        "input_row",
+        Field("rows", "of blocks of stride_height by stride_width outputs"),
+        "columns",
+        "stride_height",
+        "stride_width",
+        Field("top", "where the first block begins in the output; not behind it"),
+        "left",
+        "output_height",
+        "output_width",
+        "output_channels",
+        Field("band", "bytes of a row of blocks"),
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trades", (self.variant or self.convolution).trades)
@@ -163,8 +180,10 @@ class _TransposeConv2DRows(Kernel):
         )
         band = rows.stride * columns.stride * columns.count * out.shape[3] * out.dtype.itemsize
         band += -band % _ALIGNMENT
-        fields = {**call.parameters, **one_row}
-        parameters: dict[str, Parameter] = {f"convolution.{name}": value for name, value in fields.items()}
+        convolution = {**call.parameters, **one_row}
+        parameters: dict[str, Parameter] = {
+            f"convolution.{name}": value for name, value in convolution.items()
+        }
         parameters |= {
             "images": x.shape[0],
             "input_image": x.size // x.shape[0],
@@ -178,8 +197,12 @@ class _TransposeConv2DRows(Kernel):
             "output_height": out.shape[1],
             "output_width": out.shape[2],
             "output_channels": out.shape[3],
-            "band": band,
         }
+        if not pointwise:
+            # The convolution finds its rows by the padding.
+            del parameters["input_row"]
+        if call.scratch:
+            parameters |= {"band": band}
         spec = (
             *call.function.spec,
             ("row_template", call.function.template),
@@ -188,8 +211,11 @@ class _TransposeConv2DRows(Kernel):
             ("row_type", C_TYPES[out.dtype]),
             ("row_copy", copy_helper(layer)),
         )
+        fields = (*inner_fields("convolution", call.function.fields), *self.fields)
         return KernelCall(
-            CFunction("transpose_conv2d/as_conv2d.c.j2", self.name, spec), parameters, band + call.scratch
+            CFunction("transpose_conv2d/as_conv2d.c.j2", self.name, spec, fields),
+            parameters,
+            band + call.scratch,
         )
 
     def _phases(self, layer: LayerContext) -> tuple[Phases, Phases]:

@@ -6,10 +6,12 @@ from typing import ClassVar
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 
 
@@ -17,6 +19,20 @@ class _TransposeConv2D(Kernel):
     """For each output pixel the sum over those taps that meet an input pixel."""
 
     dtypes: ClassVar[tuple[DType, DType]]
+    fields = declare(
+        Field("weights", "[output_channels][kernel_height][kernel_width][input_channels]"),
+        "channels",
+        *IMAGE_FIELDS,
+        "output_channels",
+        "kernel_height",
+        "kernel_width",
+        "stride_height",
+        "stride_width",
+        Field("offset_top", "rows that are cut off"),
+        "offset_left",
+        "input_zero_point",
+        *output_range.LIMIT_FIELDS,
+    )
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = product_sum.unsupported_constants(layer, *self.dtypes)
@@ -49,12 +65,7 @@ class _TransposeConv2D(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": planned[0],
-            "batch": x.shape[0],
-            "input_height": x.shape[1],
-            "input_width": x.shape[2],
-            "input_channels": x.shape[3],
-            "output_height": out.shape[1],
-            "output_width": out.shape[2],
+            **image_parameters(x, out),
             "output_channels": out.shape[3],
             "kernel_height": weights.shape[1],
             "kernel_width": weights.shape[2],
@@ -66,7 +77,9 @@ class _TransposeConv2D(Kernel):
         if x.quant is not None:
             parameters["input_zero_point"] = x.quant.zero_point
         spec = (*planned[1], ("clamped", clamped))
-        return KernelCall(CFunction("transpose_conv2d/portable.c.j2", self.name, spec), parameters | limits)
+        return KernelCall(
+            CFunction("transpose_conv2d/portable.c.j2", self.name, spec, self.fields), parameters | limits
+        )
 
 
 @register
@@ -121,6 +134,10 @@ class TransposeConv2DFloat(_TransposeConv2D):
 @register
 class TransposeConv2DFloatHalf(float16_weights.HalfWeights, TransposeConv2DFloat):
     name = "f32_f16w_transpose_conv2d__c"
+    fields = describe(
+        _TransposeConv2D.fields,
+        weights="float16, [output_channels][kernel_height][kernel_width][input_channels]",
+    )
 
     def conversion_cost(self, layer: LayerContext) -> float:
         return layer.node.macs() * float16_weights.convert_cost(layer)

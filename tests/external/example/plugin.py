@@ -11,9 +11,11 @@ from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Library
+from microfold.kernels.fields import Field, declare
 from microfold.kernels.requantize import output_range
 
 ACME = Library("Acme DSP 2", ("acme_dsp.h",), templates=Path(__file__).parent / "templates")
+FIELDS = declare("count", Field("low", "bounds of the output"), "high")
 
 
 def check(match: Match) -> str | None:
@@ -40,5 +42,5 @@ class Acme(External):
     def lower(self, region: Region) -> KernelCall:
         layer = region.layer()
         low, high = output_range.integer_bounds(layer.node)
-        function = CFunction("max.c.j2", "s8_maximum__acme", (), ACME, ("acme_max_s8",))
+        function = CFunction("max.c.j2", "s8_maximum__acme", (), FIELDS, ACME, ("acme_max_s8",))
         return KernelCall(function, {"count": layer.node.outputs[0].type.size, "low": low, "high": high})

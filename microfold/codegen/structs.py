@@ -1,0 +1,137 @@
+"""The layer struct of a kernel function: the declared fields that its calls have parameters for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from microfold.codegen.environment import environment
+from microfold.codegen.literals import c_type
+from microfold.kernels.call import Constant, KernelCall, Parameter
+from microfold.kernels.fields import Field
+
+# Types narrower than int32_t and what they hold, the narrowest first; unsigned ones load in less code.
+_NARROW = {
+    "uint8_t": (0, 255),
+    "int8_t": (-128, 127),
+    "uint16_t": (0, 65535),
+    "int16_t": (-32768, 32767),
+}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a struct.
+
+    Attributes:
+        type: in C, what stands before the name.
+    """
+
+    name: str
+    type: str
+    comment: str
+
+    @property
+    def declaration(self) -> str:
+        return f"{self.type}{self.name}" if self.type.endswith("*") else f"{self.type} {self.name}"
+
+
+@dataclass(frozen=True)
+class Struct:
+    name: str
+    members: tuple[Member, ...]
+
+
+def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> str:
+    """The C definition of a function's layer struct, inner ones before it; empty if it has no fields.
+
+    Args:
+        name: of the function in C.
+        calls: all calls of the function; at least one.
+        narrow: integers are in types that are just large enough for all calls, behind all others, the widest
+            first. Reading them, C makes int32_t of all. Not those of inner structs, which functions write to.
+
+    Raises:
+        ValueError: the calls have different parameters.
+    """
+    function = calls[0].function
+    held: dict[str, list[Parameter]] = {}
+    for call in calls:
+        if call.parameters.keys() != calls[0].parameters.keys():
+            different = ", ".join(sorted(call.parameters.keys() ^ calls[0].parameters.keys()))
+            raise ValueError(
+                f"{function.name}: all calls must have the same parameters; some have {different}"
+            )
+        for field, value in call.parameters.items():
+            held.setdefault(field, []).append(value)
+    if not held:
+        # C has no empty structs.
+        return ""
+    structs = [
+        Struct(f"{name}_{field.name}_layer", tuple(_members(name, function.fields, held, f"{field.name}.")))
+        for field in function.fields
+        if _is_inner(field, held)
+    ]
+    members = _members(name, function.fields, held)
+    structs += [Struct(f"{name}_layer", tuple(_narrowed(members, held) if narrow else members))]
+    return environment().get_template("model/layer_struct.j2").render(structs=structs).strip()
+
+
+def _is_inner(field: Field, held: Iterable[str]) -> bool:
+    """Whether the field is the layer of another function; its own fields' names begin with it and a dot."""
+    return any(name.startswith(f"{field.name}.") for name in held)
+
+
+def _members(
+    function: str, fields: Iterable[Field], held: Mapping[str, Sequence[Parameter]], prefix: str = ""
+) -> list[Member]:
+    """Those of the fields whose names are the prefix and a word, in declared order."""
+    members: list[Member] = []
+    for field in fields:
+        name = field.name.removeprefix(prefix)
+        if not field.name.startswith(prefix) or "." in name:
+            continue
+        if field.name in held:
+            c_type = field.c_type or _type(f"{function}.{field.name}", held[field.name])
+            members.append(Member(name, c_type, field.comment))
+        elif _is_inner(field, held):
+            members.append(Member(name, f"{function}_{name}_layer", field.comment))
+    return members
+
+
+def _type(name: str, values: Sequence[Parameter]) -> str:
+    """The C type that values have which are not otherwise declared."""
+    types = {_value_type(value) for value in values}
+    if len(types) > 1:
+        raise ValueError(f"{name}: all calls must give one C type; they give {', '.join(sorted(types))}")
+    return types.pop()
+
+
+def _value_type(value: Parameter) -> str:
+    if value is None:
+        raise ValueError("a pointer that may be to nothing must declare its C type")
+    if isinstance(value, Constant):
+        return f"const {value.record or c_type(value.array)} *"
+    return "float" if isinstance(value, float) else "int32_t"
+
+
+def _narrowed(members: Sequence[Member], held: Mapping[str, Sequence[Parameter]]) -> list[Member]:
+    """The members with those of type int32_t in types that are just large enough, behind all others."""
+    kept: list[Member] = []
+    narrow: dict[str, list[Member]] = {name: [] for name in _NARROW}
+    for member in members:
+        narrowest = _narrowest(held[member.name]) if member.type == "int32_t" else ""
+        if narrowest:
+            narrow[narrowest].append(replace(member, type=narrowest))
+        else:
+            kept.append(member)
+    return [*kept, *(member for same in reversed(narrow.values()) for member in same)]
+
+
+def _narrowest(values: Sequence[Parameter]) -> str:
+    """The narrowest type that holds all values; empty if only int32_t does."""
+    integers = [value for value in values if isinstance(value, int)]
+    for name, (low, high) in _NARROW.items():
+        if low <= min(integers) and max(integers) <= high:
+            return name
+    return ""

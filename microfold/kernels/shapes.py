@@ -1,0 +1,56 @@
+"""Fields of layers that tell the shapes of images, windows and matrices, and their values."""
+
+from __future__ import annotations
+
+from microfold.ir.types import TensorType
+from microfold.kernels.call import Parameter
+from microfold.kernels.fields import declare
+from microfold.ops.window import Window
+
+IMAGE_FIELDS = declare(
+    "batch", "input_height", "input_width", "input_channels", "output_height", "output_width"
+)
+
+WINDOW_FIELDS = declare(
+    "kernel_height",
+    "kernel_width",
+    "stride_height",
+    "stride_width",
+    "dilation_height",
+    "dilation_width",
+    "pad_top",
+    "pad_left",
+)
+
+MATRIX_FIELDS = declare("batch", "inputs", "outputs")
+
+
+def image_parameters(x: TensorType, out: TensorType) -> dict[str, Parameter]:
+    """Values of `IMAGE_FIELDS`."""
+    return {
+        "batch": x.shape[0],
+        "input_height": x.shape[1],
+        "input_width": x.shape[2],
+        "input_channels": x.shape[3],
+        "output_height": out.shape[1],
+        "output_width": out.shape[2],
+    }
+
+
+def window_parameters(window: Window) -> dict[str, Parameter]:
+    """Values of `WINDOW_FIELDS`."""
+    return {
+        "kernel_height": window.size[0],
+        "kernel_width": window.size[1],
+        "stride_height": window.strides[0],
+        "stride_width": window.strides[1],
+        "dilation_height": window.dilations[0],
+        "dilation_width": window.dilations[1],
+        "pad_top": window.padding[0][0],
+        "pad_left": window.padding[1][0],
+    }
+
+
+def matrix_parameters(x: TensorType, out: TensorType) -> dict[str, Parameter]:
+    """Values of `MATRIX_FIELDS`."""
+    return {"batch": x.shape[0], "inputs": x.shape[1], "outputs": out.shape[1]}
