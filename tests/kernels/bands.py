@@ -244,7 +244,8 @@ class _Builder:
         place = self._view(row, image, type.shape[ROWS] - 1 - first)
         table = Value(f"{name}_rows", TensorType(DType.INT64, (count,)))  # of addresses of any machine
         written = Buffer(table, "arena", self.place(table.type.nbytes, 8))
-        function = CFunction("row_table.c.j2", "row_table", (("rows", count), ("pitch", pitch)), TEMPLATES)
+        spec = (("rows", count), ("pitch", pitch))
+        function = CFunction("row_table.c.j2", "row_table", spec, library=TEMPLATES)
         node = Node(Copy(), (row,), (table,))
         self._add_layer(f"{name}_rows", node, KERNELS[0], KernelCall(function), [place], written)
         return written
