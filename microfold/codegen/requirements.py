@@ -96,8 +96,15 @@ def _macros(path: str) -> Iterator[tuple[str, Rendered]]:
             yield node.name, Rendered(helper.text.strip(), helper.uses)
 
 
+def helper_names() -> list[str]:
+    """All helpers, in definition order. Nothing else in functions and helpers is called ``mf_…``."""
+    return list(_vocabulary())
+
+
 def helpers(code: Iterable[str]) -> list[Rendered]:
     """The helpers that the code uses, directly or through other helpers, in definition order.
+
+    It uses those that it names.
 
     Those that only stand in for assembly are hidden from compilers that have it: some warn of unused
     functions.

@@ -29,11 +29,22 @@ def needed_headers(code: str) -> set[str]:
     return {header for header, pattern in _HEADERS.items() if re.search(pattern, code)}
 
 
+def unknown_helpers(code: str) -> set[str]:
+    """Names like those of helpers, but for the assembler's macros, that no helper has."""
+    code = re.sub(r"/\*.*?\*/", "", code, flags=re.DOTALL)
+    macros = re.findall(r"\.macro (\w+)", code)
+    return set(re.findall(r"\bmf_\w+", code)) - {*requirements.helper_names(), *macros}
+
+
 def assert_declared(program: Program) -> None:
-    """Functions and helpers declare exactly the headers that they need; layers have no unread fields."""
+    """Functions and helpers declare exactly the headers that they need, and name only helpers that there are.
+
+    Layers have no unread fields.
+    """
     functions = {f.name: Rendered(f.text, f.headers) for f in render_functions(program).values()}
     helpers = requirements.helpers([function.text for function in functions.values()])
     for name, part in (*functions.items(), *((part.text, part) for part in helpers)):
+        assert not unknown_helpers(part.text), name
         needed = needed_headers(part.text)
         assert part.uses == needed, f"{name} declares {sorted(part.uses)}; it needs {sorted(needed)}"
     assert not unread_fields(program)

@@ -9,9 +9,9 @@ import pytest
 
 from microfold import target
 from microfold.codegen.environment import template_source
-from microfold.codegen.requirements import HELPER_FILES, feature_checks, helpers, needs
+from microfold.codegen.requirements import HELPER_FILES, feature_checks, helper_names, helpers, needs
 from microfold.compiler import compile_file
-from tests.codegen.contract import needed_headers
+from tests.codegen.contract import needed_headers, unknown_helpers
 
 
 def _texts(code: str) -> list[str]:
@@ -36,10 +36,15 @@ def test_scan_for_headers(code: str, headers: list[str]) -> None:
 
 
 def test_every_helper_declares_its_headers() -> None:
-    for path in HELPER_FILES:
-        for name in re.findall(r"{% *macro +(mf_\w+)\(", template_source(path)):
-            for helper in helpers([name]):
-                assert helper.uses == needed_headers(helper.text), helper.text
+    for name in helper_names():
+        for helper in helpers([name]):
+            assert helper.uses == needed_headers(helper.text), helper.text
+
+
+def test_scan_for_unknown_helpers() -> None:
+    code = ".macro mf_quad weight\nmf_quad s2 /* mf_gone */ mf_clamp(mf_channels, 0, 1);"
+    assert unknown_helpers(code) == {"mf_channels"}
+    assert not any(unknown_helpers(helper.text) for helper in helpers(helper_names()))
 
 
 def test_helpers_bring_theirs_along_in_definition_order() -> None:
