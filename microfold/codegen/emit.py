@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from microfold import __version__
 from microfold.codegen import requirements
-from microfold.codegen.environment import environment
+from microfold.codegen.environment import render
 from microfold.codegen.layout import wrap_code
 from microfold.codegen.model import Model
 from microfold.program import Program
@@ -19,32 +19,33 @@ def emit(program: Program) -> dict[str, str]:
     functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
     copies = ["mf_copy_block"] if program.state else []
-    helpers = requirements.helpers([*functions, *records, *copies])
-    constants = "\n".join(text for array in model.arrays for text in array.rows)
+    helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
+    preludes = [
+        render(library.prelude, {}, library.templates) for library in program.libraries if library.prelude
+    ]
     parts = {
         "model": model,
         "version": __version__,
-        "preludes": [
-            environment(library.templates).get_template(library.prelude).render().strip()
-            for library in program.libraries
-            if library.prelude
-        ],
+        "preludes": [prelude.text.strip() for prelude in preludes],
         "functions": functions,
-        "records": records,
+        "records": [record.text for record in records],
         # With weights in a file of their own, its header defines the record types.
-        "helpers": helpers if program.options.single_file else [h for h in helpers if h not in records],
+        "helpers": [h.text for h in helpers if program.options.single_file or h not in records],
         "checks": requirements.feature_checks(f for layer in program.layers for f in layer.kernel.features),
         "needs": requirements.needs(program),
         "uses_fpu": requirements.uses_fpu(program),
-        "weight_headers": requirements.standard_headers(constants),
+        "weight_headers": sorted(model.constant_headers),
     }
     name = program.name
     single = program.options.single_file
-    source = _render("model/source.c.j2", parts | {"headers": []})
-    code = source + constants if single else source
+    headers = set(render("model/source.c.j2", parts | {"headers": []}).uses) | model.field_headers
+    headers |= {header for function in model.functions.values() for header in function.headers}
+    headers |= {header for part in (*helpers, *preludes) for header in part.uses}
+    if single:
+        headers |= model.constant_headers
     files = {
         f"{name}.h": _render("model/header.h.j2", parts),
-        f"{name}.c": _render("model/source.c.j2", parts | {"headers": requirements.standard_headers(code)}),
+        f"{name}.c": _render("model/source.c.j2", parts | {"headers": sorted(headers)}),
     }
     if not single:
         files[f"{name}_weights.h"] = _render("model/weights.h.j2", parts)
@@ -60,12 +61,12 @@ def stand_ins(program: Program) -> dict[str, str]:
     if program.options.external_flags:
         return {}
     return {
-        name: environment(library.templates).get_template(template).render()
+        name: render(template, {}, library.templates).text
         for library in program.libraries
         for name, template in library.stand_in
     }
 
 
 def _render(template: str, parts: Mapping[str, object]) -> str:
-    text = environment().get_template(template).render(**parts)
+    text = render(template, parts).text
     return wrap_code(re.sub(r"\n{3,}", "\n\n", text.strip() + "\n"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import jinja2
 from jinja2.bccache import Bucket
 
+from microfold.codegen.declarations import Rendered, Uses, split, trim
 from microfold.codegen.layout import comment_block, comment_text, string_text
 from microfold.codegen.literals import literal
 from microfold.support import resources
@@ -45,8 +47,10 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        extensions=[Uses],
         bytecode_cache=None if sys.dont_write_bytecode else _CompiledTemplates(str(_compiled_folder())),
     )
+    env.filters["trim"] = trim
     env.filters |= {"literal": literal, "comment": comment_block}
     env.filters |= {"comment_safe": comment_text, "string_safe": string_text}
     return env
@@ -54,6 +58,11 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
 
 def _compiled_folder() -> Path:
     return resources.template_dir() / "__pycache__"
+
+
+def render(template: str, variables: Mapping[str, object], folder: Path | None = None) -> Rendered:
+    """A template rendered in the environment of a folder, and what it declares to use."""
+    return split(environment(folder).get_template(template).render(**variables))
 
 
 def template_source(path: str) -> str:

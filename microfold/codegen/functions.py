@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from microfold.codegen.environment import environment
+from microfold.codegen.environment import render
 from microfold.codegen.structs import layer_structs
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.program import Program
@@ -18,10 +18,12 @@ class RenderedFunction:
     Attributes:
         name: its C name.
         text: the layer struct, if it has one, and the function.
+        headers: standard headers that it needs.
     """
 
     name: str
     text: str
+    headers: frozenset[str]
 
 
 def render_functions(program: Program) -> dict[CFunction, RenderedFunction]:
@@ -41,13 +43,14 @@ def render_functions(program: Program) -> dict[CFunction, RenderedFunction]:
         same = numbers[function.name]
         name = function.name if len(same) == 1 else f"{function.name}_{same.index(function) + 1}"
         narrow = program.options.optimize == "size" and function.library is None
-        text = render_function(name, program.name.upper(), calls[function], narrow=narrow)
-        rendered[function] = RenderedFunction(name, text)
+        rendered[function] = render_function(name, program.name.upper(), calls[function], narrow=narrow)
     return rendered
 
 
-def render_function(name: str, macro: str, calls: Sequence[KernelCall], *, narrow: bool = False) -> str:
-    """The layer struct of a function, if it has one, and the function.
+def render_function(
+    name: str, macro: str, calls: Sequence[KernelCall], *, narrow: bool = False
+) -> RenderedFunction:
+    """One function.
 
     Args:
         macro: prefix of the model's macros.
@@ -56,6 +59,6 @@ def render_function(name: str, macro: str, calls: Sequence[KernelCall], *, narro
     """
     function = calls[0].function
     folder = function.library.templates if function.library is not None else None
-    template = environment(folder).get_template(function.template)
-    text = template.render(name=name, macro=macro, **dict(function.spec)).strip()
-    return f"{layer_structs(name, calls, narrow=narrow)}\n\n{text}".strip()
+    rendered = render(function.template, {"name": name, "macro": macro} | dict(function.spec), folder)
+    text = f"{layer_structs(name, calls, narrow=narrow)}\n\n{rendered.text.strip()}".strip()
+    return RenderedFunction(name, text, rendered.uses)

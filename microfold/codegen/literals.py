@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,12 @@ def literal(value: float | np.floating[Any]) -> str:
     if isinstance(value, (float, np.floating)):
         return float_literal(float(value))
     return integer_literal(int(value))
+
+
+def literal_headers(values: Iterable[float | np.floating[Any]]) -> frozenset[str]:
+    """The standard header for the literals of numbers: that of infinity, if it is one of them."""
+    floats = (float(value) for value in values if isinstance(value, (float, np.floating)))
+    return frozenset() if all(map(math.isfinite, floats)) else frozenset({"math.h"})
 
 
 def array_lines(array: Array) -> Iterator[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
-from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal
+from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal, literal_headers
 from microfold.codegen.names import Namer, short_name
 from microfold.ir.node import Value
 from microfold.ir.types import Array, TensorType
@@ -222,6 +224,19 @@ class Model:
     @property
     def arrays(self) -> list[ConstantArray]:
         return list(self._arrays.values())
+
+    @property
+    def constant_headers(self) -> frozenset[str]:
+        """Standard headers for the elements of the constants."""
+        # float16 elements are printed as their bits.
+        floats = [a.array for a in self.arrays if a.array.dtype == np.float32]
+        return literal_headers(extreme for array in floats for extreme in (array.min(), array.max()))
+
+    @property
+    def field_headers(self) -> frozenset[str]:
+        """Standard headers for the layers' descriptions."""
+        parameters = [p for layer in self.program.layers for p in layer.call.parameters.values()]
+        return literal_headers(value for value in parameters if isinstance(value, float))
 
     def place(self, port: Port) -> NamedOffset:
         """Where an input or output lies in the arena."""

@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
+from jinja2 import nodes
+
+from microfold.codegen.declarations import Rendered, split
 from microfold.codegen.environment import environment, template_source
 from microfold.program import Program
 from microfold.target.description import close_features
@@ -37,25 +40,6 @@ _FEATURE_CHECKS = {
 
 # Bytes; those of a model, by its compiler's account, are in its report. Nothing that is tested takes more.
 STACK_BOUND = 2048
-
-_HEADERS = {
-    # Intrinsics are __name(...); what ends in __ is a keyword, and __builtin needs no header.
-    "arm_acle.h": r"\b__(?!builtin_)[a-z]\w*(?<!__)\(|\bu?int(8x4|16x2)_t\b",
-    "arm_mve.h": r"\bu?int(8x16|16x8|32x4|64x2)_t\b|\bfloat(32x4|16x8)_t\b|\bmve_pred16_t\b",
-    "float.h": r"\bFLT_\w+\b",
-    "math.h": r"\b(INFINITY|NAN|isnan|isinf|isfinite|signbit|(a?(cos|sin|tan)h?|atan2|cbrt|ceil|copysign|"
-    r"erfc?|exp(2|m1)?|fabs|floor|fma|fmax|fmin|fmod|ldexp|log(2|10|1p)?|lrint|lround|nearbyint|pow|rint|"
-    r"round|sqrt|trunc)f)\b",
-    "stdbool.h": r"\b(bool|true|false)\b",
-    "stddef.h": r"\b(size_t|ptrdiff_t|NULL)\b",
-    "string.h": r"\bmem(cpy|set|move|cmp)\b",
-}
-
-
-def standard_headers(code: str) -> list[str]:
-    """Standard headers that the code needs, besides stdint.h."""
-    code = re.sub(r"/\*.*?\*/", "", code, flags=re.DOTALL)
-    return [header for header, pattern in _HEADERS.items() if re.search(pattern, code)]
 
 
 def feature_checks(features: Iterable[str]) -> list[tuple[str, str]]:
@@ -99,19 +83,28 @@ def needs(program: Program) -> list[str]:
 
 
 @cache
-def _vocabulary() -> dict[str, str]:
+def _vocabulary() -> dict[str, Rendered]:
     """All helpers by name, in the order of the files."""
-    return {name: text for path in HELPER_FILES for name, text in _macros(path)}
+    return {name: helper for path in HELPER_FILES for name, helper in _macros(path)}
 
 
-def _macros(path: str) -> Iterator[tuple[str, str]]:
-    module = environment().get_template(path).module
-    for name in re.findall(r"{% *macro +(mf_\w+)\(", template_source(path)):
-        yield name, str(getattr(module, name)()).strip()
+def _macros(path: str) -> Iterator[tuple[str, Rendered]]:
+    macros = vars(environment().get_template(path).module)
+    for node in environment().parse(template_source(path)).find_all(nodes.Macro):
+        if node.name.startswith("mf_"):
+            helper = split(str(macros[node.name]()))
+            yield node.name, Rendered(helper.text.strip(), helper.uses)
 
 
-def helpers(code: Iterable[str]) -> list[str]:
+def helper_names() -> list[str]:
+    """All helpers, in definition order. Nothing else in functions and helpers is called ``mf_…``."""
+    return list(_vocabulary())
+
+
+def helpers(code: Iterable[str]) -> list[Rendered]:
     """The helpers that the code uses, directly or through other helpers, in definition order.
+
+    It uses those that it names.
 
     Those that only stand in for assembly are hidden from compilers that have it: some warn of unused
     functions.
@@ -121,13 +114,14 @@ def helpers(code: Iterable[str]) -> list[str]:
     with_assembly = _closure(texts, _without(_assembly()))
     lacking = {condition: _closure(texts, _without(_assembly(lost))) for condition, lost in _LACKING.items()}
     lacking[f"!({_UNALIGNED} || {_FPU})"] -= lacking[f"!{_UNALIGNED}"] | lacking[f"!{_FPU}"]
-    shown: list[str] = []
-    for name, text in _vocabulary().items():
+    shown: list[Rendered] = []
+    for name, helper in _vocabulary().items():
         if name in with_assembly:
-            shown.append(text)
+            shown.append(helper)
         elif name in used:
             conditions = ["!defined(__GNUC__)", *(c for c, names in lacking.items() if name in names)]
-            shown.append(f"#if {' || '.join(conditions)}\n{text}\n#endif")
+            text = f"#if {' || '.join(conditions)}\n{helper.text}\n#endif"
+            shown.append(Rendered(text, helper.uses))
     return shown
 
 
@@ -183,5 +177,5 @@ def _closure(code: Iterable[str], view: Callable[[str], str] = str) -> set[str]:
         for name in set(re.findall(r"\bmf_\w+", view(pending.pop()))) & vocabulary.keys():
             if name not in used:
                 used.add(name)
-                pending.append(vocabulary[name])
+                pending.append(vocabulary[name].text)
     return used

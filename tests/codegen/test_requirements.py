@@ -9,8 +9,14 @@ import pytest
 
 from microfold import target
 from microfold.codegen.environment import template_source
-from microfold.codegen.requirements import HELPER_FILES, feature_checks, helpers, needs, standard_headers
+from microfold.codegen.requirements import HELPER_FILES, feature_checks, helper_names, helpers, needs
 from microfold.compiler import compile_file
+from tests.codegen.contract import needed_headers, unknown_helpers
+
+
+def _texts(code: str) -> list[str]:
+    """Of the helpers that the code uses."""
+    return [helper.text for helper in helpers([code])]
 
 
 @pytest.mark.parametrize(
@@ -25,13 +31,25 @@ from microfold.compiler import compile_file
         ("int32_t shift = half(shiftf);", []),
     ],
 )
-def test_headers(code: str, headers: list[str]) -> None:
-    assert standard_headers(code) == headers
+def test_scan_for_headers(code: str, headers: list[str]) -> None:
+    assert sorted(needed_headers(code)) == headers
+
+
+def test_every_helper_declares_its_headers() -> None:
+    for name in helper_names():
+        for helper in helpers([name]):
+            assert helper.uses == needed_headers(helper.text), helper.text
+
+
+def test_scan_for_unknown_helpers() -> None:
+    code = ".macro mf_quad weight\nmf_quad s2 /* mf_gone */ mf_clamp(mf_channels, 0, 1);"
+    assert unknown_helpers(code) == {"mf_channels"}
+    assert not any(unknown_helpers(helper.text) for helper in helpers(helper_names()))
 
 
 def test_helpers_bring_theirs_along_in_definition_order() -> None:
-    found = helpers(["x = mf_requantize_general(sum, channel);"])
-    names = [re.findall(r"\b(mf_\w+)(?=\(|;)", text)[0] for text in found]
+    texts = [helper.text for helper in helpers(["x = mf_requantize_general(sum, channel);"])]
+    names = [re.findall(r"\b(mf_\w+)(?=\(|;)", text)[0] for text in texts]
     assert "mf_multiply_by_quantized_multiplier" in names and names[-1] == "mf_requantize_general"
     assert helpers(["nothing"]) == []
 
@@ -43,7 +61,7 @@ def test_every_helper_defines_its_name() -> None:
     assert len(set(names)) == len(names)
     for name in names:
         definition = rf"^(.*\b{name}\(|}} {name};|#define {name}\b)"
-        assert any(re.search(definition, text, re.MULTILINE) for text in helpers([name])), name
+        assert any(re.search(definition, text, re.MULTILINE) for text in _texts(name)), name
 
 
 def test_checks() -> None:
@@ -63,11 +81,11 @@ def test_a_helper_has_one_definition() -> None:
 
 def test_helpers_beside_assembly_are_hidden_where_it_is() -> None:
     """Each condition names what may lack: some compilers warn of helpers that nothing uses."""
-    (guarded,) = [text for text in helpers(["mf_expand_planes"]) if "mf_expand_pair(" in text][:1]
+    (guarded,) = [text for text in _texts("mf_expand_planes") if "mf_expand_pair(" in text][:1]
     condition = guarded.split("\n")[0]
     assert condition == "#if !defined(__GNUC__) || defined(MF_NO_ASM) || !defined(__ARM_FEATURE_UNALIGNED)"
     fpu = "#if mf_fpu_assembly\nasm();\n#else\nmf_ssat16(x);\n#endif"
-    condition = helpers([fpu])[-1].split("\n")[0]
+    condition = _texts(fpu)[-1].split("\n")[0]
     assert condition == "#if !defined(__GNUC__) || defined(MF_NO_ASM) || !defined(__ARM_FP)"
 
 
@@ -75,7 +93,7 @@ def test_helpers_of_assembly_that_stands_in_for_assembly() -> None:
     """Used only where there is neither a floating-point unit nor unaligned access."""
     inner = "#if !mf_unaligned_assembly\nmf_expand_pair(x);\n#endif"
     both = f"#if mf_fpu_assembly\nasm();\n#else\n{inner}\n#endif"
-    (text,) = [text for text in helpers([both]) if "mf_expand_pair(" in text]
+    (text,) = [text for text in _texts(both) if "mf_expand_pair(" in text]
     condition = text.split("\n")[0]
     assert condition.endswith("|| !(defined(__ARM_FEATURE_UNALIGNED) || defined(__ARM_FP))")
 

@@ -25,23 +25,25 @@ from microfold.ops.elementwise.rsqrt import EXTRA_BITS, Rsqrt
 from microfold.ops.elementwise.tanh import Tanh
 from microfold.ops.elementwise.unary import Unary
 
-# C expressions of x.
-_FUNCTIONS = {
+# C expressions of x: with functions of math.h, and without.
+_MATH_FUNCTIONS = {
     "ceil": "ceilf(x)",
     "cos": "cosf(x)",
     "elu": "x < 0.0f ? expm1f(x) : x",
     "exp": "expf(x)",
-    "fast_exp": "mf_fast_exp(x)",
-    "fast_logistic": "1.0f / (1.0f + mf_fast_exp(-x))",
-    "fast_tanh": "1.0f - 2.0f / (1.0f + mf_fast_exp(2.0f * x))",
     "floor": "floorf(x)",
     "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
     "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
     "log": "logf(x)",
-    "neg": "-x",
     "round": "rintf(x)",
     "sin": "sinf(x)",
     "sqrt": "sqrtf(x)",
+}
+_ARITHMETIC = {
+    "fast_exp": "mf_fast_exp(x)",
+    "fast_logistic": "1.0f / (1.0f + mf_fast_exp(-x))",
+    "fast_tanh": "1.0f - 2.0f / (1.0f + mf_fast_exp(2.0f * x))",
+    "neg": "-x",
     "square": "x * x",
 }
 
@@ -69,6 +71,10 @@ class _Float(UnaryKernel):
     def expression(self, layer: LayerContext) -> str:
         raise NotImplementedError
 
+    def math(self, layer: LayerContext) -> bool:
+        """Whether the expression calls functions of math.h."""
+        raise NotImplementedError
+
     def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
         """Fields that the expression refers to."""
         return {}
@@ -78,6 +84,7 @@ class _Float(UnaryKernel):
         parameters = self.parameters(layer)
         spec = (
             ("expression", self.expression(layer)),
+            ("math", self.math(layer)),
             ("alpha", "alpha" in parameters),
             ("clamped", clamped),
         )
@@ -94,7 +101,11 @@ class UnaryFloat(_Float):
 
     def expression(self, layer: LayerContext) -> str:
         assert isinstance(layer.node.op, Unary)
-        return _FUNCTIONS.get(layer.node.op.function, "")
+        return (_MATH_FUNCTIONS | _ARITHMETIC).get(layer.node.op.function, "")
+
+    def math(self, layer: LayerContext) -> bool:
+        assert isinstance(layer.node.op, Unary)
+        return layer.node.op.function in _MATH_FUNCTIONS
 
 
 @register
@@ -105,6 +116,9 @@ class LeakyReluFloat(_Float):
     def expression(self, layer: LayerContext) -> str:
         return "x > 0.0f ? x : x * layer->alpha"
 
+    def math(self, layer: LayerContext) -> bool:
+        return False
+
     def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
         assert isinstance(layer.node.op, LeakyRelu)
         return {"alpha": float(layer.node.op.alpha)}
@@ -112,18 +126,22 @@ class LeakyReluFloat(_Float):
 
 class _FixedExpression(_Float):
     text: ClassVar[str]
+    calls_math: ClassVar[bool]
 
     def expression(self, layer: LayerContext) -> str:
         return self.text
 
+    def math(self, layer: LayerContext) -> bool:
+        return self.calls_math
 
-def _define(operator: type[Op], text: str) -> None:
-    attributes = {"name": f"f32_{operator.name}__c", "op": operator, "text": text}
+
+def _define(operator: type[Op], text: str, *, math: bool = True) -> None:
+    attributes = {"name": f"f32_{operator.name}__c", "op": operator, "text": text, "calls_math": math}
     register(type(f"{operator.__name__}Float", (_FixedExpression,), attributes))
 
 
 _define(Abs, "fabsf(x)")
-_define(HardSwish, "x * mf_clamp_float(x + 3.0f, 0.0f, 6.0f) / 6.0f")
+_define(HardSwish, "x * mf_clamp_float(x + 3.0f, 0.0f, 6.0f) / 6.0f", math=False)
 _define(Logistic, "1.0f / (1.0f + expf(-x))")
 _define(Rsqrt, "1.0f / sqrtf(x)")
 _define(Tanh, "tanhf(x)")
