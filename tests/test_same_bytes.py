@@ -17,7 +17,7 @@ from microfold.ir.parse import parse
 from microfold.kernels.selection.least_flash import Option
 from microfold.plan.liveness import Storage
 from tests.growth.families import FAMILIES, build
-from tests.print_builds import files_text
+from tests.tools.print_builds import files_text
 
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = ROOT / "tests" / "models" / "found"
@@ -67,7 +67,7 @@ def test_random_graphs_in_fresh_processes() -> None:
 
 def _printed(seed: int) -> str:
     return subprocess.run(
-        [sys.executable, "-m", "tests.print_builds", "25", str(seed)],
+        [sys.executable, "-m", "tests.tools.print_builds", "25", str(seed)],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": str(seed)},
         capture_output=True,

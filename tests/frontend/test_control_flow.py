@@ -33,7 +33,7 @@ def run(graph: Graph, *inputs: np.ndarray) -> np.ndarray:
 
 def test_the_files_are_what_the_script_writes() -> None:
     need_modules("ai_edge_litert")
-    from tests.make_control_flow import FOLDER, MODELS
+    from tests.tools.make_control_flow import FOLDER, MODELS
 
     assert {path.stem for path in FOLDER.iterdir()} == set(MODELS)
     for name, make in MODELS.items():
@@ -122,7 +122,7 @@ def test_problems_inside_are_reported() -> None:
 
 def test_signatures_that_do_not_fit() -> None:
     need_modules("ai_edge_litert")
-    from tests.make_control_flow import Model
+    from tests.tools.make_control_flow import Model
 
     def model(types: tuple[str, str], results: int = 1) -> bytes:
         model = Model(2)
@@ -146,7 +146,7 @@ def test_signatures_that_do_not_fit() -> None:
 def test_calls_do_not_multiply_without_end() -> None:
     """Ten subgraphs, each calling the next twice: a thousand copies."""
     need_modules("ai_edge_litert")
-    from tests.make_control_flow import Model
+    from tests.tools.make_control_flow import Model
 
     model = Model(11)
     for index, subgraph in enumerate(model.subgraphs):
@@ -167,7 +167,7 @@ def test_variables_without_a_value() -> None:
 def test_subgraphs_that_run_each_other_very_deep() -> None:
     """Refused, not followed until Python gives up."""
     need_modules("ai_edge_litert")
-    from tests.make_control_flow import Model
+    from tests.tools.make_control_flow import Model
 
     model = Model(200)
     for index, graph in enumerate(model.subgraphs):

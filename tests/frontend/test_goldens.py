@@ -11,7 +11,7 @@ from microfold.ir.node import Node
 from microfold.ir.types import Tensor
 from tests import oracle
 from tests.frontend import models
-from tests.make_goldens import checksums
+from tests.tools.make_goldens import checksums
 
 NAMES = sorted(
     str(path.relative_to(models.GOLDENS).with_suffix("")) for path in models.GOLDENS.rglob("*.npz")

@@ -1,7 +1,7 @@
 """Models at scales for which float32 steps on the way to a multiplier would change results.
 
 A `Case` holds scales and the values at which they decide; `add_to` makes an operator of them in a model file.
-`python -m tests.make_deciding` searches for cases and records what the pinned oracle gives.
+`python -m tests.tools.make_deciding` searches for cases and records what the pinned oracle gives.
 """
 
 from __future__ import annotations

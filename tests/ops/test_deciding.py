@@ -22,7 +22,7 @@ CASES = deciding.load()
 @pytest.mark.parametrize("kind", deciding.KINDS)
 def test_reference(kind: str) -> None:
     cases = [case for case in CASES if case.kind == kind]
-    assert cases, "run python -m tests.make_deciding"
+    assert cases, "run python -m tests.tools.make_deciding"
     data, inputs = deciding.model(cases)
     results = Interpreter(import_model(data)).run(*inputs)
     for case, result in zip(cases, results, strict=True):

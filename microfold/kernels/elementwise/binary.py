@@ -221,7 +221,12 @@ class QuantizePortable(UnaryKernel):
             "maximum": float(high - zero_point),
         }
         return KernelCall(
-            CFunction("elementwise/quantize.c.j2", self.name, (("type", C_TYPES[out.dtype]),), self.fields),
+            CFunction(
+                "elementwise/conversions/quantize.c.j2",
+                self.name,
+                (("type", C_TYPES[out.dtype]),),
+                self.fields,
+            ),
             parameters,
         )
 
@@ -256,7 +261,8 @@ class DequantizePortable(UnaryKernel):
         }
         spec = (("type", C_TYPES[x.dtype]), ("clamped", clamped))
         return KernelCall(
-            CFunction("elementwise/dequantize.c.j2", self.name, spec, self.fields), parameters | limits
+            CFunction("elementwise/conversions/dequantize.c.j2", self.name, spec, self.fields),
+            parameters | limits,
         )
 
 
@@ -284,5 +290,5 @@ class CastPortable(UnaryKernel):
             ("highest", high),
         )
         return KernelCall(
-            CFunction("elementwise/cast.c.j2", self.name, spec, self.fields), {"length": x.size}
+            CFunction("elementwise/conversions/cast.c.j2", self.name, spec, self.fields), {"length": x.size}
         )

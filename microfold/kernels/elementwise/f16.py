@@ -164,7 +164,8 @@ class _HalfCast(Kernel):
         out = layer.node.output.type
         spec = (("core", self.core), ("narrows", out.dtype is DType.FLOAT16))
         return KernelCall(
-            CFunction("elementwise/cast_f16.c.j2", self.name, spec, self.fields), {"length": out.size}
+            CFunction("elementwise/conversions/cast_f16.c.j2", self.name, spec, self.fields),
+            {"length": out.size},
         )
 
 

@@ -29,7 +29,7 @@ class _SigmoidMve(SigmoidInt16):
         return 40 + 31.0 * -(-layer.node.outputs[0].type.size // _LANES)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        return _vectors(layer, super().lower(layer), "elementwise/logistic_s16_mve.c.j2")
+        return _vectors(layer, super().lower(layer), "elementwise/tables/logistic_s16_mve.c.j2")
 
 
 @register
@@ -53,4 +53,4 @@ class UnaryInt16Mve(UnaryInt16):
         return 30 + 14.0 * -(-layer.node.outputs[0].type.size // _LANES)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        return _vectors(layer, super().lower(layer), "elementwise/table_s16_mve.c.j2")
+        return _vectors(layer, super().lower(layer), "elementwise/tables/table_s16_mve.c.j2")

@@ -99,7 +99,12 @@ class _RescaleSimd(Rescale):
         if clamped:
             parameters |= {"output_minimum": low, "output_maximum": high}
         return KernelCall(
-            CFunction(f"elementwise/requantize_{variant}.c.j2", f"s16_rescale__{variant}", spec, self.fields),
+            CFunction(
+                f"elementwise/conversions/requantize_{variant}.c.j2",
+                f"s16_rescale__{variant}",
+                spec,
+                self.fields,
+            ),
             parameters,
         )
 

@@ -74,7 +74,7 @@ class TableKernel(Kernel):
             ("unroll", not layer.compiled_for_size),
         )
         fields = _described(self.fields, x.dtype)
-        return KernelCall(CFunction("elementwise/table.c.j2", "lookup__c", spec, fields), parameters)
+        return KernelCall(CFunction("elementwise/tables/table.c.j2", "lookup__c", spec, fields), parameters)
 
 
 class TableMve(TableKernel):
@@ -100,7 +100,9 @@ class TableMve(TableKernel):
         }
         spec = (("signed", x.dtype is DType.INT8), ("tail", x.size % LANES != 0))
         fields = _described(self.fields, x.dtype)
-        return KernelCall(CFunction("elementwise/table_mve.c.j2", "lookup__mve", spec, fields), parameters)
+        return KernelCall(
+            CFunction("elementwise/tables/table_mve.c.j2", "lookup__mve", spec, fields), parameters
+        )
 
 
 def _described(fields: Fields, dtype: DType) -> Fields:

@@ -176,7 +176,7 @@ class UnaryInt16(UnaryKernel):
             "length": x.size,
         }
         function = CFunction(
-            "elementwise/table_s16.c.j2", "s16_lookup__c", (("clamped", clamped),), self.fields
+            "elementwise/tables/table_s16.c.j2", "s16_lookup__c", (("clamped", clamped),), self.fields
         )
         return KernelCall(function, parameters | limits)
 
@@ -217,7 +217,7 @@ class SigmoidInt16(UnaryKernel):
         }
         spec = (("tanh", self.op is Tanh), ("clamped", clamped))
         return KernelCall(
-            CFunction("elementwise/logistic_s16.c.j2", self.name, spec, self.fields),
+            CFunction("elementwise/tables/logistic_s16.c.j2", self.name, spec, self.fields),
             parameters | limits,
         )
 
@@ -309,7 +309,7 @@ class Rescale(UnaryKernel):
         if not two_sided:
             del parameters["below_multiplier"], parameters["below_shift"]
         return KernelCall(
-            CFunction("elementwise/requantize.c.j2", "rescale__c", spec, self.fields), parameters
+            CFunction("elementwise/conversions/requantize.c.j2", "rescale__c", spec, self.fields), parameters
         )
 
 
@@ -393,4 +393,6 @@ class RsqrtInt16(UnaryKernel):
             "output_maximum": high,
         }
         spec = (("output_type", C_TYPES[out.dtype]), ("extra_bits", EXTRA_BITS))
-        return KernelCall(CFunction("elementwise/rsqrt_s16.c.j2", self.name, spec, self.fields), parameters)
+        return KernelCall(
+            CFunction("elementwise/tables/rsqrt_s16.c.j2", self.name, spec, self.fields), parameters
+        )

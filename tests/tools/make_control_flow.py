@@ -1,6 +1,7 @@
 """Writes `tests/models/made/control_flow`: small models with IF, WHILE and CALL.
 
-Run from the root of the repository, with the `oracle` extra installed: ``python -m tests.make_control_flow``.
+Run from the root of the repository, with the `oracle` extra installed:
+``python -m tests.tools.make_control_flow``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Writes `tests/goldens`: what the pinned oracle gives for the repository's models.
 
-Run from the root of the repository, with the `oracle` extra installed: ``python -m tests.make_goldens``.
+Run from the root of the repository, with the `oracle` extra installed:
+``python -m tests.tools.make_goldens``.
 Models that no oracle runs, or that the one that decides runs only in part, get none; the command lists them.
 """
 

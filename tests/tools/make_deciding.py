@@ -1,6 +1,7 @@
 """Writes `tests/ops/deciding.json`: cases in which float32 steps on the way to a multiplier would show.
 
-Run from the root of the repository, with the `oracle` extra installed: ``python -m tests.make_deciding``.
+Run from the root of the repository, with the `oracle` extra installed:
+``python -m tests.tools.make_deciding``.
 It prints how many of the deciding values agree with double, a float32 product, and float32 throughout.
 """
 

@@ -1,4 +1,4 @@
-"""Builds random graphs and prints digests of their files: ``python -m tests.print_builds COUNT [SEED]``.
+"""Digests of the files of random graphs: ``python -m tests.tools.print_builds COUNT [SEED]``.
 
 What it prints is to be the same in every process. SEED also says how much memory is taken first, and in which
 pieces, so that objects lie elsewhere.
