@@ -14,7 +14,10 @@ from microfold.ops.reduce.cumsum import Cumsum
 
 @register
 class CumsumPortable(Kernel):
-    """Along the axis, each sum from the one before it."""
+    """Along the axis, each sum from the one before it; integers wrap round.
+
+    No constants. Floats are added in the reference's order.
+    """
 
     name = "cumsum__c"
     op = Cumsum
