@@ -33,7 +33,11 @@ UNROLL = 4  # pairs of inputs
 
 @register
 class FullyConnectedInt16Dsp(Int16DspKernel):
-    """Four units at a time, from pairs of inputs."""
+    """Four units at a time, from pairs of inputs, by SMLAD; sums of 64 bits are added up in chunks.
+
+    `weights` are [outputs / 4][pairs], of int8 or int16, see `pack_unit_quads`; `plan_int16_requantization`
+    proves the form of the records, and whether sums need 64 bits.
+    """
 
     name = "s16_fully_connected__dsp_4"
     op = FullyConnected
