@@ -162,6 +162,10 @@ def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]
 class SmladConvolution(Kernel):
     """Base of kernels with weights in dual lanes or, for fewer instructions, of int16.
 
+    The stream of `smlad_stream` is int32 [channels / 2][words]: of two channels their biases, pairs of
+    weights, and requantisation. `plan_smlad_requantization` proves its form, `fits_dual_lane` that two
+    channels share words.
+
     Attributes:
         planned: how the channels of a layer are computed; None before that is chosen.
     """
@@ -182,7 +186,9 @@ class SmladConvolution(Kernel):
 class Conv2DDsp(SmladConvolution):
     """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
 
-    The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four.
+    The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four. SMLAD
+    multiplies them with pairs of weights; loads are shared by channels or pixels. `unsupported_integer_conv`
+    checks that sums fit int32.
     """
 
     name = "s8_conv2d__dsp_4x2"

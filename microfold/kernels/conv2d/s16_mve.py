@@ -30,7 +30,11 @@ LANES = 8
 
 @register
 class Conv2DInt16Mve(Kernel):
-    """One pixel by four channels, eight products an instruction, in a tail-predicated loop."""
+    """One pixel by four channels, eight products an instruction, in a tail-predicated loop.
+
+    `row_constants` has the layout, int8 [channels / 4][vectors][4][8]; `plan_int16_requantization` proves the
+    form of the records, and whether sums need 64 bits.
+    """
 
     name = "s16_conv2d__mve_1x4"
     op = Conv2D
