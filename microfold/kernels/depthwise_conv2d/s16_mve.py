@@ -46,7 +46,11 @@ def unsupported_int16_depthwise(layer: LayerContext) -> str | None:
 
 @register
 class DepthwiseConv2DInt16Mve(Kernel):
-    """One pixel, eight channels at a time: long products of even and of odd lanes, each with their sums."""
+    """One pixel, eight channels at a time: long products of even and of odd lanes, each with their sums.
+
+    `weights` are [blocks][kernel_height][kernel_width][8], see `pack_lanes`; `channels` are [blocks][3][8],
+    see `pack_even_odd`. `plan_int16_requantization` proves the form of the records.
+    """
 
     name = "s16_depthwise_conv2d__mve_8"
     op = DepthwiseConv2D
