@@ -197,7 +197,7 @@ class _HalfCast(Kernel):
 
 @register
 class CastHalf(_HalfCast):
-    """One element after the other, by integer operations on its bits."""
+    """One element after the other, by the core's instruction, or by integer operations on the bits."""
 
     name = "f16_cast__c"
     core = "c"

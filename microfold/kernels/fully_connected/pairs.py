@@ -7,8 +7,8 @@ and 2^8 times a word O of those in its odd ones. Of each run of inputs x, these 
     all = 257 * c + sum(x * (E + 2^8 * O))
 
 ``all - 2^8 * odd`` is ``c + sum(x * E)``: only O is ever taken out of a word. c, the same for all units,
-makes up for the 128 and keeps lower halves from becoming negative. Both sums are what `word_pairs` calls S,
-of two units instead of two pixels.
+makes up for the 128 and keeps lower halves from becoming negative. Both sums are what
+`packing.two_pixels_per_word` calls S, of two units instead of two pixels.
 """
 
 from __future__ import annotations
