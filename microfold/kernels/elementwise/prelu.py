@@ -50,7 +50,7 @@ class _QuantizedPrelu(BinaryKernel):
 
 @register
 class PreluInt8(_QuantizedPrelu):
-    """int8 elements and slopes."""
+    """int8 elements and slopes, whose products are far from 32 bits."""
 
     name = "s8_prelu__c"
     op = Prelu
@@ -59,7 +59,7 @@ class PreluInt8(_QuantizedPrelu):
 
 @register
 class PreluInt16(_QuantizedPrelu):
-    """int16 elements and slopes."""
+    """int16 elements and slopes, with the steps of int8."""
 
     name = "s16_prelu__c"
     op = Prelu

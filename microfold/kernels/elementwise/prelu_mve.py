@@ -85,7 +85,7 @@ class _QuantizedPrelu(BinaryMve):
 
 @register
 class PreluMve(_QuantizedPrelu):
-    """int8 elements."""
+    """int8 elements and slopes, whose products are far from 32 bits."""
 
     name = "s8_prelu__mve"
     dtype = DType.INT8

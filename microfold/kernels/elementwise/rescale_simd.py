@@ -205,14 +205,14 @@ class _RescaleDsp(_RescaleSimd):
 
 @register
 class RequantizeInt16Mve(_RescaleMve, RequantizeWide):
-    """One multiplier for all elements, to int8 or int16."""
+    """One multiplier for all elements, four at once; a form with signs where outputs may be negative."""
 
     name = "s16_requantize__mve"
 
 
 @register
 class RequantizeInt16Dsp(_RescaleDsp, RequantizeWide):
-    """One multiplier for all elements, to int8 or int16."""
+    """One multiplier for all elements, with a correction of signs where outputs may be negative."""
 
     name = "s16_requantize__dsp"
 
