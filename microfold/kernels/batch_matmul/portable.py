@@ -19,6 +19,7 @@ from microfold.ops.accumulate import output_multipliers
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
+# Loops over batches, at most.
 LOOPS = 3
 
 

@@ -16,7 +16,9 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.batch_matmul import BatchMatmul
 
+# Products of an iteration of the inner loop.
 _UNROLL = 8
+# Fields of the kernel in C that these have no use for.
 _UNREAD = ("first_step", "first_zero_point", "second_zero_point")
 
 

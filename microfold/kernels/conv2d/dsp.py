@@ -1,4 +1,10 @@
-"""Convolution for cores with DSP instructions."""
+"""Convolution for cores with DSP instructions, and what convolutions by SMLAD share.
+
+A patch, all inputs of one output, is widened to pairs of int16, which SMLAD multiplies with pairs of weights.
+Four pixels and two channels are computed together, so that each word that is loaded serves several products.
+`Channels` tells how output channels are requantised and packed; `packing.smlad` has the layouts,
+`requantize.shifted_sum` the proofs.
+"""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
 
+# Computed together, by vectors.
 PIXELS = 4
 
 

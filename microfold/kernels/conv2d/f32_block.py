@@ -24,6 +24,7 @@ from microfold.kernels.packing.float32_block import CHANNELS, block_weights, fin
 from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
 
+# Computed together.
 PIXELS = 4
 
 

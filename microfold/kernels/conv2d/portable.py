@@ -1,4 +1,8 @@
-"""Convolution kernels in portable C, and what all convolution kernels share."""
+"""Convolution kernels in portable C, and what all convolution kernels share.
+
+The patch of an output, all inputs under its window, is gathered in the scratch unless it is one pixel;
+filters are rows of a matrix [channels, patch].
+"""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from microfold.kernels.requantize.int16_single_rounding import (
 from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
+# Computed together.
 PIXELS = 4
 
 

@@ -25,6 +25,7 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.int16_single_rounding import CHUNK, Int16Requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
+# Elements of int16 in a vector.
 LANES = 8
 
 

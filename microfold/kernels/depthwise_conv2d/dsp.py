@@ -383,8 +383,9 @@ def plane_requantization(layer: LayerContext) -> PlaneRequantization | None:
 class DepthwiseConv2DTapsDsp(Kernel):
     """Four channels at a time, tap after tap: for windows without padding that give few outputs.
 
-    `weights` are [taps][channels], of which a word has those of four channels; `channels` are records (bias,
-    multiplier, addend, shift), whose form `channel_records` proves.
+    SXTB16 widens words of four inputs and of four weights, SMLABB and SMLATT multiply one half of each.
+    `weights` are [taps][channels]; `channels` are records (bias, multiplier, addend, shift), whose form
+    `channel_records` proves.
     """
 
     name = "s8_depthwise_conv2d__dsp_taps"

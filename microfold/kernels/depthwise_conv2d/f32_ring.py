@@ -26,6 +26,7 @@ from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
+# Neighbouring outputs computed together, at most.
 BLOCK = 4
 # Weights of so many taps stay in registers; wider kernels are cut into pieces.
 TAPS = 3

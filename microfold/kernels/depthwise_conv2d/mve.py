@@ -1,4 +1,9 @@
-"""Depthwise convolution kernels for Helium."""
+"""Depthwise convolution kernels for Helium.
+
+Four rows of a column and channel make a word, so that a vector of four words holds 16 taps. One kernel
+gathers the words of a channel's window; in the other one, for small windows, one vector serves four
+neighbouring outputs.
+"""
 
 from __future__ import annotations
 

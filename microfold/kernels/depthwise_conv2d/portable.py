@@ -1,4 +1,8 @@
-"""Depthwise convolution kernels in portable C, and what all of them share."""
+"""Depthwise convolution kernels in portable C, and what all of them share.
+
+A channel is copied to a plane with its padding: there, windows have no edges to look for, and the taps of a
+row are neighbours. A column of pixels under a column of taps is read as a row, see `as_row`.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +65,7 @@ def plane_in_place(x: TensorType, out: TensorType) -> bool:
     return fits and x.shape[3] == out.shape[3]
 
 
+# Neighbouring outputs of a row computed together, at most.
 MAXIMUM_BLOCK = 6
 UNROLLED_TAPS = 5  # a narrower kernel is unrolled along its width
 

@@ -24,6 +24,7 @@ from microfold.kernels.requantize.int16_single_rounding import int16_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
+# Rows of a kernel that are written out, at most, if its width is.
 UNROLLED_ROWS = 3
 
 

@@ -23,6 +23,7 @@ from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_paramete
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
+# Elements of int16 in a vector.
 LANES = 8
 
 

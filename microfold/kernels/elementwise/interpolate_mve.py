@@ -9,6 +9,7 @@ from microfold.kernels.elementwise.unary import LogisticInt16, SigmoidInt16, Tan
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 
+# Elements computed together: the int32 lanes of a vector.
 _LANES = 4
 
 

@@ -19,6 +19,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize import output_range
 
+# Elements computed together: the int32 lanes of a vector.
 _MVE_LANES = 4
 
 
@@ -219,14 +220,14 @@ class RequantizeInt16Dsp(_RescaleDsp, RequantizeWide):
 
 @register
 class ReluInt16Mve(_RescaleMve, ReluInt16):
-    """One multiplier; clamped at the zero point, results need no sign in the second rounding."""
+    """One multiplier; where outputs are clamped at the zero point, the second rounding needs no sign."""
 
     name = "s16_relu__mve"
 
 
 @register
 class ReluInt16Dsp(_RescaleDsp, ReluInt16):
-    """One multiplier; clamped at the zero point, results need no correction of their sign."""
+    """One multiplier; where outputs are clamped at the zero point, no sign is corrected."""
 
     name = "s16_relu__dsp"
 

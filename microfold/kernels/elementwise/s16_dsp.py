@@ -30,6 +30,7 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub
 
+# Bits below the units of operands on the common scale, as in `add_parameters` for int16.
 LEFT_SHIFT = 15
 # Estimated instructions to bring an operand to the common scale.
 _MULTIPLIED = {"half": 0.0, "once": 2.5, "twice": 5.0}

@@ -1,4 +1,8 @@
-"""Elementwise kernels of one float32 or int16 operand."""
+"""Elementwise kernels of one float32 or int16 operand, in portable C.
+
+float32 has one C expression for each function. int16 has the reference's own steps: interpolation in a table
+(`UnaryInt16`, `SigmoidInt16`), or multiplications (`Rescale`). For 8-bit values, see `elementwise.table`.
+"""
 
 from __future__ import annotations
 

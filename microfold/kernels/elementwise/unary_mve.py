@@ -18,6 +18,7 @@ from microfold.ops.elementwise.hard_swish import HardSwish
 from microfold.ops.elementwise.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.unary import Unary
 
+# Elements computed together.
 _LANES = 4
 # C expressions of the vector x.
 _FUNCTIONS: Mapping[type[Op] | str, str] = {

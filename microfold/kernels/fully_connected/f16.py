@@ -17,6 +17,7 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
+# Computed together, in four vectors.
 UNITS = 32
 
 

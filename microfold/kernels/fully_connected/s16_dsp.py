@@ -27,6 +27,7 @@ from microfold.kernels.requantize.int16_single_rounding import (
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
+# Computed together.
 UNITS = 4
 UNROLL = 4  # pairs of inputs
 

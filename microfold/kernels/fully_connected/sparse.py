@@ -22,6 +22,7 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.sparse_fully_connected import WIDTH, SparseFullyConnected, cover
 
+# Inputs from one block to the next that a uint8 can tell.
 LARGEST_STEP = 255
 
 

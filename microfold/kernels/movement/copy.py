@@ -27,7 +27,9 @@ from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 
+# Loops around the innermost one, as many as the template has.
 OUTER_LOOPS = 4
+# C types that elements are moved as, by their bytes.
 _UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 
 

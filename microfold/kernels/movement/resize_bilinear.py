@@ -99,7 +99,7 @@ class ResizeBilinearInt16(_ResizeBilinear):
 
 @register
 class ResizeBilinearFloat(_ResizeBilinear):
-    """float32 weights; four products, added in the reference's order."""
+    """float32 weights; four products, those of the left column first."""
 
     name = "f32_resize_bilinear__c"
     op = ResizeBilinear

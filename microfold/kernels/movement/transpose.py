@@ -15,6 +15,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.transpose import Transpose
 
+# Loops over matrices, at most.
 _OUTER_LOOPS = 3
 
 

@@ -10,6 +10,7 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.softmax import SoftmaxInt8
 
+# Elements computed together.
 _LANES = 4
 
 

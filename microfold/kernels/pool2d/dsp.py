@@ -21,8 +21,8 @@ MAX_COUNT = 256
 class _Pool2DDsp(Kernel):
     """One output pixel after the other, channels of a word at once; the last with some before them again.
 
-    No constants. Means round halves away from zero by a division, as in portable C; where windows have the
-    width of the image, their rows are taken as one.
+    No constants. Means round halves away from zero by a division, as in portable C; where windows of int8
+    have the width of the image, their rows are taken as one.
 
     Class attributes:
         kind: ``average`` or ``max``.

@@ -66,8 +66,8 @@ def pool_parameters(layer: LayerContext) -> dict[str, Parameter]:
 class _Pool2D(Kernel):
     """One output pixel after the other, and within it one channel: all elements of its window in the image.
 
-    No constants. Integers are summed up in int32, divided with halves rounded away from zero, and clamped, as
-    the reference does; floats are summed up in its order and divided by their number.
+    No constants. Integers are summed up in int32, divided with halves rounded away from zero, and clamped;
+    floats are summed up in the order of the window and divided by their number.
 
     Class attributes:
         kind: ``average`` or ``max``.

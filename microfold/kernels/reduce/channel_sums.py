@@ -15,6 +15,7 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.reduce.mean import Mean, Sum
 
+# Channels computed together.
 LANES = 4
 
 

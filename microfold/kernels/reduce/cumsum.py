@@ -16,7 +16,8 @@ from microfold.ops.reduce.cumsum import Cumsum
 class CumsumPortable(Kernel):
     """Along the axis, each sum from the one before it; integers wrap round.
 
-    No constants. Floats are added in the reference's order.
+    No constants. Sums begin at the axis's end where the operator is reversed, and leave out the element
+    itself where it is exclusive.
     """
 
     name = "cumsum__c"

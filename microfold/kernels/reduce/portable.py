@@ -18,6 +18,7 @@ from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 
+# Loops over kept axes, and over reduced ones, as many as the template has.
 LOOPS = 3
 
 

@@ -29,6 +29,7 @@ from microfold.kernels.movement.copy import copy_cost, copy_helper
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 
+# Bytes: the scratch of the convolution begins at a multiple, behind the band.
 _ALIGNMENT = 8
 
 
