@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import microfold.kernels.selection.cheapest  # noqa: F401  (registers all of them)
@@ -53,3 +55,13 @@ def test_names_are_a_grammar(name: str) -> None:
 )
 def test_names_of_the_grammar(name: str) -> None:
     check_name(name)
+
+
+@pytest.mark.parametrize("registered", KERNELS, ids=lambda registered: registered.name)
+def test_kernels_are_documented(registered: Kernel) -> None:
+    """By their own classes: what bases say does not tell how they differ."""
+    doc = inspect.cleandoc(vars(type(registered)).get("__doc__") or "")
+    assert len(doc.split()) >= 3, "it needs a docstring: algorithm, layout of constants, what proves it"
+    assert doc.endswith("."), "a docstring has sentences"
+    # That of a dataclass without one is its signature.
+    assert not doc.startswith(f"{type(registered).__name__}(")

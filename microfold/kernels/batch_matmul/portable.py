@@ -19,6 +19,7 @@ from microfold.ops.accumulate import output_multipliers
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
+# Loops over batches, at most.
 LOOPS = 3
 
 
@@ -52,7 +53,14 @@ def _product(first: TensorType, second: TensorType, out: TensorType, turns: tupl
 
 
 class _Matmul(Kernel):
-    """Dot products; the elements of each operand are a constant step apart."""
+    """Dot products, one after the other; the elements of each operand are a constant step apart.
+
+    `loops` are three records over the batches (size, first's step, second's step); an operand that is
+    broadcast has steps of 0.
+
+    Class attributes:
+        dtype: of the operands.
+    """
 
     dtype: ClassVar[DType]
     fields = declare(
@@ -123,6 +131,8 @@ class _Matmul(Kernel):
 
 
 class _MatmulFloat(_Matmul):
+    """float32: products are added one by one, without a bias."""
+
     dtype = DType.FLOAT32
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -131,6 +141,8 @@ class _MatmulFloat(_Matmul):
 
 
 class _MatmulQuantized(_Matmul):
+    """Base of products of centred elements, requantised by one multiplier for all columns."""
+
     def multiplier(self, layer: LayerContext) -> Multiplier:
         first, second = (v.type.quant for v in layer.node.operands[:2])
         assert first is not None and second is not None
@@ -148,6 +160,12 @@ class _MatmulQuantized(_Matmul):
 
 
 class MatmulInt8(_MatmulQuantized):
+    """int8 operands, centred at their zero points, and sums of int32.
+
+    `scale` is one record: (bias, multiplier, addend, shift). Less than 2^15 products of at most 255^2 fit 32
+    bits, and `plan_requantization` proves the form for all such sums.
+    """
+
     dtype = DType.INT8
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -162,6 +180,12 @@ class MatmulInt8(_MatmulQuantized):
 
 
 class MatmulInt16(_MatmulQuantized):
+    """int16 operands and sums of 64 bits.
+
+    `scale` is one record: (0, multiplier of 16 bits, 0, shift), with the reference's single rounding
+    (`wide_record`); `supports` checks that the shift is one it can do.
+    """
+
     dtype = DType.INT16
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -179,29 +203,39 @@ class MatmulInt16(_MatmulQuantized):
 
 @register
 class BatchMatmulFloat(_MatmulFloat):
+    """Batches of products of float32 matrices, either of which may be transposed."""
+
     name = "f32_batch_matmul__c"
     op = BatchMatmul
 
 
 @register
 class FullyConnectedFloatMatmul(_MatmulFloat):
+    """A fully connected layer of float32 with computed weights: the second operand is transposed."""
+
     name = "f32_fully_connected__c_matmul"
     op = FullyConnected
 
 
 @register
 class BatchMatmulInt8(MatmulInt8):
+    """Batches of products of int8 matrices, either of which may be transposed."""
+
     name = "s8_batch_matmul__c"
     op = BatchMatmul
 
 
 @register
 class FullyConnectedInt8Matmul(MatmulInt8):
+    """A fully connected layer of int8 with computed weights, whose multiplier is `output_multipliers`'."""
+
     name = "s8_fully_connected__c_matmul"
     op = FullyConnected
 
 
 @register
 class BatchMatmulInt16(MatmulInt16):
+    """Batches of products of int16 matrices, either of which may be transposed."""
+
     name = "s16_batch_matmul__c"
     op = BatchMatmul

@@ -16,14 +16,21 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.batch_matmul import BatchMatmul
 
+# Products of an iteration of the inner loop.
 _UNROLL = 8
+# Fields of the kernel in C that these have no use for.
 _UNREAD = ("first_step", "first_zero_point", "second_zero_point")
 
 
 class _Columns(MatmulInt16):
-    """Class attributes:
-    core: which instructions it uses.
-    estimate: instructions for 8 products, for one of the rest, and around them.
+    """A column, copied to the scratch unless it is in one piece, then dot products with all rows.
+
+    Eight products in an iteration, by long products that add two or eight to 64 bits. Zero points are 0, and
+    requantisation is that of `MatmulInt16`.
+
+    Class attributes:
+        core: which instructions it uses.
+        estimate: instructions for 8 products, for one of the rest, and around them.
     """
 
     op = BatchMatmul
@@ -69,6 +76,8 @@ class _Columns(MatmulInt16):
 
 @register
 class BatchMatmulInt16Dsp(_Columns):
+    """SMLALD: two products to a sum of 64 bits."""
+
     name = "s16_batch_matmul__dsp"
     features = frozenset({"dsp"})
     core = "dsp"
@@ -77,6 +86,8 @@ class BatchMatmulInt16Dsp(_Columns):
 
 @register
 class BatchMatmulInt16Mve(_Columns):
+    """VMLALDAVA: eight products to a sum of 64 bits; the rest of a column by predication."""
+
     name = "s16_batch_matmul__mve"
     features = frozenset({"mve"})
     core = "mve"

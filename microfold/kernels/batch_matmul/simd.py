@@ -19,6 +19,14 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 class _Columns(MatmulInt8):
+    """Base of products column after column; the rows of the first operand must be in one piece.
+
+    Requantisation and its proof are those of `MatmulInt8`; the module tells how zero points are taken off.
+
+    Class attributes:
+        template: of the function.
+    """
+
     template: str
     fields = describe(MatmulInt8.fields, first_row="from one row of the first operand to the next")
 
@@ -49,7 +57,11 @@ class _Columns(MatmulInt8):
 
 
 class _ColumnsDsp(_Columns):
-    """Two columns at a time, as pairs of int16."""
+    """Two columns at a time, centred, as pairs of int16 in the scratch: (0, 2) and (1, 3) of each four.
+
+    SXTB16 widens four elements of a row to the same pairs, and SMLAD multiplies two with two. Both columns
+    share what is widened.
+    """
 
     features = frozenset({"dsp"})
     template = "batch_matmul/dsp.c.j2"
@@ -80,7 +92,10 @@ class _ColumnsDsp(_Columns):
 
 
 class _ColumnsMve(_Columns):
-    """Sixteen products at a time."""
+    """Sixteen products at a time, of a column that is copied to the scratch unless it is in one piece.
+
+    VMLADAVA adds the products, VADDVA the elements of rows where the second operand's zero point is not 0.
+    """
 
     features = frozenset({"mve"})
     template = "batch_matmul/mve.c.j2"
@@ -115,23 +130,31 @@ class _ColumnsMve(_Columns):
 
 @register
 class BatchMatmulDsp(_ColumnsDsp):
+    """Batches of products of int8 matrices by SMLAD."""
+
     name = "s8_batch_matmul__dsp"
     op = BatchMatmul
 
 
 @register
 class FullyConnectedMatmulDsp(_ColumnsDsp):
+    """A fully connected layer with computed weights by SMLAD: units are columns."""
+
     name = "s8_fully_connected__dsp_matmul"
     op = FullyConnected
 
 
 @register
 class BatchMatmulMve(_ColumnsMve):
+    """Batches of products of int8 matrices by VMLADAVA."""
+
     name = "s8_batch_matmul__mve"
     op = BatchMatmul
 
 
 @register
 class FullyConnectedMatmulMve(_ColumnsMve):
+    """A fully connected layer with computed weights by VMLADAVA: units are columns."""
+
     name = "s8_fully_connected__mve_matmul"
     op = FullyConnected

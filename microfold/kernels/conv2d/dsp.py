@@ -1,4 +1,10 @@
-"""Convolution for cores with DSP instructions."""
+"""Convolution for cores with DSP instructions, and what convolutions by SMLAD share.
+
+A patch, all inputs of one output, is widened to pairs of int16, which SMLAD multiplies with pairs of weights.
+Four pixels and two channels are computed together, so that each word that is loaded serves several products.
+`Channels` tells how output channels are requantised and packed; `packing.smlad` has the layouts,
+`requantize.shifted_sum` the proofs.
+"""
 
 from __future__ import annotations
 
@@ -162,6 +168,10 @@ def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]
 class SmladConvolution(Kernel):
     """Base of kernels with weights in dual lanes or, for fewer instructions, of int16.
 
+    The stream of `smlad_stream` is int32 [channels / 2][words]: of two channels their biases, pairs of
+    weights, and requantisation. `plan_smlad_requantization` proves its form, `fits_dual_lane` that two
+    channels share words.
+
     Attributes:
         planned: how the channels of a layer are computed; None before that is chosen.
     """
@@ -182,7 +192,9 @@ class SmladConvolution(Kernel):
 class Conv2DDsp(SmladConvolution):
     """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
 
-    The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four.
+    The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four. SMLAD
+    multiplies them with pairs of weights; loads are shared by channels or pixels. `unsupported_integer_conv`
+    checks that sums fit int32.
     """
 
     name = "s8_conv2d__dsp_4x2"

@@ -1,7 +1,7 @@
 """One function for all int8 convolutions of a model, for cores with DSP instructions.
 
-What `conv2d_dsp` and `conv2d_tile_dsp` choose at compile time is in the layer here, so that all layers share
-the code: a third of theirs for one layer.
+What the kernels of `conv2d.dsp` and `conv2d.dsp_tile` choose at compile time is in the layer here, so that
+all layers share the code: a third of theirs for one layer.
 """
 
 from __future__ import annotations
@@ -107,7 +107,11 @@ def _even_pairs(lanes: Array) -> Array:
 
 @register
 class Conv2DCompactDsp(Kernel):
-    """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels."""
+    """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
+
+    `weights` are the stream of `smlad_stream`, with an even number of pairs and of channels.
+    `plan_smlad_requantization` proves the form, with a shift of its own for each channel.
+    """
 
     name = "s8_conv2d__dsp_compact"
     op = Conv2D

@@ -1,4 +1,9 @@
-"""Convolution with windows of several pixels, for cores with DSP instructions."""
+"""Convolution with windows of several pixels, for cores with DSP instructions.
+
+Inputs are widened once for all windows of a tile, some neighbouring outputs of a row, not once for each patch
+as in `conv2d.dsp`. A tap of neighbouring outputs reads neighbouring words: where there is a stride, the
+pixels of each remainder by it, a phase, lie together.
+"""
 
 from __future__ import annotations
 

@@ -81,6 +81,17 @@ def transform_filters(filters: Array, tile: int) -> Array:
 
 
 class _Winograd(Kernel):
+    """Base: transforms four tiles of inputs, multiplies position by position, transforms the sums back.
+
+    `weights` are int16 pairs of inputs of two channels, column by column of a tile's positions; `channels`
+    are records (bias, multiplier, addend, shift, factor, biases of other outputs). `supports` checks that
+    transformed filters fit int16 and scaled accumulators 32 bits, `plan_smlad_requantization` proves the
+    form.
+
+    Class attributes:
+        tile: outputs of a tile's side, m in the module.
+    """
+
     op = Conv2D
     features = frozenset({"dsp"})
     trades = frozenset({Trade.TRANSFORMED_WEIGHTS})
@@ -243,7 +254,10 @@ class _Winograd(Kernel):
 
 @register
 class Conv2DWinograd4(_Winograd):
-    """Tiles of 4x4 outputs: a quarter of the multiplications."""
+    """Tiles of 4x4 outputs: a quarter of the multiplications.
+
+    Sums are 576 times the accumulators; a product with the inverse of 9 modulo 2^32 leaves 64 times.
+    """
 
     name = "s8_conv2d__dsp_winograd_4x4"
     tile = 4
@@ -251,7 +265,10 @@ class Conv2DWinograd4(_Winograd):
 
 @register
 class Conv2DWinograd2(_Winograd):
-    """Tiles of 2x2 outputs: 4/9 of the multiplications, in less flash and scratch."""
+    """Tiles of 2x2 outputs: 4/9 of the multiplications, in less flash and scratch.
+
+    Sums are four times the accumulators, and inputs are transformed two channels at a time.
+    """
 
     name = "s8_conv2d__dsp_winograd_2x2"
     tile = 2

@@ -29,12 +29,17 @@ from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
 
+# Computed together, by vectors.
 PIXELS = 4
 
 
 @register
 class Conv2DHalf(Kernel):
-    """One output after the other."""
+    """One output after the other: sums of products are float32, and are rounded once.
+
+    Weights stay in the model's order, [output_channels][kernel_height][kernel_width][group_inputs]; biases
+    are float32.
+    """
 
     name = "f16_conv2d__c"
     op = Conv2D
@@ -71,7 +76,12 @@ class Conv2DHalf(Kernel):
 
 @register
 class Conv2DHalfMve(Kernel):
-    """Four pixels by eight channels."""
+    """Four pixels by eight channels: an input is multiplied with a vector of eight channels.
+
+    Patches are gathered unless they are pixels. `weights` are [output_channels / 8][patch][8], with zeros
+    behind the last channel. Runs of products are summed up in float16, which is not the portable kernel's
+    rounding.
+    """
 
     name = "f16_conv2d__mve_4x8"
     op = Conv2D

@@ -24,11 +24,20 @@ from microfold.kernels.packing.float32_block import CHANNELS, block_weights, fin
 from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
 
+# Computed together.
 PIXELS = 4
 
 
 class _BlockConv(Kernel):
-    """Four pixels by four channels, whose sums stay in registers; they begin with the bias."""
+    """Four pixels by four channels, whose sums stay in registers; they begin with the bias.
+
+    Patches are gathered unless they are pixels. `weights` are [output_channels / 4][patch][4], with zeros
+    behind the last channel; biases are padded alike.
+
+    Class attributes:
+        core: ``fpu`` or ``mve``.
+        half: weights are kept as float16.
+    """
 
     op = Conv2D
     core: ClassVar[str]
@@ -138,7 +147,13 @@ class Conv2DFloatMve(_BlockConv):
 
 
 class _HalfBlockConv(HalfWeights, _BlockConv):
-    """Weights are converted for every four pixels."""
+    """Weights are float16, converted for every four pixels; `HalfWeights` proves that nothing is lost.
+
+    They are words of two inputs, [output_channels / 4][(patch + 1) / 2][4], see `float16_weights.pack_pairs`.
+
+    Class attributes:
+        block_conversion: estimated instructions for the weights of four channels and one input.
+    """
 
     def conversion_cost(self, layer: LayerContext) -> float:
         _, weights, out, _ = conv_types(layer)
@@ -156,11 +171,15 @@ class _HalfBlockConv(HalfWeights, _BlockConv):
 
 @register
 class Conv2DFloatFpuHalf(_HalfBlockConv, Conv2DFloatFpu):
+    """VCVTB and VCVTT convert the weights one by one in registers of the unit, then as with float32."""
+
     name = "f32_f16w_conv2d__fpu_4x4"
     block_conversion = 4.0
 
 
 @register
 class Conv2DFloatMveHalf(_HalfBlockConv, Conv2DFloatMve):
+    """VCVTB and VCVTT convert four weights each, of two inputs, then as with float32."""
+
     name = "f32_f16w_conv2d__mve_4x4"
     block_conversion = 0.5

@@ -69,7 +69,11 @@ class Conv2DInt4(Kernel):
 
 @register
 class Conv2DPortableInt4(Conv2DInt4):
-    """One pixel by four channels: sums of two share a word, for as many inputs as they fit 16 bits."""
+    """One pixel by four channels: sums of two share a word, for as many inputs as they fit 16 bits.
+
+    `packing.int4.pack_words` has the layout, `word_constants` the records and their proof; `unsupported_int4`
+    checks that weights fit four bits.
+    """
 
     name = "s8_s4w_conv2d__c"
     code = 900

@@ -15,7 +15,11 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 
 @register
 class Conv2DDspInt4(Conv2DInt4):
-    """Widens the patches of two pixels to int16, then computes blocks of 2 pixels by 4 channels."""
+    """Widens the patches of two pixels to int16, then computes blocks of 2 pixels by 4 channels.
+
+    `packing.int4_dsp` has the layout, and the proof that four sums come out of one; `int4_dsp.plan` proves
+    the form that requantises.
+    """
 
     name = "s8_s4w_conv2d__dsp"
     features = frozenset({"dsp"})

@@ -1,4 +1,4 @@
-"""Convolution with weights of four bits for cores without SIMD instructions: `conv2d_pairs` with nibbles."""
+"""Convolution with weights of four bits for cores without SIMD instructions: `conv2d.pairs` with nibbles."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from microfold.kernels.packing import int4, two_pixels_per_word
 
 @register
 class Conv2DThumb2Int4(Conv2DThumb2):
-    """Eight weights a word, each taken out by one instruction."""
+    """Eight weights a word, each taken out by one instruction; see `pack_words`.
+
+    Runs are longer than with int8, since products of small weights are small: `split_long_runs` makes them
+    fit.
+    """
 
     name = "s8_s4w_conv2d__thumb2"
     trades = frozenset({Trade.FOUR_BITS})
@@ -34,7 +38,10 @@ class Conv2DThumb2Int4(Conv2DThumb2):
 
 @register
 class Conv2DThumb1Int4(Conv2DThumb1):
-    """Two weights a byte, 8 larger than they are."""
+    """Two weights a byte, 8 larger than they are; see `pack_bytes`.
+
+    Runs are longer than with int8; `split_long_runs` makes them fit.
+    """
 
     name = "s8_s4w_conv2d__thumb1"
     trades = frozenset({Trade.FOUR_BITS})

@@ -52,8 +52,10 @@ def _block_order(form: mve.MveForm, *, int4: bool, resident: bool) -> str:
 class Conv2DMve(Kernel):
     """Two pixels times blocks of 4 channels, 16 products an instruction.
 
-    Weights are padded with zeros to whole vectors, so that what follows a pixel's inputs may be read along
-    with them, up to the end of the tensor: the last pixels are copied if need be.
+    `blocks` are [channels / 4][words]: biases, weights [vectors][4][16], other rows of the records, see
+    `mve.pack_blocks`; `mve.requantization` chooses the shortest exact form. Weights are padded with zeros to
+    whole vectors, so that what follows a pixel's inputs may be read along with them, up to the end of the
+    tensor: the last pixels are copied if need be.
     """
 
     name = "s8_conv2d__mve_2x4"
@@ -165,7 +167,10 @@ class Conv2DMve(Kernel):
 
 @register
 class Conv2DMveInt4(Conv2DMve):
-    """The same with weights of four bits."""
+    """The same with weights of four bits: two channels a byte, see `packing.int4_mve`.
+
+    `unsupported_sums` checks that 16 times a sum fits 32 bits.
+    """
 
     name = "s8_s4w_conv2d__mve"
     trades = frozenset({Trade.FOUR_BITS})

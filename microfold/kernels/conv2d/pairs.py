@@ -1,4 +1,7 @@
-"""Convolution for cores without SIMD instructions: two pixels in one word, see `word_pairs`."""
+"""Convolution for cores without SIMD instructions, with two pixels in one word.
+
+The proof of these sums is in `packing.two_pixels_per_word`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,11 @@ SCRATCH_LIMIT = 8192
 
 
 class _PairConv(Kernel):
-    """Widens the patches of four pixels to two words each, then computes one channel after the other."""
+    """Widens the patches of four pixels to two words each, then computes one channel after the other.
+
+    `weights` are [output_channels][inputs of a patch, in whole runs]; `rests` are what `split_long_runs` took
+    off weights whose runs would not fit 16 bits. `channels` are records whose form `sum_records` proves.
+    """
 
     op = Conv2D
     product: float
@@ -191,6 +198,8 @@ class _PairConv(Kernel):
 
 @register
 class Conv2DThumb2(_PairConv):
+    """Weights are int8; outputs are products of 64 bits where `plan_line` has a line for each channel."""
+
     name = "s8_conv2d__thumb2_4x1"
     features = frozenset({"thumb2"})
     code = 850
@@ -208,6 +217,8 @@ class Conv2DThumb2(_PairConv):
 
 @register
 class Conv2DThumb1(_PairConv):
+    """Weights are uint8, 128 larger: byte loads extend no sign. Requantisation has products of 32 bits."""
+
     name = "s8_conv2d__thumb1_4x1"
     features = frozenset({"thumb1"})
     code = 850

@@ -1,4 +1,8 @@
-"""Convolution kernels in portable C, and what all convolution kernels share."""
+"""Convolution kernels in portable C, and what all convolution kernels share.
+
+The patch of an output, all inputs under its window, is gathered in the scratch unless it is one pixel;
+filters are rows of a matrix [channels, patch].
+"""
 
 from __future__ import annotations
 
@@ -97,7 +101,11 @@ def channel_records(
 
 
 class _PatchConv(Kernel):
-    """Gathers the patches of two pixels, then computes blocks of 2 pixels by 2 channels."""
+    """Gathers the patches of two pixels, then computes blocks of 2 pixels by 2 channels.
+
+    `weights` are [output_channels / 2][patch][2], with zeros behind the last channel, and behind patches that
+    are gathered, up to a multiple of four.
+    """
 
     PIXELS = 2
     CHANNELS = 2
@@ -173,7 +181,11 @@ class _PatchConv(Kernel):
 
 @register
 class Conv2DInt8(_PatchConv):
-    """Where sums may leave 32 bits, it computes them in 64, and wraps them round as the reference does."""
+    """int8 with int32 sums; `channels` are records (bias, multiplier, addend, shift).
+
+    `channel_records` proves their form. Where sums may leave 32 bits, it computes them in 64, and wraps them
+    round as the reference does.
+    """
 
     name = "s8_conv2d__c_2x2"
     op = Conv2D
@@ -231,7 +243,7 @@ class Conv2DFloat(_PatchConv):
 
 @register
 class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
-    """Weights are converted for every two pixels."""
+    """Weights are float16, converted for every two pixels; `HalfWeights` proves that nothing is lost."""
 
     name = "f32_f16w_conv2d__c_2x2"
     fields = describe(Conv2DFloat.fields, weights="float16, [output_channels / 2][patch][2]")
@@ -242,7 +254,10 @@ class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
 
 @register
 class Conv2DInt16(_PatchConv):
-    """int16 activations, int8 weights."""
+    """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
+
+    `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
+    """
 
     name = "s16_conv2d__c_2x2"
     op = Conv2D

@@ -31,6 +31,7 @@ from microfold.kernels.requantize.int16_single_rounding import (
 from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
+# Computed together.
 PIXELS = 4
 
 
@@ -48,7 +49,11 @@ class Int16DspKernel(Kernel):
 
 @register
 class Conv2DInt16Dsp(Int16DspKernel):
-    """Four pixels by two channels; pairs of inputs of the four pixels lie side by side in the scratch."""
+    """Four pixels by two channels; pairs of inputs of the four pixels lie side by side in the scratch.
+
+    SMLAD multiplies them with pairs of weights, see `pack_channel_pairs`. `plan_int16_requantization` proves
+    the form of the records, and whether sums need 64 bits, to which those of chunks are added.
+    """
 
     name = "s16_conv2d__dsp_4x2"
     op = Conv2D

@@ -25,12 +25,17 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.int16_single_rounding import CHUNK, Int16Requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
+# Elements of int16 in a vector.
 LANES = 8
 
 
 @register
 class Conv2DInt16Mve(Kernel):
-    """One pixel by four channels, eight products an instruction, in a tail-predicated loop."""
+    """One pixel by four channels, eight products an instruction, in a tail-predicated loop.
+
+    `row_constants` has the layout, int8 [channels / 4][vectors][4][8]; `plan_int16_requantization` proves the
+    form of the records, and whether sums need 64 bits.
+    """
 
     name = "s16_conv2d__mve_1x4"
     op = Conv2D

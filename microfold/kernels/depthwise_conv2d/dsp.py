@@ -223,6 +223,9 @@ def _fits(tiling: Tiling) -> bool:
 class DepthwiseConv2DDsp(Kernel):
     """Expands four channels at a time to planes of 16-bit pairs, then multiplies pairs of taps.
 
+    `weights` are int8 [output channels][outer taps][inner taps], `channels` records (bias * 256, multiplier,
+    addend, shift): inputs are 256 times as large. `plan_plane_requantization` proves their form.
+
     Attributes:
         cut: of the layer; None before it is chosen.
     """
@@ -378,7 +381,12 @@ def plane_requantization(layer: LayerContext) -> PlaneRequantization | None:
 
 @register
 class DepthwiseConv2DTapsDsp(Kernel):
-    """Four channels at a time, tap after tap: for windows without padding that give few outputs."""
+    """Four channels at a time, tap after tap: for windows without padding that give few outputs.
+
+    SXTB16 widens words of four inputs and of four weights, SMLABB and SMLATT multiply one half of each.
+    `weights` are [taps][channels]; `channels` are records (bias, multiplier, addend, shift), whose form
+    `channel_records` proves.
+    """
 
     name = "s8_depthwise_conv2d__dsp_taps"
     op = DepthwiseConv2D

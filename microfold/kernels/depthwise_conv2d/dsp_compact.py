@@ -1,6 +1,7 @@
 """One function for all int8 depthwise convolutions of a model, for cores with DSP instructions.
 
-What `depthwise_conv2d_dsp` chooses at compile time is in the layer here, so that all layers share the code.
+What the kernels of `depthwise_conv2d.dsp` choose at compile time is in the layer here, so that all layers
+share the code.
 """
 
 from __future__ import annotations
@@ -77,7 +78,11 @@ def _plan_plane(layer: LayerContext) -> _Plane:
 
 @register
 class DepthwiseConv2DCompactDsp(Kernel):
-    """Copies one channel at a time to a padded plane, then computes 4 outputs of a row together."""
+    """Copies one channel at a time to a padded plane, then computes 4 outputs of a row together.
+
+    `weights` are [channels][outer taps][inner taps], `channels` records (bias, multiplier, addend, shift),
+    whose form `channel_records` proves.
+    """
 
     name = "s8_depthwise_conv2d__dsp_compact"
     op = DepthwiseConv2D

@@ -1,6 +1,6 @@
 """Depthwise convolution for cores with DSP instructions and a floating-point unit: code for one shape.
 
-Channels are expanded to planes as in `depthwise_conv2d_dsp`. Offsets are constants of the code, which saves
+Channels are expanded to planes as in `depthwise_conv2d.dsp`. Offsets are constants of the code, which saves
 registers, and those of the floating-point unit hold what is needed now and then: so weights stay in place.
 """
 
@@ -187,6 +187,10 @@ def row_plans(layer: LayerContext) -> list[RowPlan] | str:
 @dataclass(frozen=True, eq=False)
 class DepthwiseConv2DRowDsp(Kernel):
     """Expands four channels at a time to planes of 16-bit pairs; then all rows of outputs of a channel.
+
+    `records` are [output channels][header and words]: bias, multiplier, addend and what else is needed, then
+    pairs of int16 weights in the order of `Taps.pairs`. `plan_plane_requantization` proves the form; the
+    schedules come from `dsp_row_schedule`.
 
     Attributes:
         chosen: how a layer is cut and computed; None before that is chosen.

@@ -20,7 +20,10 @@ from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 @register
 class DepthwiseConv2DHalf(Kernel):
-    """Pixel by pixel, the taps that lie within the image."""
+    """Pixel by pixel, the taps that lie within the image; sums are float32, and are rounded once.
+
+    Weights stay in the model's order, [kernel_height][kernel_width][channels]; biases are float32.
+    """
 
     name = "f16_depthwise_conv2d__c"
     op = DepthwiseConv2D
@@ -67,7 +70,10 @@ class DepthwiseConv2DHalf(Kernel):
 
 @register
 class DepthwiseConv2DHalfMve(RingDepthwise):
-    """Eight channels at a time; products are summed up in float16."""
+    """Eight channels at a time; products are summed up in float16, at most `RUN` of them.
+
+    Layout and walk are those of `RingDepthwise`, with eight lanes.
+    """
 
     name = "f16_depthwise_conv2d__mve_4x8"
     features = frozenset({"mve_fp"})

@@ -26,6 +26,7 @@ from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
+# Neighbouring outputs computed together, at most.
 BLOCK = 4
 # Weights of so many taps stay in registers; wider kernels are cut into pieces.
 TAPS = 3
@@ -74,6 +75,10 @@ class Ring:
 
 class RingDepthwise(Kernel):
     """The channels of a vector at a time, up to four neighbouring pixels, whose sums stay in registers.
+
+    The rows under the window are copied to a ring of the scratch, with zeros as padding. `weights` are
+    [blocks of channels][pieces of rows][taps of a piece][lanes], see `_pack_pieces`; biases are padded to
+    whole blocks.
 
     Class attributes:
         core: ``fpu`` or ``mve``.
@@ -228,7 +233,10 @@ class DepthwiseConv2DFloatMve(RingDepthwise):
 
 
 class _HalfRingDepthwise(float16_weights.HalfWeights, RingDepthwise):
-    """Weights of four channels are converted before their image is computed."""
+    """Weights are float16, converted for four channels before their image is computed.
+
+    `HalfWeights` proves that nothing is lost; they lie in the order of float32, two in a word.
+    """
 
     def conversion_cost(self, layer: LayerContext) -> float:
         ring = self.ring(layer)
@@ -238,11 +246,15 @@ class _HalfRingDepthwise(float16_weights.HalfWeights, RingDepthwise):
 
 @register
 class DepthwiseConv2DFloatFpuHalf(_HalfRingDepthwise, DepthwiseConv2DFloatFpu):
+    """Computes with the converted weights as the kernel for float32 does, in registers of the unit."""
+
     name = "f32_f16w_depthwise_conv2d__fpu_4x4"
 
 
 @register
 class DepthwiseConv2DFloatMveHalf(_HalfRingDepthwise, DepthwiseConv2DFloatMve):
+    """Computes with the converted weights as the kernel for float32 does, in vectors."""
+
     name = "f32_f16w_depthwise_conv2d__mve_4x4"
 
 

@@ -1,4 +1,9 @@
-"""Depthwise convolution kernels for Helium."""
+"""Depthwise convolution kernels for Helium.
+
+Four rows of a column and channel make a word, so that a vector of four words holds 16 taps. One kernel
+gathers the words of a channel's window; in the other one, for small windows, one vector serves four
+neighbouring outputs.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +48,8 @@ def _load_cost(x: TensorType, groups: int) -> float:
 class DepthwiseConv2DMve(Kernel):
     """Interleaves the rows under the window by fours, so that words hold the taps of one column and channel.
 
-    A vector gathers four words. Computes 4 channels at a time.
+    A vector gathers four words, at the offsets in `taps`. Computes 4 channels at a time: `weights` are
+    [channels / 4][vectors][4][16], `channels` the records of `mve.requantization`, the shortest exact form.
     """
 
     name = "s8_depthwise_conv2d__mve_4"
@@ -196,7 +202,9 @@ def _find_tile(out: TensorType, window: Window) -> _Tile | None:
 class DepthwiseConv2DMveTile(Kernel):
     """Small windows: one vector of 4 words has the taps of 4 neighbouring outputs of a channel.
 
-    Each output has weights of its own, shifted to where the patch has its taps.
+    Each output has weights of its own, shifted to where the patch has its taps: `channels` are int32
+    [channels][3 + 16], the record and four vectors of weights, see `_pack_tile`. The form is one of
+    `mve.requantization`, but for the general one.
     """
 
     name = "s8_depthwise_conv2d__mve_tile"

@@ -1,4 +1,7 @@
-"""Depthwise convolution for cores without SIMD instructions: two pixels in one word, see `word_pairs`."""
+"""Depthwise convolution for cores without SIMD instructions, with two pixels in one word.
+
+The proof of these sums is in `packing.two_pixels_per_word`.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,12 @@ def _parts(run: Array) -> list[list[int]]:
 
 
 class _PairDepthwise(Kernel):
-    """Copies one channel at a time to a plane of words, then computes two outputs at a time."""
+    """Copies one channel at a time to a plane of words, then computes two outputs at a time.
+
+    `weights` are runs of an index and three weights, `runs` how many each channel has, `offsets` where a
+    run's inputs are: see `pack_tap_runs`, which parts runs whose sums might not fit 16 bits. `channels` are
+    records whose form `sum_records` proves.
+    """
 
     op = DepthwiseConv2D
     thumb1: bool
@@ -242,6 +250,8 @@ class _PairDepthwise(Kernel):
 
 @register
 class DepthwiseConv2DThumb2(_PairDepthwise):
+    """Outputs are one product of 64 bits where `plan_line` finds a line for each channel."""
+
     name = "s8_depthwise_conv2d__thumb2_pairs"
     features = frozenset({"thumb2"})
     code = 800
@@ -254,6 +264,8 @@ class DepthwiseConv2DThumb2(_PairDepthwise):
 
 @register
 class DepthwiseConv2DThumb1(_PairDepthwise):
+    """Outputs are requantised by products of 32 bits, of which `plan_narrow` finds the shortest form."""
+
     name = "s8_depthwise_conv2d__thumb1_pairs"
     features = frozenset({"thumb1"})
     code = 850

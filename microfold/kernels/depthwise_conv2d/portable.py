@@ -1,4 +1,8 @@
-"""Depthwise convolution kernels in portable C, and what all of them share."""
+"""Depthwise convolution kernels in portable C, and what all of them share.
+
+A channel is copied to a plane with its padding: there, windows have no edges to look for, and the taps of a
+row are neighbours. A column of pixels under a column of taps is read as a row, see `as_row`.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +65,7 @@ def plane_in_place(x: TensorType, out: TensorType) -> bool:
     return fits and x.shape[3] == out.shape[3]
 
 
+# Neighbouring outputs of a row computed together, at most.
 MAXIMUM_BLOCK = 6
 UNROLLED_TAPS = 5  # a narrower kernel is unrolled along its width
 
@@ -164,7 +169,10 @@ def plane_parameters(
 
 
 class _PlaneDepthwise(Kernel):
-    """Copies one channel at a time to a padded plane, then computes up to 4 outputs of a row together."""
+    """Copies one channel at a time to a padded plane, then computes up to 6 outputs of a row together.
+
+    Weights are [output channels][kernel_height][kernel_width].
+    """
 
     fields = declare(
         Field("weights", "[output channels][kernel_height][kernel_width]"),
@@ -216,7 +224,11 @@ class _PlaneDepthwise(Kernel):
 
 @register
 class DepthwiseConv2DInt8(_PlaneDepthwise):
-    """Where sums may leave 32 bits, it computes them in 64, and wraps them round as the reference does."""
+    """int8 with int32 sums; `channels` are records (bias, multiplier, addend, shift).
+
+    `channel_records` proves their form. Where sums may leave 32 bits, it computes them in 64, and wraps them
+    round as the reference does.
+    """
 
     name = "s8_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
@@ -257,7 +269,7 @@ class DepthwiseConv2DFloat(_PlaneDepthwise):
 
 @register
 class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat):
-    """Weights are converted for every block of neighbouring outputs."""
+    """Weights are float16, converted for blocks of outputs; `HalfWeights` proves that nothing is lost."""
 
     name = "f32_f16w_depthwise_conv2d__c_plane"
     fields = describe(
@@ -270,7 +282,10 @@ class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat
 
 @register
 class DepthwiseConv2DInt16(_PlaneDepthwise):
-    """int16 activations, int8 weights."""
+    """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
+
+    `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
+    """
 
     name = "s16_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D

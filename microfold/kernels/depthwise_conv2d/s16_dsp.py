@@ -24,6 +24,7 @@ from microfold.kernels.requantize.int16_single_rounding import int16_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
+# Rows of a kernel that are written out, at most, if its width is.
 UNROLLED_ROWS = 3
 
 
@@ -31,9 +32,9 @@ UNROLLED_ROWS = 3
 class DepthwiseConv2DInt16Dsp(Kernel):
     """Copies one channel at a time to a padded plane; words of it and of the weights hold two taps.
 
-    Up to four outputs of a row are computed together. Rows of the plane begin at words, as blocks
-    do: where a window begins at an odd element, its first tap is the upper half of a word, and the others are
-    paired from the second on.
+    Up to four outputs of a row are computed together. Rows of the plane begin at words, as blocks do: where a
+    window begins at an odd element, its first tap is the upper half of a word, and the others are paired from
+    the second on. `pack_taps` has the layout; `plan_int16_requantization` proves the form of the records.
     """
 
     name = "s16_depthwise_conv2d__dsp_1x4"

@@ -23,6 +23,7 @@ from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_paramete
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
 
+# Elements of int16 in a vector.
 LANES = 8
 
 
@@ -46,7 +47,11 @@ def unsupported_int16_depthwise(layer: LayerContext) -> str | None:
 
 @register
 class DepthwiseConv2DInt16Mve(Kernel):
-    """One pixel, eight channels at a time: long products of even and of odd lanes, each with their sums."""
+    """One pixel, eight channels at a time: long products of even and of odd lanes, each with their sums.
+
+    `weights` are [blocks][kernel_height][kernel_width][8], see `pack_lanes`; `channels` are [blocks][3][8],
+    see `pack_even_odd`. `plan_int16_requantization` proves the form of the records.
+    """
 
     name = "s16_depthwise_conv2d__mve_8"
     op = DepthwiseConv2D

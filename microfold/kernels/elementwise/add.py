@@ -77,6 +77,14 @@ def plan_input(layer: LayerContext, index: int, left_shift: int, multiplier: Mul
 
 
 class _QuantizedSum(BinaryKernel):
+    """Base of sums, differences and squared differences, element by element in the reference's own steps.
+
+    Both operands are brought to a common scale, combined by the C expression `combine`, and requantised.
+    `scales` are three records (bias, multiplier, addend, shift): of the operands, and of the result.
+    `plan_requantization` proves each of their forms for all values that an operand, or what is made of both,
+    can have.
+    """
+
     template = "elementwise/add.c.j2"
     fields = declare(
         Field("scales", "of the operands, and of the result"),
@@ -126,6 +134,8 @@ class _QuantizedSum(BinaryKernel):
 
 @register
 class AddInt8(_QuantizedSum):
+    """Sums of int8: their requantisation corrects no signs where no operand is below its zero point."""
+
     name = "s8_add__c"
     op = Add
     dtype = DType.INT8
@@ -133,6 +143,8 @@ class AddInt8(_QuantizedSum):
 
 @register
 class SubInt8(_QuantizedSum):
+    """Differences of int8, which may be negative whatever the operands are."""
+
     name = "s8_sub__c"
     op = Sub
     dtype = DType.INT8
@@ -141,6 +153,8 @@ class SubInt8(_QuantizedSum):
 
 @register
 class AddInt16(_QuantizedSum):
+    """Sums of int16, shifted to the left by 15 bits on their way to the common scale, not by 20."""
+
     name = "s16_add__c"
     op = Add
     dtype = DType.INT16
@@ -149,6 +163,8 @@ class AddInt16(_QuantizedSum):
 
 @register
 class SubInt16(_QuantizedSum):
+    """Differences of int16, with the left shift of sums of int16."""
+
     name = "s16_sub__c"
     op = Sub
     dtype = DType.INT16
@@ -158,6 +174,8 @@ class SubInt16(_QuantizedSum):
 
 @register
 class SquaredDifferenceInt8(_QuantizedSum):
+    """Squares of differences of int8 on the common scale; their bounds are those of a difference, squared."""
+
     name = "s8_squared_difference__c"
     op = SquaredDifference
     dtype = DType.INT8
@@ -169,6 +187,8 @@ class SquaredDifferenceInt8(_QuantizedSum):
 
 @register
 class SquaredDifferenceInt16(_QuantizedSum):
+    """Squares of differences of int16 on the common scale, with bounds like those of int8."""
+
     name = "s16_squared_difference__c"
     op = SquaredDifference
     dtype = DType.INT16

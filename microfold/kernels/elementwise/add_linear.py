@@ -18,7 +18,12 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _LinearSum(BinaryKernel):
-    """``output = clamp((first * factor + second * factor + offset) >> shift)``."""
+    """``output = clamp((first * factor + second * factor + offset) >> shift)``, element by element.
+
+    Two products, an addend and a shift, which are fields of the layer. `find_linear_form` tries them with all
+    65,536 pairs of operands; `refuses_linear_form` tells where it found none that give the reference's
+    results.
+    """
 
     template = "elementwise/add_linear.c.j2"
     fields = (*LINEAR_FORM_FIELDS, *output_range.LIMIT_FIELDS, *LOOP_FIELDS)
@@ -40,11 +45,15 @@ class _LinearSum(BinaryKernel):
 
 @register
 class AddLinear(_LinearSum):
+    """Sums of int8 by one linear form of both operands."""
+
     name = "s8_add__c_linear"
     op = Add
 
 
 @register
 class SubLinear(_LinearSum):
+    """Differences of int8: the linear form's second factor is negative."""
+
     name = "s8_sub__c_linear"
     op = Sub

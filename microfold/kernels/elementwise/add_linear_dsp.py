@@ -28,7 +28,12 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _LinearSumDsp(WordKernel):
-    """``output = clamp((first * factor + second * factor + offset) >> shift)``."""
+    """``output = clamp((first * factor + second * factor + offset) >> shift)``, in groups of eight elements.
+
+    The factors in the layer are 256 times as large, see the module. `find_linear_form` has tried the form
+    with all 65,536 pairs of operands, and `supports` has factors below 2^23, so that SMLAWB and SMLAWT are
+    exact.
+    """
 
     template = "elementwise/add_linear_dsp.c.j2"
     fields = (*LINEAR_FORM_FIELDS, *output_range.LIMIT_FIELDS, *LOOP_FIELDS)
@@ -66,11 +71,15 @@ class _LinearSumDsp(WordKernel):
 
 @register
 class AddLinearDsp(_LinearSumDsp):
+    """Sums of int8 by SMLAWB and SMLAWT."""
+
     name = "s8_add__dsp_linear"
     op = Add
 
 
 @register
 class SubLinearDsp(_LinearSumDsp):
+    """Differences of int8 by SMLAWB and SMLAWT, with a second factor that is negative."""
+
     name = "s8_sub__dsp_linear"
     op = Sub

@@ -27,7 +27,11 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _SumMve(BinaryMve):
-    """Two multiply-accumulates and a shift, where a linear form is found that is exact for all operands."""
+    """Two multiply-accumulates and a shift for four elements at once.
+
+    `find_linear_form` has tried factors, offset and shift with all 65,536 pairs of operands; where none give
+    the reference's results, `_ScaledSumMve` takes the reference's steps.
+    """
 
     template = "elementwise/add_mve.c.j2"
     fields = (*LINEAR_FORM_FIELDS, *output_range.LIMIT_FIELDS, *LOOP_FIELDS)
@@ -42,12 +46,16 @@ class _SumMve(BinaryMve):
 
 @register
 class AddMve(_SumMve):
+    """Sums of int8 by one linear form of both operands, four at once."""
+
     name = "s8_add__mve"
     op = Add
 
 
 @register
 class SubMve(_SumMve):
+    """Differences of int8 by a linear form, four at once; its second factor is negative."""
+
     name = "s8_sub__mve"
     op = Sub
 
@@ -57,7 +65,13 @@ HALF = "half"
 
 
 class _ScaledSumMve(BinaryMve):
-    """The reference's own steps."""
+    """The reference's own steps for four elements: both to their common scale, then the result.
+
+    `scales` are three records (bias, multiplier, shift): of the operands, and of the result. VQRDMULH and
+    VRSHL are the reference's two roundings, see `packing.mve`; `lane_form` tells where the second one needs a
+    sign. An operand whose multiplier is one half is shifted instead, which `_forms` allows where no bit is
+    lost.
+    """
 
     template = "elementwise/add_mve_scaled.c.j2"
     fields = declare(
@@ -129,7 +143,13 @@ def _define(operator: type[Add | Sub | SquaredDifference], combine: str) -> None
         (DType.INT8, f"s8_{operator.name}__mve" + "_scaled" * (operator is not SquaredDifference)),
         (DType.INT16, f"s16_{operator.name}__mve"),
     ):
-        attributes = {"name": name, "op": operator, "dtype": dtype, "combine": combine}
+        attributes = {
+            "__doc__": f"{operator.__name__} of {dtype.value}, by the reference's steps, four at once.",
+            "name": name,
+            "op": operator,
+            "dtype": dtype,
+            "combine": combine,
+        }
         register(type(f"{operator.__name__}{dtype.name.title()}Mve", (_ScaledSumMve,), attributes))
 
 

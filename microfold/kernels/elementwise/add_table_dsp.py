@@ -86,6 +86,13 @@ def _fit(exact: Array, slope: float, shift: int, limits: tuple[int, int]) -> tup
 
 
 class _SumDsp(BinaryKernel):
+    """``(table[a] + b * factor) >> shift``, saturated: a load, a product that adds and a shift an element.
+
+    Four elements at a time, each read before it is written. `table` has int32 results for one operand from
+    -128 to 127, with rounding and zero point in them. `find_split` has tried table and factor with all 65,536
+    pairs of operands and the reference's results.
+    """
+
     features = frozenset({"dsp"})
     trades = frozenset({Trade.TABLE})
     table_bytes = 1024
@@ -139,11 +146,15 @@ class _SumDsp(BinaryKernel):
 
 @register
 class AddDsp(_SumDsp):
+    """Sums of int8: the operand with the table is the one for which `find_split` finds an exact factor."""
+
     name = "s8_add__dsp_table"
     op = Add
 
 
 @register
 class SubDsp(_SumDsp):
+    """Differences of int8: the factor of the second operand, or the table's slope, is negative."""
+
     name = "s8_sub__dsp_table"
     op = Sub

@@ -38,7 +38,11 @@ C_TYPES = {
 
 
 class QuantizedMul(BinaryKernel):
-    """Products of centred elements, requantised by one multiplier."""
+    """Products of centred elements, requantised by one multiplier.
+
+    `scale` is one record: (bias, multiplier, addend, shift). The products lie between those of the operands'
+    extremes, and `plan_short` takes the shortest form that is exact for all of these.
+    """
 
     template = "elementwise/mul.c.j2"
     fields = declare(
@@ -74,6 +78,8 @@ class QuantizedMul(BinaryKernel):
 
 @register
 class MulInt8(QuantizedMul):
+    """Products of int8; on cores with no product of 64 bits, by the form of `plan_narrow` if there is one."""
+
     name = "s8_mul__c"
     op = Mul
     dtype = DType.INT8
@@ -83,6 +89,8 @@ class MulInt8(QuantizedMul):
 
 @register
 class MulInt16(QuantizedMul):
+    """Products of int16, of up to 32 bits before they are requantised."""
+
     name = "s16_mul__c"
     op = Mul
     dtype = DType.INT16
@@ -90,7 +98,14 @@ class MulInt16(QuantizedMul):
 
 
 class _Arithmetic(BinaryKernel):
-    """One C expression of the two elements."""
+    """One C expression of the two elements, element by element.
+
+    No constants. Sums, differences and products of integers are those of unsigned ones, which wrap round as
+    the reference's do. Floats may be clamped behind the expression.
+
+    Class attributes:
+        expression: in C, of the elements a and b.
+    """
 
     template = "elementwise/arithmetic.c.j2"
     fields = declare(
@@ -135,6 +150,7 @@ for _operator, _dtypes, _expression in _EXPRESSIONS:
                 f"{_operator.__name__}{_dtype.name.title()}",
                 (_Arithmetic,),
                 {
+                    "__doc__": f"{_operator.__name__} of {_dtype.value}: ``{_expression}`` for each a and b.",
                     "name": f"{TYPES[_dtype]}_{_operator.name}__c",
                     "op": _operator,
                     "dtype": _dtype,
@@ -197,6 +213,12 @@ class ClipPortable(UnaryKernel):
 
 @register
 class QuantizePortable(UnaryKernel):
+    """Divides by the scale and rounds halves away from zero (`roundf`).
+
+    It clamps before it adds the zero point, where the bounds are exact in float. What is not a number is 0
+    steps.
+    """
+
     name = "f32_quantize__c"
     op = Quantize
     fields = declare(
@@ -233,6 +255,8 @@ class QuantizePortable(UnaryKernel):
 
 @register
 class DequantizePortable(UnaryKernel):
+    """``(x - zero_point) * scale``, for types whose differences are exact in float."""
+
     name = "dequantize__c"
     op = Dequantize
     fields = declare(
@@ -268,6 +292,8 @@ class DequantizePortable(UnaryKernel):
 
 @register
 class CastPortable(UnaryKernel):
+    """C's conversion of each element; floats saturate at integers' bounds, what is not a number is 0."""
+
     name = "cast__c"
     op = Cast
     fields = declare(

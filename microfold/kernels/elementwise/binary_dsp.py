@@ -52,7 +52,11 @@ class WordKernel(BinaryKernel):
 
 @register
 class MulInt8Dsp(QuantizedMul, WordKernel):
-    """Bytes are widened and centred by one instruction for two of them."""
+    """Four products at a time: SXTAB16 widens and centres two bytes of a word in one instruction.
+
+    The halves are multiplied and requantised one by one. `QuantizedMul.plan` proves the form that
+    requantises; short ones take four times the product.
+    """
 
     name = "s8_mul__dsp"
     op = Mul
@@ -76,7 +80,10 @@ class MulInt8Dsp(QuantizedMul, WordKernel):
 
 
 class _Extremum(WordKernel):
-    """SSUB8 compares the bytes of two words, SEL takes those that are larger, or the others."""
+    """Four bytes at a time: SSUB8 compares the bytes of two words, SEL takes the larger or the others.
+
+    No constants, and no rounding: the operands have one scale, and the result is one of them.
+    """
 
     template = "elementwise/extremum_dsp.c.j2"
     fields = declare(
@@ -96,11 +103,15 @@ class _Extremum(WordKernel):
 
 @register
 class MaximumDsp(_Extremum):
+    """The larger one of each two bytes."""
+
     name = "s8_maximum__dsp"
     op = Maximum
 
 
 @register
 class MinimumDsp(_Extremum):
+    """The smaller one of each two bytes."""
+
     name = "s8_minimum__dsp"
     op = Minimum

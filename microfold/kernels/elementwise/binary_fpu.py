@@ -24,9 +24,15 @@ _LIMITS = {"none": 0.0, "relu": 1.5, "limited": 5.0}
 
 
 class _ArithmeticFpu(BinaryKernel):
-    """Class attributes:
-    operator: the instruction, but for ``squared_difference``.
-    expression: the same in C, of the elements a and b.
+    """Four elements between a VLDM and a VSTM, by one instruction for each; the last ones one by one.
+
+    Limits from 0 on are applied to the bits, whose order is that of floats that are not negative: without
+    branches, in integer registers. `supports` has no other limits. Each instruction rounds once, as the
+    operation in C does.
+
+    Class attributes:
+        operator: the instruction, but for ``squared_difference``.
+        expression: the same in C, of the elements a and b.
     """
 
     template = "elementwise/arithmetic_fpu.c.j2"
@@ -65,6 +71,7 @@ class _ArithmeticFpu(BinaryKernel):
 
 def _define(operator: type[Op], expression: str) -> None:
     attributes = {
+        "__doc__": f"{operator.__name__} of float32: ``{expression}`` for four elements a and b at a time.",
         "name": f"f32_{operator.name}__fpu",
         "op": operator,
         "operator": operator.name,

@@ -23,7 +23,13 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _Arithmetic(BinaryMve):
-    """One C expression of the two vectors."""
+    """One C expression of the two vectors: as many elements at once as have 16 bytes, the rest predicated.
+
+    No constants. Clips are fused with floats alone.
+
+    Class attributes:
+        expression: in C with intrinsics, of the vectors a and b.
+    """
 
     template = "elementwise/arithmetic_mve.c.j2"
     fields = declare(
@@ -45,6 +51,7 @@ class _Arithmetic(BinaryMve):
 
 def _define(operator: type[Op], dtype: DType, prefix: str, expression: str) -> None:
     attributes = {
+        "__doc__": f"{operator.__name__} of {dtype.value}: ``{expression}`` for vectors a and b.",
         "name": f"{prefix}_{operator.name}__mve",
         "op": operator,
         "dtype": dtype,

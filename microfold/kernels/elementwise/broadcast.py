@@ -14,6 +14,7 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 
+# Loops around the innermost one, as many as the template has.
 OUTER_LOOPS = 3
 
 

@@ -12,6 +12,8 @@ from microfold.kernels.layer import LayerContext
 
 
 class _ClipMve(ClipPortable):
+    """Whole vectors of 16 bytes between the clip's bounds, by two instructions; the rest by predication."""
+
     dtype: ClassVar[DType]
     features: ClassVar[frozenset[str]] = frozenset({"mve"})
 
@@ -39,18 +41,24 @@ class _ClipMve(ClipPortable):
 
 @register
 class ClipInt8Mve(_ClipMve):
+    """Sixteen elements at once."""
+
     name = "s8_clip__mve"
     dtype = DType.INT8
 
 
 @register
 class ClipInt16Mve(_ClipMve):
+    """Eight elements at once."""
+
     name = "s16_clip__mve"
     dtype = DType.INT16
 
 
 @register
 class ClipFloatMve(_ClipMve):
+    """Four elements at once, by the extrema of numbers."""
+
     name = "f32_clip__mve"
     dtype = DType.FLOAT32
     features = frozenset({"mve_fp"})

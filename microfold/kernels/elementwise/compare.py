@@ -32,6 +32,13 @@ _RELATIONS = {
 
 
 class _Compare(BinaryKernel):
+    """``a < b`` and the like, element by element; the relation is in the code.
+
+    int8 operands are first brought to a common scale: `scales` are two records (minus the zero point,
+    multiplier, 0, shift), and the multiplication in two roundings is the reference's. Other types are
+    compared as they are.
+    """
+
     template = "elementwise/compare.c.j2"
     fields = declare(
         Field("scales", "of both operands; bias: zero point with the other sign"),
@@ -67,8 +74,13 @@ class _Compare(BinaryKernel):
 
 for _dtype in (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL):
     _name = f"{TYPES[_dtype]}_compare__c"
+    _how = "brought to a common scale first" if _dtype is DType.INT8 else "compared as they are"
     register(
-        type(f"Compare{_dtype.name.title()}", (_Compare,), {"name": _name, "op": Compare, "dtype": _dtype})
+        type(
+            f"Compare{_dtype.name.title()}",
+            (_Compare,),
+            {"__doc__": f"{_dtype.value} elements, {_how}.", "name": _name, "op": Compare, "dtype": _dtype},
+        )
     )
 
 

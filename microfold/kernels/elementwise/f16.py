@@ -24,7 +24,10 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _HalfBinary(BinaryKernel):
-    """Rounds the float32 result of each two elements: so do units for float16."""
+    """Both elements as float32, one C expression, and a rounding back: so do units for float16.
+
+    Element by element; no constants. Limits are applied in float32.
+    """
 
     dtype = DType.FLOAT16
     template = "elementwise/f16.c.j2"
@@ -43,7 +46,7 @@ class _HalfBinary(BinaryKernel):
 
 
 class _HalfBinaryMve(BinaryKernel):
-    """Eight elements at a time."""
+    """Eight elements at a time by one intrinsic; the last ones by predication. Limits are vectors, too."""
 
     features = frozenset({"mve_fp"})
     dtype = DType.FLOAT16
@@ -75,8 +78,18 @@ _BINARY: tuple[tuple[type[Op], str, str], ...] = (
 
 
 def _define(operator: type[Op], expression: str, intrinsic: str) -> None:
-    portable = {"name": f"f16_{operator.name}__c", "op": operator, "expression": expression}
-    vectors = {"name": f"f16_{operator.name}__mve", "op": operator, "intrinsic": intrinsic}
+    portable = {
+        "__doc__": f"{operator.__name__} of float16: ``{expression}`` as float32, rounded.",
+        "name": f"f16_{operator.name}__c",
+        "op": operator,
+        "expression": expression,
+    }
+    vectors = {
+        "__doc__": f"{operator.__name__} of float16: ``{intrinsic}``, eight elements at a time.",
+        "name": f"f16_{operator.name}__mve",
+        "op": operator,
+        "intrinsic": intrinsic,
+    }
     register(type(f"{operator.__name__}Half", (_HalfBinary,), portable))
     register(type(f"{operator.__name__}HalfMve", (_HalfBinaryMve,), vectors))
 
@@ -86,6 +99,13 @@ for _operation in _BINARY:
 
 
 class _HalfClip(Kernel):
+    """Clamps float16 elements. The code is chosen by `core`.
+
+    Class attributes:
+        core: ``c``: one by one, as float32; ``mve``: vectors of eight.
+        instructions: estimate per element.
+    """
+
     op = Clip
     core: ClassVar[str]
     instructions: ClassVar[float]
@@ -122,6 +142,8 @@ class _HalfClip(Kernel):
 
 @register
 class ClipHalf(_HalfClip):
+    """One element after the other, as float32, which holds each of them exactly."""
+
     name = "f16_clip__c"
     core = "c"
     instructions = 16.0
@@ -129,7 +151,7 @@ class ClipHalf(_HalfClip):
 
 @register
 class ClipHalfMve(_HalfClip):
-    """Eight elements at a time."""
+    """Eight elements at a time; the last ones by predication."""
 
     name = "f16_clip__mve"
     features = frozenset({"mve_fp"})
@@ -138,7 +160,12 @@ class ClipHalfMve(_HalfClip):
 
 
 class _HalfCast(Kernel):
-    """Between float16 and float32."""
+    """Between float16 and float32, by helper functions for an element or for a run of them.
+
+    Class attributes:
+        core: ``c``: one by one; ``mve``: vectors of four.
+        instructions: estimate per element.
+    """
 
     op = Cast
     core: ClassVar[str]
@@ -171,6 +198,8 @@ class _HalfCast(Kernel):
 
 @register
 class CastHalf(_HalfCast):
+    """One element after the other, by the core's instruction, or by integer operations on the bits."""
+
     name = "f16_cast__c"
     core = "c"
     instructions = 8.0
@@ -178,7 +207,7 @@ class CastHalf(_HalfCast):
 
 @register
 class CastHalfMve(_HalfCast):
-    """Four elements at a time."""
+    """Four elements at a time, by the instructions that convert them."""
 
     name = "f16_cast__mve"
     features = frozenset({"mve_fp"})

@@ -9,6 +9,7 @@ from microfold.kernels.elementwise.unary import LogisticInt16, SigmoidInt16, Tan
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 
+# Elements computed together: the int32 lanes of a vector.
 _LANES = 4
 
 
@@ -21,7 +22,10 @@ def _vectors(layer: LayerContext, call: KernelCall, template: str) -> KernelCall
 
 
 class _SigmoidMve(SigmoidInt16):
-    """The reference's interpolation."""
+    """The reference's interpolation for four elements at once: two gathering loads of neighbouring entries.
+
+    The table and the steps are those of `SigmoidInt16`: the same integers, in lanes.
+    """
 
     features = frozenset({"mve"})
 
@@ -34,17 +38,24 @@ class _SigmoidMve(SigmoidInt16):
 
 @register
 class LogisticInt16Mve(_SigmoidMve, LogisticInt16):
+    """The sigmoid in Q0.15, nine bits of an element being between two entries."""
+
     name = "s16_logistic__mve"
 
 
 @register
 class TanhInt16Mve(_SigmoidMve, TanhInt16):
+    """``2 * sigmoid(2x) - 1``, eight bits of an element being between two entries."""
+
     name = "s16_tanh__mve"
 
 
 @register
 class UnaryInt16Mve(UnaryInt16):
-    """Other functions, whose tables have 513 entries."""
+    """Other functions for four elements at once: two gathering loads, and the reference's slope of 16 bits.
+
+    The table is that of `UnaryInt16`: 513 results, made by the operator's own `int16_table`.
+    """
 
     name = "s16_unary__mve_table"
     features = frozenset({"mve"})

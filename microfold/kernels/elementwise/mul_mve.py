@@ -18,7 +18,11 @@ from microfold.ops.elementwise.mul import Mul
 
 @register
 class MulMve(BinaryMve):
-    """Products of centred elements, scaled in the reference's two steps."""
+    """Products of four centred elements at once, scaled in the reference's two steps.
+
+    VQRDMULH and VRSHL are its roundings, see `packing.mve`; `lane_form` tells whether the second one needs a
+    sign: not where no product is negative, nor where the output is clamped at its zero point.
+    """
 
     name = "s8_mul__mve"
     op = Mul
@@ -69,7 +73,7 @@ class MulMve(BinaryMve):
 
 @register
 class MulInt16Mve(MulMve):
-    """The same: products have 31 bits."""
+    """The same for int16, whose products have 31 bits."""
 
     name = "s16_mul__mve"
     dtype = DType.INT16

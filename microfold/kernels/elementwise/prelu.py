@@ -16,6 +16,13 @@ from microfold.ops.elementwise.prelu import Prelu
 
 
 class _QuantizedPrelu(BinaryKernel):
+    """Elements below the zero point are multiplied by alpha, all are requantised, element by element.
+
+    `scales` are two records (0, multiplier, zero point, shift): of inputs that are not negative, and of
+    products with alpha. The general form is the reference's multiplication in two roundings, for all 32-bit
+    values.
+    """
+
     template = "elementwise/prelu.c.j2"
     fields = declare(
         Field("scales", "of inputs that are not negative, and of products with alpha"),
@@ -43,6 +50,8 @@ class _QuantizedPrelu(BinaryKernel):
 
 @register
 class PreluInt8(_QuantizedPrelu):
+    """int8 elements and slopes, whose products are far from 32 bits."""
+
     name = "s8_prelu__c"
     op = Prelu
     dtype = DType.INT8
@@ -50,6 +59,8 @@ class PreluInt8(_QuantizedPrelu):
 
 @register
 class PreluInt16(_QuantizedPrelu):
+    """int16 elements and slopes, with the steps of int8."""
+
     name = "s16_prelu__c"
     op = Prelu
     dtype = DType.INT16

@@ -19,7 +19,12 @@ from microfold.ops.elementwise.prelu import Prelu
 
 
 class _QuantizedPrelu(BinaryMve):
-    """Both results of each lane, of which one is selected."""
+    """Both results of each of four lanes, of which one is selected.
+
+    `scales` are two records (minus the zero point, multiplier, shift): of inputs that are not negative, and
+    of products with alpha. `supports` checks that both stay within 32 bits; `lane_form` tells whether the
+    second rounding of VRSHL needs a sign, which only the products with alpha do.
+    """
 
     op = Prelu
     template = "elementwise/prelu_mve.c.j2"
@@ -80,11 +85,15 @@ class _QuantizedPrelu(BinaryMve):
 
 @register
 class PreluMve(_QuantizedPrelu):
+    """int8 elements and slopes, whose products are far from 32 bits."""
+
     name = "s8_prelu__mve"
     dtype = DType.INT8
 
 
 @register
 class PreluInt16Mve(_QuantizedPrelu):
+    """int16 elements, where no product of centred elements leaves 32 bits."""
+
     name = "s16_prelu__mve"
     dtype = DType.INT16

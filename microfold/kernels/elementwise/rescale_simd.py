@@ -1,7 +1,7 @@
 """Multiplied int16 elements with DSP instructions and with Helium: requantize, and activations that do so.
 
-With DSP instructions, the product of twice an element is rounded at 32 bits by SMMULR or SMMLAR, see
-`elementwise_s16_dsp`; elements that are multiplied by one half or more are shifted left before.
+With DSP instructions, the product of twice an element is rounded at 32 bits by SMMULR or SMMLAR, see the
+module `s16_dsp`; elements that are multiplied by one half or more are shifted left before.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize import output_range
 
+# Elements computed together: the int32 lanes of a vector.
 _MVE_LANES = 4
 
 
@@ -39,7 +40,14 @@ class _Sides(NamedTuple):
 
 
 class _RescaleSimd(Rescale):
-    """Bits that the widest element may be shifted to the left."""
+    """Base: centred int16 elements times one multiplier, or times one on each side of the zero point.
+
+    No tables; the multipliers are fields of the layer. `supports` checks that the widest element, shifted to
+    the left, stays below 2^headroom.
+
+    Class attributes:
+        headroom: bits that the widest element may be shifted to.
+    """
 
     headroom = 31
 
@@ -110,6 +118,12 @@ class _RescaleSimd(Rescale):
 
 
 class _RescaleMve(_RescaleSimd):
+    """Four elements at once: both sides are computed, and one is selected.
+
+    VQRDMULH and VRSHL are the reference's two roundings, see `packing.mve`. The form that corrects signs is
+    taken only where a side's results may be negative and are rounded twice.
+    """
+
     features = frozenset({"mve"})
     fields = declare(
         "length",
@@ -150,7 +164,11 @@ class _RescaleMve(_RescaleSimd):
 
 
 class _RescaleDsp(_RescaleSimd):
-    """Products are those of twice an element."""
+    """One element after the other; products are those of twice an element, rounded at 32 bits.
+
+    SMMULR does where elements are multiplied by one half or more, SMMLAR with the second rounding's half
+    elsewhere; the module `s16_dsp` has the proof.
+    """
 
     features = frozenset({"dsp"})
     headroom = 30
@@ -193,39 +211,55 @@ class _RescaleDsp(_RescaleSimd):
 
 @register
 class RequantizeInt16Mve(_RescaleMve, RequantizeWide):
+    """One multiplier for all elements, four at once; a form with signs where outputs may be negative."""
+
     name = "s16_requantize__mve"
 
 
 @register
 class RequantizeInt16Dsp(_RescaleDsp, RequantizeWide):
+    """One multiplier for all elements, with a correction of signs where outputs may be negative."""
+
     name = "s16_requantize__dsp"
 
 
 @register
 class ReluInt16Mve(_RescaleMve, ReluInt16):
+    """One multiplier; where outputs are clamped at the zero point, the second rounding needs no sign."""
+
     name = "s16_relu__mve"
 
 
 @register
 class ReluInt16Dsp(_RescaleDsp, ReluInt16):
+    """One multiplier; where outputs are clamped at the zero point, no sign is corrected."""
+
     name = "s16_relu__dsp"
 
 
 @register
 class AbsInt16Mve(_RescaleMve, AbsInt16):
+    """Magnitudes by VABS, then one multiplier, whose results are never negative."""
+
     name = "s16_abs__mve"
 
 
 @register
 class AbsInt16Dsp(_RescaleDsp, AbsInt16):
+    """Magnitudes first, then one multiplier, whose results are never negative."""
+
     name = "s16_abs__dsp"
 
 
 @register
 class LeakyReluInt16Mve(_RescaleMve, LeakyReluInt16):
+    """Both multipliers for each vector; results of a negative slope are negated."""
+
     name = "s16_leaky_relu__mve"
 
 
 @register
 class LeakyReluInt16Dsp(_RescaleDsp, LeakyReluInt16):
+    """A branch for each element: below the zero point, the slope's multiplier, negated if the slope is."""
+
     name = "s16_leaky_relu__dsp"

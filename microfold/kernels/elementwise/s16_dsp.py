@@ -30,12 +30,19 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub
 
+# Bits below the units of operands on the common scale, as in `add_parameters` for int16.
 LEFT_SHIFT = 15
 # Estimated instructions to bring an operand to the common scale.
 _MULTIPLIED = {"half": 0.0, "once": 2.5, "twice": 5.0}
 
 
 class _Int16Dsp(BinaryKernel):
+    """Base: sums or products times a multiplier below one half, by one SMMLAR and a shift.
+
+    The multiplier, 2^(e-1) and e are fields of the layer. The module has the proof; `supports` and `refuses`
+    check that the multiplier is below one half and that twice an operand fits 32 bits.
+    """
+
     features = frozenset({"dsp"})
     dtype = DType.INT16
     run_instructions = 30.0
@@ -77,6 +84,12 @@ class _Int16Dsp(BinaryKernel):
 
 
 class _SumInt16Dsp(_Int16Dsp):
+    """Both operands to twice their common scale, by a shift or by one or two roundings each; then their sum.
+
+    `_form` knows how an operand gets there, and `_bounds` computes the extremes of the sum by the reference's
+    own multiplication: within 31 bits, the module's proof holds.
+    """
+
     template = "elementwise/add_s16_dsp.c.j2"
     fields = declare(
         "first_multiplier",
@@ -153,6 +166,8 @@ class _SumInt16Dsp(_Int16Dsp):
 
 @register
 class AddInt16Dsp(_SumInt16Dsp):
+    """Sums of int16."""
+
     name = "s16_add__dsp"
     op = Add
     sign = "+"
@@ -160,6 +175,8 @@ class AddInt16Dsp(_SumInt16Dsp):
 
 @register
 class SubInt16Dsp(_SumInt16Dsp):
+    """Differences of int16; the second operand's bounds change places."""
+
     name = "s16_sub__dsp"
     op = Sub
     sign = "-"
@@ -167,7 +184,11 @@ class SubInt16Dsp(_SumInt16Dsp):
 
 @register
 class MulInt16Dsp(_Int16Dsp):
-    """Twice the largest product, 2^31, is taken as 2^31 - 1 where both give the same output."""
+    """Products of int16, doubled and requantised by one SMMLAR.
+
+    Twice the largest product, 2^31, is taken as 2^31 - 1 where both give the same output, which `refuses`
+    checks.
+    """
 
     name = "s16_mul__dsp"
     op = Mul

@@ -27,7 +27,11 @@ from microfold.ops.elementwise.unary import Unary
 
 
 class TableKernel(Kernel):
-    """``output[i] = table[input[i]]``."""
+    """``output[i] = table[input[i]]``: a load for each element, four in an iteration unless size counts.
+
+    `table` has 256 results, those of the lowest input first. They are made by the operator's own reference
+    (`ops.elementwise.lookup.table`) and clamped by the epilogue's bounds, so that nothing is left to prove.
+    """
 
     fields = declare(
         "table",
@@ -78,7 +82,10 @@ class TableKernel(Kernel):
 
 
 class TableMve(TableKernel):
-    """Sixteen entries by one load that gathers them."""
+    """Sixteen entries by one load that gathers them; the same table, whose results must be bytes.
+
+    Signed inputs become positions by an exclusive or of their upper bit.
+    """
 
     features = frozenset({"mve"})
 
@@ -114,8 +121,11 @@ def _described(fields: Fields, dtype: DType) -> Fields:
 def _define(operator: type[Op]) -> None:
     """Registers the kernels of one operator; all operators share their C functions."""
     stem, name = operator.__name__, f"s8_{operator.name}"
-    register(type(f"{stem}Table", (TableKernel,), {"name": f"{name}__c_table", "op": operator}))
-    register(type(f"{stem}TableMve", (TableMve,), {"name": f"{name}__mve_table", "op": operator}))
+    doc = f"{stem} of 8-bit values, {{}}, in a table made by its reference."
+    portable = {"__doc__": doc.format("one by one"), "name": f"{name}__c_table", "op": operator}
+    vectors = {"__doc__": doc.format("sixteen at a time"), "name": f"{name}__mve_table", "op": operator}
+    register(type(f"{stem}Table", (TableKernel,), portable))
+    register(type(f"{stem}TableMve", (TableMve,), vectors))
 
 
 for _operator in (Abs, HardSwish, LeakyRelu, Logistic, Lookup, Relu, Requantize, Rsqrt, Tanh, Unary):

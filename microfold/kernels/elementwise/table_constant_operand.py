@@ -20,7 +20,11 @@ from microfold.ops.elementwise.sub import Sub
 
 
 class _ConstantOperand(Kernel):
-    """What both variants have in common; comes before their bases."""
+    """What both variants have in common; comes before their bases.
+
+    `results` evaluates the operator itself, with its constant, for all 256 values of the other operand: the
+    table has the reference's results.
+    """
 
     trades = frozenset({Trade.TABLE})
     table_bytes = TABLE_SIZE
@@ -65,10 +69,15 @@ def _constant_scalar(layer: LayerContext) -> int | None:
 
 
 def _define(operator: type[Op]) -> None:
-    for base, variant in ((TableKernel, "c"), (TableMve, "mve")):
+    for base, variant, how in ((TableKernel, "c", "one by one"), (TableMve, "mve", "sixteen at a time")):
         name = f"s8_{operator.name}__{variant}_constant"
         bases = (_ConstantOperand, base)
-        register(type(f"{operator.__name__}Constant{variant.title()}", bases, {"name": name, "op": operator}))
+        attributes = {
+            "__doc__": f"{operator.__name__} of int8 elements and a constant number, {how}, in a table.",
+            "name": name,
+            "op": operator,
+        }
+        register(type(f"{operator.__name__}Constant{variant.title()}", bases, attributes))
 
 
 for _operator in (Add, Maximum, Minimum, Mul, Prelu, SquaredDifference, Sub):

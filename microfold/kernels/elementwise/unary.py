@@ -1,4 +1,8 @@
-"""Elementwise kernels of one float32 or int16 operand."""
+"""Elementwise kernels of one float32 or int16 operand, in portable C.
+
+float32 has one C expression for each function. int16 has the reference's own steps: interpolation in a table
+(`UnaryInt16`, `SigmoidInt16`), or multiplications (`Rescale`). For 8-bit values, see `elementwise.table`.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +53,7 @@ _ARITHMETIC = {
 
 
 class _Float(UnaryKernel):
-    """One C expression of the element."""
+    """One C expression of the element x, one after the other; no constants but the expression's."""
 
     fields = declare(
         "length",
@@ -96,6 +100,8 @@ class _Float(UnaryKernel):
 
 @register
 class UnaryFloat(_Float):
+    """Functions by name: those of `_MATH_FUNCTIONS` call math.h, those of `_ARITHMETIC` do not."""
+
     name = "f32_unary__c"
     op = Unary
 
@@ -110,6 +116,8 @@ class UnaryFloat(_Float):
 
 @register
 class LeakyReluFloat(_Float):
+    """Elements that are not above 0 are multiplied by `alpha`, a field of the layer."""
+
     name = "f32_leaky_relu__c"
     op = LeakyRelu
 
@@ -125,6 +133,13 @@ class LeakyReluFloat(_Float):
 
 
 class _FixedExpression(_Float):
+    """The same expression for all nodes of an operator.
+
+    Class attributes:
+        text: the expression.
+        calls_math: it calls functions of math.h.
+    """
+
     text: ClassVar[str]
     calls_math: ClassVar[bool]
 
@@ -136,7 +151,13 @@ class _FixedExpression(_Float):
 
 
 def _define(operator: type[Op], text: str, *, math: bool = True) -> None:
-    attributes = {"name": f"f32_{operator.name}__c", "op": operator, "text": text, "calls_math": math}
+    attributes = {
+        "__doc__": f"{operator.__name__} of float32: ``{text}`` for each element x.",
+        "name": f"f32_{operator.name}__c",
+        "op": operator,
+        "text": text,
+        "calls_math": math,
+    }
     register(type(f"{operator.__name__}Float", (_FixedExpression,), attributes))
 
 
@@ -149,7 +170,11 @@ _define(Tanh, "tanhf(x)")
 
 @register
 class UnaryInt16(UnaryKernel):
-    """The reference's interpolation in a table of 513 entries."""
+    """The reference's interpolation between the entries of a table, element by element.
+
+    `table` has 513 results, at multiples of 128 from the lowest input on, made by the operator's own
+    `int16_table`; `mf_interpolate` takes the reference's steps between two of them.
+    """
 
     name = "s16_unary__c_table"
     op = Unary
@@ -182,7 +207,14 @@ class UnaryInt16(UnaryKernel):
 
 
 class SigmoidInt16(UnaryKernel):
-    """The reference's interpolated sigmoid, which also serves tanh."""
+    """The reference's interpolated sigmoid, which also serves tanh.
+
+    `table` is `sigmoid_table`: 256 entries, uint16. `int16_scaling` gives the reference's multiplier and
+    shift of the input, with rounding, to the table's scale.
+
+    Class attributes:
+        shifts: left shifts for which the reference takes a power-of-two scale as it is.
+    """
 
     shifts: ClassVar[tuple[int, ...]]
     fields = declare(
@@ -224,6 +256,8 @@ class SigmoidInt16(UnaryKernel):
 
 @register
 class LogisticInt16(SigmoidInt16):
+    """The sigmoid itself, in Q0.15."""
+
     name = "s16_logistic__c"
     op = Logistic
     shifts = (0,)
@@ -231,13 +265,19 @@ class LogisticInt16(SigmoidInt16):
 
 @register
 class TanhInt16(SigmoidInt16):
+    """``2 * sigmoid(2x) - 1``, from the same table."""
+
     name = "s16_tanh__c"
     op = Tanh
     shifts = (0, 1)
 
 
 class Rescale(UnaryKernel):
-    """Multiplies centred elements, negative ones perhaps by another multiplier."""
+    """Multiplies centred elements, negative ones perhaps by another multiplier, one after the other.
+
+    The multiplication is the reference's, in two roundings; it is clamped before the zero point is added, so
+    that nothing overflows. The multipliers are fields of the layer.
+    """
 
     fields = declare(
         "length",
@@ -315,12 +355,16 @@ class Rescale(UnaryKernel):
 
 @register
 class RequantizeWide(Rescale):
+    """One multiplier for all elements, from int16 or int32 to int8, int16 or int32."""
+
     name = "requantize__c"
     op = Requantize
 
 
 @register
 class ReluInt16(Rescale):
+    """One multiplier for all elements; the operator's bounds, cut by those of fused clips."""
+
     name = "s16_relu__c"
     op = Relu
 
@@ -333,12 +377,16 @@ class ReluInt16(Rescale):
 
 @register
 class AbsInt16(Rescale):
+    """Magnitudes of centred elements, then one multiplier."""
+
     name = "s16_abs__c"
     op = Abs
 
 
 @register
 class LeakyReluInt16(Rescale):
+    """Below the zero point the multiplier is the slope's; results are negated if the slope is negative."""
+
     name = "s16_leaky_relu__c"
     op = LeakyRelu
 
@@ -356,7 +404,10 @@ class LeakyReluInt16(Rescale):
 
 @register
 class RsqrtInt16(UnaryKernel):
-    """The reference's inverse square root of each element."""
+    """The reference's inverse square root of each element, then its two multiplications; no tables.
+
+    Elements that are not positive have no root, and give the largest output.
+    """
 
     name = "s16_rsqrt__c"
     op = Rsqrt

@@ -18,6 +18,7 @@ from microfold.ops.elementwise.hard_swish import HardSwish
 from microfold.ops.elementwise.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.unary import Unary
 
+# Elements computed together.
 _LANES = 4
 # C expressions of the vector x.
 _FUNCTIONS: Mapping[type[Op] | str, str] = {
@@ -33,6 +34,14 @@ _DEQUANTIZE = "vmulq_n_f32(vcvtq_f32_s32(vsubq_n_s32(x, zero_point)), scale)"
 
 
 class _UnaryMve(UnaryKernel):
+    """Base: one C expression of a vector of four elements x; the last ones by predication.
+
+    No tables; scale, zero point and slope are fields of the layer.
+
+    Class attributes:
+        vector_instructions: estimate per vector.
+    """
+
     features = frozenset({"mve_fp"})
     vector_instructions: ClassVar[float] = 7.0
     fields = declare(
@@ -68,7 +77,7 @@ class _UnaryMve(UnaryKernel):
 
 
 class _FloatMve(_UnaryMve):
-    """One C expression of the vector."""
+    """An expression of `_FUNCTIONS` of float32 vectors, by the operator or its function's name."""
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type
@@ -90,7 +99,7 @@ class _FloatMve(_UnaryMve):
 
 @register
 class DequantizeMve(_UnaryMve, DequantizePortable):
-    """int8 and int16."""
+    """``(x - zero_point) * scale`` of int8 and int16, widened by loads; differences are exact in float."""
 
     name = "dequantize__mve"
 
@@ -111,6 +120,10 @@ for _operator in (Abs, HardSwish, LeakyRelu, Unary):
         type(
             f"{_operator.__name__}FloatMve",
             (_FloatMve,),
-            {"name": f"f32_{_operator.name}__mve", "op": _operator},
+            {
+                "__doc__": f"{_operator.__name__} of float32, four elements at a time, by intrinsics.",
+                "name": f"f32_{_operator.name}__mve",
+                "op": _operator,
+            },
         )
     )

@@ -44,7 +44,10 @@ def convolution_layer(layer: LayerContext) -> LayerContext:
 
 @dataclass(frozen=True, eq=False)
 class _FullyConnectedRows(Kernel):
-    """Base of kernels that compute rows as pixels.
+    """Base of kernels that compute rows as pixels, by a convolution kernel's own function.
+
+    Constants are packed as that kernel does, and its proofs hold for the layer that `convolution_layer`
+    makes.
 
     Attributes:
         variant: of that kernel; None before it is chosen.
@@ -93,7 +96,12 @@ class _FullyConnectedRows(Kernel):
 
 def _define(convolution: type[Kernel]) -> None:
     name = convolution.name.replace("conv2d__", "fully_connected__") + "_rows"
-    fields = {"name": name, "features": convolution.features, "convolution": convolution()}
+    fields = {
+        "__doc__": f"Rows as pixels by `{convolution.__name__}`, whose constants and proofs they have.",
+        "name": name,
+        "features": convolution.features,
+        "convolution": convolution(),
+    }
     register(type(f"FullyConnectedRows{convolution.__name__}", (_FullyConnectedRows,), fields))
 
 

@@ -25,7 +25,12 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 @register
 class FullyConnectedDsp(Kernel):
-    """Eight units at a time, then two; inputs are widened to int16 on the fly."""
+    """Eight units at a time, then two; SXTB16 widens inputs on the fly, SMLAD multiplies them.
+
+    `weights` are in dual lanes or int16, see `packing.smlad`, in the order of `block_units`; `channels` are
+    records (bias, multiplier, addend, shift). `plan_smlad_requantization` proves their form, `fits_dual_lane`
+    the packing.
+    """
 
     name = "s8_fully_connected__dsp_8"
     op = FullyConnected

@@ -24,7 +24,11 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 @register
 class FullyConnectedCompactDsp(Kernel):
-    """The batch is a row of pixels. A row alone takes as long as four."""
+    """The batch is a row of pixels. A row alone takes as long as four.
+
+    The function is that of `Conv2DCompactDsp`, and so is the stream of weights and requantisation;
+    `plan_smlad_requantization` proves the form.
+    """
 
     name = "s8_fully_connected__dsp_compact"
     op = FullyConnected

@@ -17,10 +17,13 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
+# Computed together, in four vectors.
 UNITS = 32
 
 
 class _HalfFullyConnected(Kernel):
+    """Base of kernels of float16 with constant weights and bias."""
+
     op = FullyConnected
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -29,7 +32,10 @@ class _HalfFullyConnected(Kernel):
 
 @register
 class FullyConnectedHalf(_HalfFullyConnected):
-    """One unit after the other."""
+    """One unit after the other: sums of products are float32, and are rounded once.
+
+    Weights stay in the model's order, [outputs][inputs]; biases are float32.
+    """
 
     name = "f16_fully_connected__c"
 
@@ -59,7 +65,11 @@ class FullyConnectedHalf(_HalfFullyConnected):
 
 @register
 class FullyConnectedHalfMve(_HalfFullyConnected):
-    """32 units at a time, then eight; up to 64 products are summed up in float16."""
+    """32 units at a time, then eight; up to 64 products are summed up in float16.
+
+    Weights are [outputs / 32][inputs][32], then [rest / 8][inputs][8]: an input is multiplied with a vector
+    of units. Such sums are not the bits of float32 ones.
+    """
 
     name = "f16_fully_connected__mve_32"
     features = frozenset({"mve_fp"})

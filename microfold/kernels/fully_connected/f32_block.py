@@ -19,7 +19,14 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
 class _BlockFullyConnected(Kernel):
-    """Four units at a time, or sixteen, in the reference's order: all products, then the bias."""
+    """Four units at a time, or sixteen, in the reference's order: all products, then the bias.
+
+    Weights are [outputs / 4][inputs][4], with zeros behind the last unit; biases are padded alike.
+
+    Class attributes:
+        core: ``fpu`` or ``mve``.
+        half: weights are kept as float16.
+    """
 
     op = FullyConnected
     core: ClassVar[str]
@@ -92,6 +99,14 @@ class FullyConnectedFloatMve(_BlockFullyConnected):
 
 
 class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
+    """Weights are float16, of which `HalfWeights` proves that nothing is lost.
+
+    They come in pairs of inputs, [outputs / 4][(inputs + 1) / 2][4] words, and are converted for every row.
+
+    Class attributes:
+        block_conversion: estimated instructions for the weights of four units and one input.
+    """
+
     # Estimated instructions for the weights of four units and one input.
     block_conversion: ClassVar[float]
     fields = describe(
@@ -105,11 +120,15 @@ class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
 
 @register
 class FullyConnectedFloatFpuHalf(_HalfBlockFullyConnected, FullyConnectedFloatFpu):
+    """Pairs of weights are converted in registers of the floating-point unit, then as with float32."""
+
     name = "f32_f16w_fully_connected__fpu_4"
     block_conversion = 4.0
 
 
 @register
 class FullyConnectedFloatMveHalf(_HalfBlockFullyConnected, FullyConnectedFloatMve):
+    """Four weights of two inputs are converted by an instruction each, then as with float32."""
+
     name = "f32_f16w_fully_connected__mve_16"
     block_conversion = 0.5

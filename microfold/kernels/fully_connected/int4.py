@@ -40,7 +40,10 @@ class FullyConnectedInt4(Kernel):
 
 @register
 class FullyConnectedPortableInt4(FullyConnectedInt4):
-    """Four units at a time: sums of two share a word, for as many inputs as they fit 16 bits."""
+    """Four units at a time: sums of two share a word, for as many inputs as they fit 16 bits.
+
+    `packing.int4.pack_words` has the layout, `word_constants` the records and their proof.
+    """
 
     name = "s8_s4w_fully_connected__c"
     code = 700

@@ -19,7 +19,11 @@ from microfold.kernels.shapes import MATRIX_FIELDS
 
 @register
 class FullyConnectedDspInt4(FullyConnectedInt4):
-    """Eight units at a time, then four; inputs are widened to int16 on the fly."""
+    """Eight units at a time, then four; inputs are widened to int16 on the fly.
+
+    `packing.int4_dsp` has the layout, and the proof that four sums come out of one; `int4_dsp.plan` proves
+    the form that requantises.
+    """
 
     name = "s8_s4w_fully_connected__dsp"
     features = frozenset({"dsp"})

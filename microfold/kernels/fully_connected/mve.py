@@ -30,7 +30,11 @@ def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
 
 @register
 class FullyConnectedMve(Kernel):
-    """Blocks of 4 units, 16 products an instruction, in a tail-predicated loop: any number of inputs."""
+    """Blocks of 4 units, 16 products an instruction, in a tail-predicated loop: any number of inputs.
+
+    `weights` are [blocks][vectors][4][16], `channels` [blocks][rows][4], see `packing.mve`, whose
+    `requantization` chooses the shortest exact form.
+    """
 
     name = "s8_fully_connected__mve_4"
     op = FullyConnected
@@ -84,7 +88,10 @@ class FullyConnectedMve(Kernel):
 
 @register
 class FullyConnectedMveInt4(FullyConnectedMve):
-    """The same with weights of four bits."""
+    """The same with weights of four bits: two units a byte, see `packing.int4_mve`.
+
+    `unsupported_sums` checks that 16 times a sum fits 32 bits.
+    """
 
     name = "s8_s4w_fully_connected__mve"
     trades = frozenset({Trade.FOUR_BITS})

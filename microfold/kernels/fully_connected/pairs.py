@@ -7,8 +7,8 @@ and 2^8 times a word O of those in its odd ones. Of each run of inputs x, these 
     all = 257 * c + sum(x * (E + 2^8 * O))
 
 ``all - 2^8 * odd`` is ``c + sum(x * E)``: only O is ever taken out of a word. c, the same for all units,
-makes up for the 128 and keeps lower halves from becoming negative. Both sums are what `word_pairs` calls S,
-of two units instead of two pixels.
+makes up for the 128 and keeps lower halves from becoming negative. Both sums are what
+`packing.two_pixels_per_word` calls S, of two units instead of two pixels.
 """
 
 from __future__ import annotations
@@ -90,7 +90,11 @@ def _split(
 
 @dataclass(frozen=True, eq=False)
 class _FullyConnectedPairs(Kernel):
-    """Four or eight units at a time.
+    """Four or eight units at a time, whose runs of inputs are summed up in words of two units.
+
+    `weights` are words [outputs / units][inputs][units / 4], see `pack_words`; `rests` are what
+    `split_long_runs` took off weights whose runs would not fit 16 bits. `channels` are records whose form
+    `channel_records` proves.
 
     Attributes:
         few_rests: there may be `RESTS_SHARE` of them, else `MOST_RESTS`.
@@ -229,6 +233,8 @@ class _FullyConnectedPairs(Kernel):
 
 @register
 class FullyConnectedPairsThumb1(_FullyConnectedPairs):
+    """The inner loop of Armv6-M, which has no product of 64 bits to requantise with."""
+
     name = "s8_fully_connected__thumb1_pairs"
     features = frozenset({"thumb1"})
     core = "thumb1"
@@ -242,6 +248,8 @@ class FullyConnectedPairsThumb1(_FullyConnectedPairs):
 
 @register
 class FullyConnectedPairsThumb2(_FullyConnectedPairs):
+    """The inner loop of Thumb-2; outputs are requantised by products of 64 bits."""
+
     name = "s8_fully_connected__thumb2_pairs"
     features = frozenset({"thumb2"})
     core = "thumb2"

@@ -65,7 +65,13 @@ def unit_records(layer: LayerContext) -> tuple[multiply_high.Requantization, Map
 
 
 class _UnitGroups(Kernel):
-    """Up to 4 units at a time."""
+    """Up to 4 units at a time, which share the loads of inputs.
+
+    Weights are [outputs / units][inputs][units], with zeros behind the last unit.
+
+    Class attributes:
+        half: float32 weights are kept as float16.
+    """
 
     UNITS = 4
 
@@ -119,10 +125,11 @@ class _UnitGroups(Kernel):
 
 @register
 class FullyConnectedInt8(_UnitGroups):
-    """Weights may have a zero point.
+    """int8; weights may have a zero point, which is taken off with one sum of inputs for each row.
 
-    Where sums may leave 32 bits, and weights have no zero point, it computes them in 64, and wraps them round
-    as the reference does.
+    `channels` are records (bias, multiplier, addend, shift), whose form `output_records` proves. Where sums
+    may leave 32 bits, and weights have no zero point, it computes them in 64, and wraps them round as the
+    reference does.
     """
 
     name = "s8_fully_connected__c_4"
@@ -179,6 +186,8 @@ class FullyConnectedFloat(_UnitGroups):
 
 @register
 class FullyConnectedFloatHalf(float16_weights.HalfWeights, FullyConnectedFloat):
+    """One weight of float16 is converted for each product; `HalfWeights` proves that nothing is lost."""
+
     name = "f32_f16w_fully_connected__c_4"
 
     def conversion_cost(self, layer: LayerContext) -> float:
@@ -187,7 +196,10 @@ class FullyConnectedFloatHalf(float16_weights.HalfWeights, FullyConnectedFloat):
 
 @register
 class FullyConnectedInt16(_UnitGroups):
-    """int16 activations, int8 weights."""
+    """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
+
+    `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
+    """
 
     name = "s16_fully_connected__c_4"
     op = FullyConnected

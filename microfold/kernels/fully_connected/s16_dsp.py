@@ -27,13 +27,18 @@ from microfold.kernels.requantize.int16_single_rounding import (
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
+# Computed together.
 UNITS = 4
 UNROLL = 4  # pairs of inputs
 
 
 @register
 class FullyConnectedInt16Dsp(Int16DspKernel):
-    """Four units at a time, from pairs of inputs."""
+    """Four units at a time, from pairs of inputs, by SMLAD; sums of 64 bits are added up in chunks.
+
+    `weights` are [outputs / 4][pairs], of int8 or int16, see `pack_unit_quads`; `plan_int16_requantization`
+    proves the form of the records, and whether sums need 64 bits.
+    """
 
     name = "s16_fully_connected__dsp_4"
     op = FullyConnected

@@ -15,7 +15,11 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 @register
 class FullyConnectedInt16Mve(Kernel):
-    """Blocks of 4 units, 8 products an instruction, in a tail-predicated loop."""
+    """Blocks of 4 units, 8 products an instruction, in a tail-predicated loop.
+
+    `weights` are int8 [outputs / 4][vectors][4][8], see `row_constants`; `plan_int16_requantization` proves
+    the form of the records, and whether sums need 64 bits.
+    """
 
     name = "s16_fully_connected__mve_4"
     op = FullyConnected

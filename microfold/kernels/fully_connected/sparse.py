@@ -22,6 +22,7 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.sparse_fully_connected import WIDTH, SparseFullyConnected, cover
 
+# Inputs from one block to the next that a uint8 can tell.
 LARGEST_STEP = 255
 
 
@@ -57,7 +58,11 @@ def unpack_blocks(weights: Array, steps: Array, counts: Array, inputs: int) -> A
 
 
 class _Sparse(Kernel):
-    """Units one by one, each over its blocks."""
+    """Units one by one, each over its blocks, which are those with weights that are not zero.
+
+    `weights` are [blocks][width], `steps` bytes from one block's inputs to the next one's, `counts` the
+    blocks of each unit: see `pack_blocks`.
+    """
 
     template: ClassVar[str] = "fully_connected/sparse.c.j2"
     per_block: ClassVar[float]
@@ -108,6 +113,12 @@ class _Sparse(Kernel):
 
 
 class _SparseInt8(_Sparse):
+    """int8 with int32 sums; `channels` are records (bias, multiplier, addend, shift).
+
+    `unsupported_integer_fully_connected` checks that sums fit, `unit_records` proves the form; weights that
+    are left out add nothing.
+    """
+
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_fully_connected(layer) or self.unsupported_size(layer)
 
@@ -120,6 +131,8 @@ class _SparseInt8(_Sparse):
 
 @register
 class SparseFullyConnectedInt8(_SparseInt8):
+    """One product after the other."""
+
     name = "s8_sparse_fully_connected__c_1x4"
     op = SparseFullyConnected
     per_block = 20.0

@@ -29,7 +29,11 @@ UNROLL = 4
 
 @register
 class FullyConnectedThumb1(Kernel):
-    """Weights are kept as uint8, 128 larger."""
+    """Up to eight units at a time; weights are kept as uint8, 128 larger, since byte loads extend no sign.
+
+    `weights` are [outputs / units][inputs][units]; what they are too large is a weight zero point, taken off
+    with the sum of inputs. `channel_records` proves the form of `channels`, in products of 32 bits.
+    """
 
     name = "s8_fully_connected__thumb1_8"
     op = FullyConnected

@@ -46,7 +46,12 @@ FEW_UNITS = 32
 
 @register
 class FullyConnectedThumb2(Kernel):
-    """Four or eight units at a time."""
+    """Four or eight units at a time, four of them by two long products of a word of weights.
+
+    `weights` are words [outputs / units][inputs][units / 4] of bytes, 128 larger. `channel_records` proves
+    the form of `channels`, whose biases have what larger inputs add taken off; the module has the proof of
+    the sums.
+    """
 
     name = "s8_fully_connected__thumb2_8"
     op = FullyConnected

@@ -27,7 +27,9 @@ from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 
+# Loops around the innermost one, as many as the template has.
 OUTER_LOOPS = 4
+# C types that elements are moved as, by their bytes.
 _UNSIGNED = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 
 
@@ -70,7 +72,12 @@ def copy_cost(layer: LayerContext, count: int, size: int) -> float:
 
 
 class _Movement(Kernel):
-    """One box from the input to the output."""
+    """One box from the input to the output, by the fewest loops that walk over it.
+
+    Runs that lie alike on both sides are copied as bytes, other elements one by one as unsigned integers of
+    their size: bits never change. `loops` are four records (size, step in the input, step in the output),
+    trivial ones in front.
+    """
 
     def box(self, layer: LayerContext) -> Box:
         raise NotImplementedError
@@ -150,6 +157,8 @@ def _bits(value: float, dtype: DType) -> int:
 
 @register
 class CopyMovement(_Movement):
+    """The whole tensor, which is one run."""
+
     name = "copy__c"
     op = Copy
 
@@ -161,6 +170,8 @@ class CopyMovement(_Movement):
 
 @register
 class PadMovement(_Movement):
+    """The whole input, into an output that is filled with the padding's bits first."""
+
     name = "pad__c"
     op = Pad
 
@@ -180,6 +191,8 @@ class PadMovement(_Movement):
 
 @register
 class StridedSliceMovement(_Movement):
+    """Elements `begin` and every `strides`-th one behind it, along each axis of the input."""
+
     name = "strided_slice__c"
     op = StridedSlice
 
@@ -195,6 +208,8 @@ class StridedSliceMovement(_Movement):
 
 @register
 class TransposeMovement(_Movement):
+    """The output in its order, with the input's steps permuted."""
+
     name = "transpose__c"
     op = Transpose
 
@@ -208,6 +223,8 @@ class TransposeMovement(_Movement):
 
 @register
 class BroadcastToMovement(_Movement):
+    """The output in its order, with steps of 0 in the input where it is repeated."""
+
     name = "broadcast_to__c"
     op = BroadcastTo
 
@@ -218,7 +235,10 @@ class BroadcastToMovement(_Movement):
 
 @register
 class ConcatenatePortable(Kernel):
-    """Runs of each input in turn, as bytes; inputs may be constant."""
+    """Runs of each input in turn, as bytes; inputs may be constant.
+
+    No constants; a run is what lies behind the axis, with the axis itself.
+    """
 
     name = "concatenate__c"
     op = Concatenate
@@ -250,7 +270,10 @@ class ConcatenatePortable(Kernel):
 
 @register
 class ResizeNearestNeighborPortable(Kernel):
-    """Pixel by pixel; source rows and columns come from tables."""
+    """Pixel by pixel, as bytes; source rows and columns come from tables.
+
+    `rows` and `columns` are offsets in bytes, int32, made from the operator's own `sources`.
+    """
 
     name = "resize_nearest_neighbor__c"
     op = ResizeNearestNeighbor

@@ -16,7 +16,15 @@ from microfold.ops.movement.resize_bilinear import ResizeBilinear
 
 
 class _ResizeBilinear(Kernel):
-    """Neighbours and weights of rows and columns come from tables."""
+    """Neighbours and weights of rows and columns come from tables; four products for each element.
+
+    `rows` and `columns` are pairs of offsets in elements, int32 [outputs][2]; `row_weights` and
+    `column_weights` are those of the second neighbour. All are made from the operator's own positions.
+
+    Class attributes:
+        dtype: of input and output.
+        accumulator: C type of the sum.
+    """
 
     dtype: ClassVar[DType]
     accumulator: ClassVar[str]
@@ -71,6 +79,8 @@ class _ResizeBilinear(Kernel):
 
 @register
 class ResizeBilinearInt8(_ResizeBilinear):
+    """Weights of 1/1024; sums of four products fit int32, and are rounded with halves away from zero."""
+
     name = "s8_resize_bilinear__c"
     op = ResizeBilinear
     dtype = DType.INT8
@@ -79,6 +89,8 @@ class ResizeBilinearInt8(_ResizeBilinear):
 
 @register
 class ResizeBilinearInt16(_ResizeBilinear):
+    """Weights of 1/1024; sums of four products have 64 bits."""
+
     name = "s16_resize_bilinear__c"
     op = ResizeBilinear
     dtype = DType.INT16
@@ -87,6 +99,8 @@ class ResizeBilinearInt16(_ResizeBilinear):
 
 @register
 class ResizeBilinearFloat(_ResizeBilinear):
+    """float32 weights; four products, those of the left column first."""
+
     name = "f32_resize_bilinear__c"
     op = ResizeBilinear
     dtype = DType.FLOAT32

@@ -15,6 +15,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.transpose import Transpose
 
+# Loops over matrices, at most.
 _OUTER_LOOPS = 3
 
 
@@ -54,7 +55,10 @@ def find_planes(x: TensorType, permutation: tuple[int, ...]) -> Planes | None:
 
 
 class _TransposeBlocks(Kernel):
-    """Base of kernels that transpose matrices of bytes."""
+    """Base of kernels that transpose matrices of bytes; `find_planes` finds these in a permutation.
+
+    `loops` are three records over the matrices (size, step in the input, step in the output).
+    """
 
     op = Transpose
     template: ClassVar[str]
@@ -113,7 +117,10 @@ class _TransposeBlocks(Kernel):
 
 @register
 class TransposeWords(_TransposeBlocks):
-    """Blocks of four by four bytes, in four words."""
+    """Blocks of four by four bytes, in four words: masks and shifts put even and odd places together.
+
+    The last blocks begin earlier, so that some bytes are written twice.
+    """
 
     name = "transpose__c_words_4x4"
     features = frozenset({"thumb2"})
@@ -136,7 +143,10 @@ class TransposeWords(_TransposeBlocks):
 
 @register
 class TransposeMve(_TransposeBlocks):
-    """Eight bytes at a time: a gathering load and a store, or a load and a scattering store."""
+    """Eight bytes at a time: a gathering load and a store, or a load and a scattering store.
+
+    Offsets are 16 bits, which `unfit` checks; the longer lines are those that vectors run along.
+    """
 
     name = "transpose__mve_8"
     features = frozenset({"mve"})

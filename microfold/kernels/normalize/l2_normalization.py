@@ -14,7 +14,10 @@ from microfold.ops.normalize.l2_normalization import EPSILON, L2Normalization
 
 @register
 class L2NormalizationInt8(RowKernel):
-    """The reference's inverse square root, once for each row."""
+    """The reference's inverse square root, once for each row; then its multiplication for each element.
+
+    No constants. `maximum_depth` keeps the sum of squares in 32 bits.
+    """
 
     name = "s8_l2_normalization__c"
     op = L2Normalization
@@ -48,6 +51,8 @@ class L2NormalizationInt8(RowKernel):
 
 @register
 class L2NormalizationFloat(RowKernel):
+    """A sum of squares in the order of the row, its root, and a division for each element."""
+
     name = "f32_l2_normalization__c"
     op = L2Normalization
     dtypes = (DType.FLOAT32, DType.FLOAT32)

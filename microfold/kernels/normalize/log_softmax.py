@@ -22,7 +22,11 @@ from microfold.ops.normalize.softmax import (
 
 @register
 class LogSoftmaxInt8(RowKernel):
-    """Exponentials and scaled differences from tables of 256, then the reference's logarithm of the sum."""
+    """Exponentials and scaled differences from tables of 256, then the reference's logarithm of the sum.
+
+    The tables begin with the difference of -255 steps, and are made by the reference's own `exp_table` and
+    `scaled_differences`. `maximum_depth` keeps the sum of exponentials in 32 bits.
+    """
 
     name = "s8_log_softmax__c"
     op = LogSoftmax
@@ -64,6 +68,8 @@ class LogSoftmaxInt8(RowKernel):
 
 @register
 class LogSoftmaxFloat(RowKernel):
+    """The maximum of a row, the sum of exponentials by `expf`, its logarithm by `logf`, then differences."""
+
     name = "f32_log_softmax__c"
     op = LogSoftmax
     dtypes = (DType.FLOAT32, DType.FLOAT32)

@@ -27,6 +27,12 @@ def _operator(layer: LayerContext) -> Softmax:
 
 
 class _SoftmaxInt8(RowKernel):
+    """The maximum of a row, the sum of exponentials, its reciprocal, then a product for each element.
+
+    `exponentials` has 256 int32, from a difference of -255 steps on, made by the reference's own `exp_table`;
+    reciprocal and products are the reference's fixed-point steps. `maximum_depth` keeps the sum in 32 bits.
+    """
+
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 8191
     fields = declare(
@@ -57,7 +63,7 @@ class _SoftmaxInt8(RowKernel):
 
 @register
 class SoftmaxInt8(_SoftmaxInt8):
-    """Exponentials from a table of 256, then the reference's reciprocal."""
+    """An int8 result, with a shift that leaves 8 bits."""
 
     name = "s8_softmax__c"
     op = Softmax
@@ -66,7 +72,7 @@ class SoftmaxInt8(_SoftmaxInt8):
 
 @register
 class SoftmaxInt8ToInt16(_SoftmaxInt8):
-    """The same with an int16 result."""
+    """An int16 result, with a shift that leaves 16 bits."""
 
     name = "s8_s16_softmax__c"
     op = Softmax
@@ -75,7 +81,11 @@ class SoftmaxInt8ToInt16(_SoftmaxInt8):
 
 @register
 class SoftmaxInt16(RowKernel):
-    """Exponentials and the reciprocal are interpolated in tables."""
+    """Exponentials and the reciprocal are interpolated in tables.
+
+    Both are the reference's own, by `int16_exp_table` and `int16_reciprocal_table`; so is the interpolation.
+    Rows of less than 2^15 elements keep the sum in 32 bits. The output holds the exponentials meanwhile.
+    """
 
     name = "s16_softmax__c"
     op = Softmax
@@ -116,6 +126,12 @@ class SoftmaxInt16(RowKernel):
 
 
 class _SoftmaxFloat(RowKernel):
+    """The maximum of a row, exponentials and their sum, then a division for each element; no constants.
+
+    Class attributes:
+        exp: the C function of exponentials.
+    """
+
     dtypes = (DType.FLOAT32, DType.FLOAT32)
     exp: ClassVar[str]
     fields = declare(
@@ -143,6 +159,8 @@ class _SoftmaxFloat(RowKernel):
 
 @register
 class SoftmaxFloat(_SoftmaxFloat):
+    """Exponentials by `expf` of the C library."""
+
     name = "f32_softmax__c"
     op = Softmax
     exp = "expf"
@@ -150,6 +168,8 @@ class SoftmaxFloat(_SoftmaxFloat):
 
 @register
 class FastSoftmaxFloat(_SoftmaxFloat):
+    """Exponentials by `mf_fast_exp`, which the operator `FastSoftmax` stands for."""
+
     name = "f32_fast_softmax__c"
     op = FastSoftmax
     exp = "mf_fast_exp"

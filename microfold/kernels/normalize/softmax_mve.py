@@ -10,11 +10,15 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.softmax import SoftmaxInt8
 
+# Elements computed together.
 _LANES = 4
 
 
 class _SoftmaxMve(SoftmaxInt8):
-    """The reference's steps; its rounded doubling product is VQRDMULH, its rounded shift VRSHL."""
+    """The reference's steps; its rounded doubling product is VQRDMULH, its rounded shift VRSHL.
+
+    The table is that of `SoftmaxInt8`, of which one load gathers four entries.
+    """
 
     features = frozenset({"mve"})
 
@@ -30,12 +34,14 @@ class _SoftmaxMve(SoftmaxInt8):
 
 @register
 class SoftmaxInt8Mve(_SoftmaxMve):
+    """An int8 result, four elements at once."""
+
     name = "s8_softmax__mve"
 
 
 @register
 class SoftmaxInt8ToInt16Mve(_SoftmaxMve):
-    """The same with an int16 result."""
+    """An int16 result, four elements at once."""
 
     name = "s8_s16_softmax__mve"
     dtypes = (DType.INT8, DType.INT16)

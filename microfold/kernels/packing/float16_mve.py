@@ -8,6 +8,7 @@ from microfold.ir.types import Array
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 
+# Elements of float16 in a vector.
 LANES = 8
 # Products that are summed up in float16 before the sum is added to others in float32.
 RUN = 64

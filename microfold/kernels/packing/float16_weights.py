@@ -20,7 +20,11 @@ from microfold.kernels.packing import product_sum
 
 
 class HalfWeights(Kernel):
-    """Before a kernel for float32 in the list of bases: the same one with weights in float16."""
+    """Before a kernel for float32 in the list of bases: the same one with weights in float16.
+
+    `fits` proves that each weight is a float16, so that its conversion gives the model's float32. The layout
+    is the other kernel's, with two bytes for each weight.
+    """
 
     trades = frozenset({Trade.HALF_FLOATS})
     half: ClassVar[bool] = True

@@ -11,6 +11,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import output_range
 
+# Channels computed together.
 CHANNELS = 4
 
 

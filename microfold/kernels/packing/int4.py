@@ -18,6 +18,7 @@ from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.target import Target
 
+# Range of weights of four bits.
 LOW, HIGH = -8, 7
 # Channels of a word, and of a block.
 GROUP = 4

@@ -18,6 +18,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 
+# Elements of int8 in a vector.
 LANES = 16
 BLOCK = 4  # channels computed together: the int32 lanes of a vector
 

@@ -19,6 +19,7 @@ from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization
 
+# Sums of second channels must stay below it in magnitude.
 DUAL_LANE_LIMIT = 1 << 23
 
 

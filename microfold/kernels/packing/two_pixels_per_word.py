@@ -23,6 +23,7 @@ import numpy as np
 from microfold.ir.types import Array
 from microfold.kernels.layer import LayerContext
 
+# Weights of a run, at most.
 LONGEST_RUN = 8
 # Absolute weights of a run that fits whatever their signs are.
 LARGEST_SUM = 255

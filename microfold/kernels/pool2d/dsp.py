@@ -19,6 +19,16 @@ MAX_COUNT = 256
 
 
 class _Pool2DDsp(Kernel):
+    """One output pixel after the other, channels of a word at once; the last with some before them again.
+
+    No constants. Means round halves away from zero by a division, as in portable C; where windows of int8
+    have the width of the image, their rows are taken as one.
+
+    Class attributes:
+        kind: ``average`` or ``max``.
+        dtype: of input and output.
+    """
+
     kind: str
     features = frozenset({"dsp"})
     dtype: ClassVar[DType] = DType.INT8
@@ -66,7 +76,10 @@ class _Pool2DDsp(Kernel):
 
 @register
 class AveragePool2DDsp(_Pool2DDsp):
-    """Sums in 16 bits."""
+    """Sums of four channels in the halves of two words, by SXTAB16.
+
+    They fit 16 bits, since `supports` has at most `MAX_COUNT` elements in a window.
+    """
 
     name = "s8_average_pool2d__dsp"
     op = AveragePool2D
@@ -84,6 +97,8 @@ class AveragePool2DDsp(_Pool2DDsp):
 
 @register
 class MaxPool2DDsp(_Pool2DDsp):
+    """Maxima of four bytes at a time: SSUB8 compares them, SEL takes the larger ones."""
+
     name = "s8_max_pool2d__dsp"
     op = MaxPool2D
     kind = "max"
@@ -92,7 +107,11 @@ class MaxPool2DDsp(_Pool2DDsp):
 
 
 class _Pool2DInt16Dsp(_Pool2DDsp):
-    """So many channels at a time as there are, a power of two."""
+    """So many channels at a time as there are, a power of two, which come in pairs.
+
+    Class attributes:
+        most: channels at a time.
+    """
 
     dtype = DType.INT16
     lanes = 2
@@ -126,7 +145,7 @@ class _Pool2DInt16Dsp(_Pool2DDsp):
 
 @register
 class AveragePool2DInt16Dsp(_Pool2DInt16Dsp):
-    """Sums in 32 bits."""
+    """Sums in 32 bits: `supports` has windows of less than 2^16 elements."""
 
     name = "s16_average_pool2d__dsp"
     op = AveragePool2D
@@ -146,6 +165,8 @@ class AveragePool2DInt16Dsp(_Pool2DInt16Dsp):
 
 @register
 class MaxPool2DInt16Dsp(_Pool2DInt16Dsp):
+    """Maxima of pairs of int16 at a time, for up to eight channels."""
+
     name = "s16_max_pool2d__dsp"
     op = MaxPool2D
     kind = "max"

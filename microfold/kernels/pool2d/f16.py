@@ -20,6 +20,15 @@ from microfold.ops.reduce.mean import Mean
 
 
 class _HalfPool(Kernel):
+    """One output pixel after the other, and within it one channel, as float32.
+
+    No constants. The result is clamped in float32 and rounded once.
+
+    Class attributes:
+        kind: ``average`` or ``max``.
+        core: ``c`` or ``mve``.
+    """
+
     kind: ClassVar[str]
     core: ClassVar[str] = "c"
     fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
@@ -45,7 +54,7 @@ class _HalfPool(Kernel):
 
 
 class _HalfPoolMve(_HalfPool):
-    """Eight channels at a time."""
+    """Eight channels at a time in vectors of float16; the last ones by predication."""
 
     features = frozenset({"mve_fp"})
     core = "mve"
@@ -58,6 +67,8 @@ class _HalfPoolMve(_HalfPool):
 
 @register
 class MaxPool2DHalf(_HalfPool):
+    """Maxima, one channel after the other; float32 has every float16, so that nothing is rounded."""
+
     name = "f16_max_pool2d__c"
     op = MaxPool2D
     kind = "max"
@@ -65,7 +76,7 @@ class MaxPool2DHalf(_HalfPool):
 
 @register
 class AveragePool2DHalf(_HalfPool):
-    """Sums are float32."""
+    """Means, one channel after the other: sums are float32, and are divided by their number."""
 
     name = "f16_average_pool2d__c"
     op = AveragePool2D
@@ -74,6 +85,8 @@ class AveragePool2DHalf(_HalfPool):
 
 @register
 class MaxPool2DHalfMve(_HalfPoolMve):
+    """Maxima of eight channels at a time, by VMAXNM."""
+
     name = "f16_max_pool2d__mve"
     op = MaxPool2D
     kind = "max"
@@ -96,7 +109,10 @@ class AveragePool2DHalfMve(_HalfPoolMve):
 
 @register
 class MeanHalf(Reduction):
-    """The sum is float32."""
+    """Means over any axes: the sum is float32, is divided by the count, and is rounded once.
+
+    `kept` and `reduced` are three loop records each, as in `Reduction`.
+    """
 
     name = "f16_mean__c"
     op = Mean

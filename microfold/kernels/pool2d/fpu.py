@@ -16,8 +16,12 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 
 class _Pool2DFpu(Kernel):
-    """Class attributes:
-    per_tap, per_output: estimated instructions for four channels.
+    """One output pixel after the other, four channels at once; the last ones with some before them again.
+
+    No constants. Each channel has its elements in the order of the window, as in portable C.
+
+    Class attributes:
+        kind: ``average`` or ``max``.
     """
 
     features = frozenset({"fpu", "thumb2"})
@@ -52,6 +56,8 @@ class _Pool2DFpu(Kernel):
 
 @register
 class AveragePool2DFpu(_Pool2DFpu):
+    """Four sums at once, each divided by the number of elements."""
+
     name = "f32_average_pool2d__fpu_4"
     op = AveragePool2D
     kind = "average"
@@ -61,6 +67,8 @@ class AveragePool2DFpu(_Pool2DFpu):
 
 @register
 class MaxPool2DFpu(_Pool2DFpu):
+    """Four maxima at once, by comparisons as in C."""
+
     name = "f32_max_pool2d__fpu_4"
     op = MaxPool2D
     kind = "max"

@@ -22,8 +22,14 @@ LARGEST_COUNT = {DType.INT8: 4087, DType.INT16: 255}
 
 
 class _Pool2DMve(Kernel):
-    """Class attributes:
-    block: instructions of a vector of outputs, besides its window.
+    """One output pixel after the other, the channels of a vector at once; the last ones by predication.
+
+    No constants but the shape.
+
+    Class attributes:
+        kind: ``average`` or ``max``.
+        dtype: of input and output.
+        block: instructions of a vector of outputs, besides its window.
     """
 
     features: ClassVar[frozenset[str]] = frozenset({"mve"})
@@ -78,7 +84,7 @@ class _Pool2DMve(Kernel):
 
 
 class _IntegerAverage(_Pool2DMve):
-    """Divides by multiplication."""
+    """Divides by multiplication, which is exact for windows of up to `LARGEST_COUNT` elements."""
 
     op = AveragePool2D
     kind = "average"
@@ -139,7 +145,7 @@ class MaxPool2DMve(_Pool2DMve):
 
 @register
 class MaxPool2DInt16Mve(MaxPool2DMve):
-    """Eight."""
+    """8 channels at a time."""
 
     name = "s16_max_pool2d__mve"
     dtype = DType.INT16
@@ -147,7 +153,7 @@ class MaxPool2DInt16Mve(MaxPool2DMve):
 
 @register
 class MaxPool2DFloatMve(MaxPool2DMve):
-    """Four."""
+    """4 channels at a time, by the maximum of numbers."""
 
     name = "f32_max_pool2d__mve"
     features = frozenset({"mve_fp"})

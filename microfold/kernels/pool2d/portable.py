@@ -64,7 +64,15 @@ def pool_parameters(layer: LayerContext) -> dict[str, Parameter]:
 
 
 class _Pool2D(Kernel):
-    """All channels of one window after the other."""
+    """One output pixel after the other, and within it one channel: all elements of its window in the image.
+
+    No constants. Integers are summed up in int32, divided with halves rounded away from zero, and clamped;
+    floats are summed up in the order of the window and divided by their number.
+
+    Class attributes:
+        kind: ``average`` or ``max``.
+        dtype: of input and output.
+    """
 
     kind: str
     dtype: DType
@@ -105,6 +113,8 @@ class _Pool2D(Kernel):
 
 @register
 class AveragePool2DInt8(_Pool2D):
+    """Means of int8, by a division of the int32 sum."""
+
     name = "s8_average_pool2d__c"
     op = AveragePool2D
     kind = "average"
@@ -113,6 +123,8 @@ class AveragePool2DInt8(_Pool2D):
 
 @register
 class MaxPool2DInt8(_Pool2D):
+    """Maxima of int8."""
+
     name = "s8_max_pool2d__c"
     op = MaxPool2D
     kind = "max"
@@ -121,6 +133,8 @@ class MaxPool2DInt8(_Pool2D):
 
 @register
 class AveragePool2DInt16(_Pool2D):
+    """Means of int16, by a division of the int32 sum."""
+
     name = "s16_average_pool2d__c"
     op = AveragePool2D
     kind = "average"
@@ -129,6 +143,8 @@ class AveragePool2DInt16(_Pool2D):
 
 @register
 class MaxPool2DInt16(_Pool2D):
+    """Maxima of int16."""
+
     name = "s16_max_pool2d__c"
     op = MaxPool2D
     kind = "max"
@@ -137,6 +153,8 @@ class MaxPool2DInt16(_Pool2D):
 
 @register
 class AveragePool2DFloat(_Pool2D):
+    """Means of float32: a sum in the order of the window, and a division."""
+
     name = "f32_average_pool2d__c"
     op = AveragePool2D
     kind = "average"
@@ -145,6 +163,8 @@ class AveragePool2DFloat(_Pool2D):
 
 @register
 class MaxPool2DFloat(_Pool2D):
+    """Maxima of float32."""
+
     name = "f32_max_pool2d__c"
     op = MaxPool2D
     kind = "max"

@@ -30,7 +30,15 @@ MAX_COUNT = 256
 
 
 class _Pool2DWords(Kernel):
-    """Class attributes: estimated instructions for four channels: per tap, row of taps and output pixel."""
+    """One output pixel after the other, four channels of an aligned word at once.
+
+    No constants. Rows of windows as wide as the image are taken as one.
+
+    Class attributes:
+        kind: ``average`` or ``max``.
+        per_tap, per_row, per_output: estimated instructions for four channels: per tap, row of taps and
+            output pixel.
+    """
 
     kind: str
     fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
@@ -78,17 +86,26 @@ class _Pool2DWords(Kernel):
 
 
 class _AveragePool2DWords(_Pool2DWords):
+    """Sums of bytes, 128 larger, in the halves of two words; a product with a reciprocal is the division.
+
+    The module proves it for up to `MAX_COUNT` elements, which `supports` checks.
+    """
+
     op = AveragePool2D
     kind = "average"
 
 
 class _MaxPool2DWords(_Pool2DWords):
+    """Compares words shifted until a channel's byte is uppermost; what is below decides between equals."""
+
     op = MaxPool2D
     kind = "max"
 
 
 @register
 class AveragePool2DThumb1(_AveragePool2DWords):
+    """With the estimates of cores with the short instructions of Armv6-M."""
+
     name = "s8_average_pool2d__thumb1_words"
     features = frozenset({"thumb1"})
     per_tap, per_row, per_output = 14, 38, 98
@@ -96,6 +113,8 @@ class AveragePool2DThumb1(_AveragePool2DWords):
 
 @register
 class AveragePool2DThumb2(_AveragePool2DWords):
+    """With the estimates of cores with Thumb-2."""
+
     name = "s8_average_pool2d__thumb2_words"
     features = frozenset({"thumb2"})
     per_tap, per_row, per_output = 10, 6, 100
@@ -103,6 +122,8 @@ class AveragePool2DThumb2(_AveragePool2DWords):
 
 @register
 class MaxPool2DThumb1(_MaxPool2DWords):
+    """With the estimates of cores with the short instructions of Armv6-M."""
+
     name = "s8_max_pool2d__thumb1_words"
     features = frozenset({"thumb1"})
     per_tap, per_row, per_output = 18, 20, 38
@@ -110,6 +131,8 @@ class MaxPool2DThumb1(_MaxPool2DWords):
 
 @register
 class MaxPool2DThumb2(_MaxPool2DWords):
+    """With the estimates of cores with Thumb-2."""
+
     name = "s8_max_pool2d__thumb2_words"
     features = frozenset({"thumb2"})
     per_tap, per_row, per_output = 19, 1, 32

@@ -17,7 +17,15 @@ from microfold.ops.recurrent.svdf import Svdf
 
 
 class _Svdf(Kernel):
-    """Takes input and state, gives the result and the next state."""
+    """Takes input and state, gives the result and the next state, one filter after the other.
+
+    Each filter's state moves by one step; the newest element is the product sum of inputs and `feature`
+    weights [units * rank][inputs]. A unit adds the product sums of its filters' states and `time` weights
+    [units * rank][steps], and its bias.
+
+    Class attributes:
+        dtype: of input and output.
+    """
 
     dtype: ClassVar[DType]
     fields = declare(
@@ -78,6 +86,12 @@ class _Svdf(Kernel):
 
 @register
 class SvdfInt8(_Svdf):
+    """int8 with a state of its own type; both requantisations are the reference's, in two roundings.
+
+    `scale` is one record: (0, multiplier, zero point, shift). The second sum begins with the bias and wraps
+    round, as in the reference.
+    """
+
     name = "s8_svdf__c"
     op = Svdf
     dtype = DType.INT8
@@ -113,6 +127,8 @@ class SvdfInt8(_Svdf):
 
 @register
 class SvdfFloat(_Svdf):
+    """float32, in which sums begin with 0 and end with the bias."""
+
     name = "f32_svdf__c"
     op = Svdf
     dtype = DType.FLOAT32

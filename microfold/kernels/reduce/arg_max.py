@@ -15,6 +15,14 @@ from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 
 
 class _ArgExtremum(Kernel):
+    """Along the axis, the first index of the element than which no other is larger, or smaller.
+
+    No constants; elements are compared as they are, one after the other.
+
+    Class attributes:
+        relation: of an element to the best one before it, which it replaces.
+    """
+
     relation: ClassVar[str]
     fields = declare(
         "outer",
@@ -50,6 +58,8 @@ class _ArgExtremum(Kernel):
 
 @register
 class ArgMaxPortable(_ArgExtremum):
+    """The first of the largest elements."""
+
     name = "arg_max__c"
     op = ArgMax
     relation = ">"
@@ -57,6 +67,8 @@ class ArgMaxPortable(_ArgExtremum):
 
 @register
 class ArgMinPortable(_ArgExtremum):
+    """The first of the smallest elements."""
+
     name = "arg_min__c"
     op = ArgMin
     relation = "<"

@@ -15,11 +15,15 @@ from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.reduce.mean import Mean, Sum
 
+# Channels computed together.
 LANES = 4
 
 
 class _ChannelSums(QuantizedSum):
-    """Base of kernels that sum four neighbouring channels at once.
+    """Base of kernels that sum four neighbouring channels at once, over the axes in front of them.
+
+    Requantisation and its proof are those of `QuantizedSum`; the last channels come with some before them
+    again.
 
     Class attributes:
         template: of the function.
@@ -83,6 +87,12 @@ class _ChannelSums(QuantizedSum):
 
 
 class _Words(_ChannelSums):
+    """A word has four channels of int8, whose sums of up to 256 addends are in the halves of two words.
+
+    SXTAB16 adds two of them in one instruction; 256 values of int8 fit 16 bits. Pairs of int16 are added one
+    by one to sums of 32 bits.
+    """
+
     features = frozenset({"dsp"})
     template = "reduce/words.c.j2"
     estimate = (5.5, 105.0)
@@ -90,6 +100,8 @@ class _Words(_ChannelSums):
 
 
 class _Vectors(_ChannelSums):
+    """A load widens four channels to the lanes of a vector of int32, which is added to the sums."""
+
     features = frozenset({"mve"})
     template = "reduce/mve.c.j2"
     estimate = (3.5, 95.0)
@@ -97,23 +109,31 @@ class _Vectors(_ChannelSums):
 
 @register
 class MeanWords(_Words):
+    """Means by words of four channels."""
+
     name = "mean__c_words_4"
     op = Mean
 
 
 @register
 class SumWords(_Words):
+    """Sums by words of four channels."""
+
     name = "sum__c_words_4"
     op = Sum
 
 
 @register
 class MeanMve(_Vectors):
+    """Means by vectors of four channels."""
+
     name = "mean__mve_4"
     op = Mean
 
 
 @register
 class SumMve(_Vectors):
+    """Sums by vectors of four channels."""
+
     name = "sum__mve_4"
     op = Sum

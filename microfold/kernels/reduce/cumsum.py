@@ -14,7 +14,11 @@ from microfold.ops.reduce.cumsum import Cumsum
 
 @register
 class CumsumPortable(Kernel):
-    """Along the axis, each sum from the one before it."""
+    """Along the axis, each sum from the one before it; integers wrap round.
+
+    No constants. Sums begin at the axis's end where the operator is reversed, and leave out the element
+    itself where it is exclusive.
+    """
 
     name = "cumsum__c"
     op = Cumsum

@@ -21,7 +21,10 @@ FLOATS = 4  # at once, where there are no vectors
 
 
 class _Lanes(Reduction):
-    """Elements are combined in the reference's order.
+    """Channels lie in lanes of vectors or are four floats; elements are combined in the reference's order.
+
+    No constants. Last lanes are predicated, and last floats come with some before them again. A mean is a
+    division on cores without vectors, and a product with the reciprocal in vectors.
 
     Class attributes:
         dtype: of the elements.
@@ -97,7 +100,9 @@ def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:
     ):
         if not combine:
             continue
+        how = "vectors, by " + mve if core == "mve" else "four channels at once in C"
         attributes = {
+            "__doc__": f"{operator.__name__} of {dtype.value}: {how}.",
             "name": f"{prefix}_{operator.name}__{core}_{16 // dtype.itemsize}",
             "op": operator,
             "features": frozenset({feature}),

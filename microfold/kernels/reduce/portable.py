@@ -18,11 +18,15 @@ from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 
+# Loops over kept axes, and over reduced ones, as many as the template has.
 LOOPS = 3
 
 
 class Reduction(Kernel):
-    """Loops over the axes that are kept; within, over the others.
+    """Loops over the axes that are kept; within, over the others, one element after the other.
+
+    `kept` and `reduced` are three loop records each (size, step in the input, 0), trivial ones in front: axes
+    whose steps fit together are one loop, see `merge_axes`.
 
     Class attributes:
         dtypes: element types.
@@ -101,12 +105,21 @@ class Reduction(Kernel):
 
 
 class _FloatOrPlain(Reduction):
+    """Sums from 0 on, without requantisation."""
+
     dtypes = (DType.FLOAT32, DType.INT32, DType.INT64)
     start = "0"
     combine = "value += element"
 
 
 class QuantizedSum(Reduction):
+    """Base of sums of int8 and int16 in int32, requantised by one multiplier.
+
+    `scale` is one record: (bias, multiplier, addend, shift); the bias takes off the zero points of all
+    addends. `supports` checks that the sum stays below 2^30, and `plan_requantization` proves the form for
+    all sums.
+    """
+
     dtypes = (DType.INT8, DType.INT16)
     start = "layer->scale->bias"
     combine = "value += element"
@@ -146,18 +159,24 @@ class QuantizedSum(Reduction):
 
 @register
 class MeanQuantized(QuantizedSum):
+    """Means of int8 and int16: the multiplier divides by the count, too."""
+
     name = "mean__c"
     op = Mean
 
 
 @register
 class SumQuantized(QuantizedSum):
+    """Sums of int8 and int16; the multiplier is that of the scales."""
+
     name = "sum__c"
     op = Sum
 
 
 @register
 class MeanFloat(_FloatOrPlain):
+    """Means of float32: a sum in the order of the elements, divided by the count."""
+
     name = "f32_mean__c"
     op = Mean
     dtypes = (DType.FLOAT32,)
@@ -174,6 +193,7 @@ def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: s
             f"{operator.__name__}{prefix.upper()}",
             (Reduction,),
             {
+                "__doc__": f"{operator.__name__} of {', '.join(t.value for t in dtypes)}: ``{combine}``.",
                 "name": f"{prefix}{operator.name}__c",
                 "op": operator,
                 "dtypes": dtypes,

@@ -21,6 +21,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 
+# Bits by which M is larger than m.
 SHIFT = 16
 # Neither the upper half of the product nor the addend exceeds 2^30: their sum has 32 bits.
 SMALLEST_SHIFT, LARGEST_SHIFT = 17, 47

@@ -24,6 +24,7 @@ from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
 
+# Shifts that are tried, and by what part factors may be larger than the scales are.
 _SHIFTS = range(24, 13, -1)
 _GROWTHS = (0.0, *(2.0**-k for k in range(20, 9, -1)))
 _INT8 = np.arange(-128, 128, dtype=np.int64)

@@ -1,6 +1,6 @@
 """Requantisation by one long product that adds: the upper half of the sum is the output.
 
-The output is a staircase over the accumulators, see `requantize_narrow`. A line of 64 bits,
+The output is a staircase over the accumulators, see `multiply_low`. A line of 64 bits,
 
     y(x) = floor((x * m + C) / 2^32)
 

@@ -1,8 +1,8 @@
 """Requantisation of sums over values that are scaled by 256.
 
 DSP kernels that keep int8 values in the upper bytes of halfwords sum 256 times the accumulator, which saves
-the shift before the high multiplication. `requantize` gives the proof for s = 1; for any s >= 1, E = e + s,
-in the same way,
+the shift before the high multiplication. `multiply_high` gives the proof for s = 1; in the same way, for any
+s >= 1, E = e + s,
 
     u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + [e > 0] * 2^(E-1) + zero_point * 2^E,
     y = (u - 2^s * [x < 0]) >> E

@@ -1,7 +1,7 @@
 """Requantisation for kernels that shift their sums anyway, or can have them shifted by their weights.
 
-`requantize` has the proof for the form that multiplies four times the accumulator. In the same way, for any
-s >= 1, E = e + s and e >= 1,
+`multiply_high` has the proof for the form that multiplies four times the accumulator. In the same way, for
+any s >= 1, E = e + s and e >= 1,
 
     u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + 2^(E-1) + zero_point * 2^E
     y = (u - 2^s * [x < 0]) >> E

@@ -29,6 +29,7 @@ from microfold.kernels.movement.copy import copy_cost, copy_helper
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 
+# Bytes: the scratch of the convolution begins at a multiple, behind the band.
 _ALIGNMENT = 8
 
 
@@ -97,7 +98,11 @@ def convolution_layer(layer: LayerContext, rows: Phases, columns: Phases) -> Lay
 
 @dataclass(frozen=True, eq=False)
 class _TransposeConv2DRows(Kernel):
-    """Base of kernels that compute rows by a convolution kernel.
+    """Base of kernels that compute rows by a convolution kernel; `phase_filters` are its filters.
+
+    A row of all phases is computed into a band of the scratch, from which runs are copied to the output.
+    Constants are packed as that kernel does, for channels [stride_height][stride_width][output_channels]; its
+    proofs hold for the layer that `convolution_layer` makes.
 
     Attributes:
         variant: of that kernel; None before it is chosen.
@@ -231,6 +236,7 @@ class _TransposeConv2DRows(Kernel):
 def _define(convolution: type[Kernel]) -> None:
     name = convolution.name.replace("conv2d__", "transpose_conv2d__") + "_rows"
     fields = {
+        "__doc__": f"Rows of all phases by `{convolution.__name__}`, whose constants and proofs they have.",
         "name": name,
         "features": convolution.features,
         "convolution": convolution(),

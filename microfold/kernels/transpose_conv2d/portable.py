@@ -16,7 +16,13 @@ from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 
 
 class _TransposeConv2D(Kernel):
-    """For each output pixel the sum over those taps that meet an input pixel."""
+    """For each output pixel and channel the sum over those taps that meet an input pixel.
+
+    Weights stay in the model's order, [output_channels][kernel_height][kernel_width][input_channels].
+
+    Class attributes:
+        dtypes: of input and weights.
+    """
 
     dtypes: ClassVar[tuple[DType, DType]]
     fields = declare(
@@ -84,6 +90,12 @@ class _TransposeConv2D(Kernel):
 
 @register
 class TransposeConv2DInt8(_TransposeConv2D):
+    """int8 with int32 sums; inputs are centred one by one, since taps that meet none are left out.
+
+    `channels` are records (bias, multiplier, addend, shift). `plan_without_folding` proves their form for
+    sums of any part of the products, `unsupported_bounds` that these fit int32.
+    """
+
     name = "s8_transpose_conv2d__c"
     op = TransposeConv2D
     dtypes = (DType.INT8, DType.INT8)
@@ -102,6 +114,11 @@ class TransposeConv2DInt8(_TransposeConv2D):
 
 @register
 class TransposeConv2DInt16(_TransposeConv2D):
+    """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
+
+    `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
+    """
+
     name = "s16_transpose_conv2d__c"
     op = TransposeConv2D
     dtypes = (DType.INT16, DType.INT8)
@@ -116,6 +133,8 @@ class TransposeConv2DInt16(_TransposeConv2D):
 
 @register
 class TransposeConv2DFloat(_TransposeConv2D):
+    """float32: products are added one by one, in the order of the taps."""
+
     name = "f32_transpose_conv2d__c"
     op = TransposeConv2D
     dtypes = (DType.FLOAT32, DType.FLOAT32)
@@ -133,6 +152,8 @@ class TransposeConv2DFloat(_TransposeConv2D):
 
 @register
 class TransposeConv2DFloatHalf(float16_weights.HalfWeights, TransposeConv2DFloat):
+    """One weight of float16 is converted for each product; `HalfWeights` proves that nothing is lost."""
+
     name = "f32_f16w_transpose_conv2d__c"
     fields = describe(
         _TransposeConv2D.fields,
