@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
-from microfold.kernels.depthwise_conv2d.dsp import WindowAxis, axes
+from microfold.kernels.depthwise_conv2d.dsp_tiling import WindowAxis, axes
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_records,
     depthwise_types,

@@ -15,12 +15,9 @@ import numpy as np
 from microfold.ir.node import Node
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
-from microfold.kernels.depthwise_conv2d.dsp import (
-    Tiling,
-    plane_requantization,
-    tilings,
-)
+from microfold.kernels.depthwise_conv2d.dsp import plane_requantization
 from microfold.kernels.depthwise_conv2d.dsp_row_schedule import Schedule, Taps, best_schedule, rest_schedule
+from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     depthwise_types,

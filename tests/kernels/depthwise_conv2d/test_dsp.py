@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from microfold.kernels.depthwise_conv2d.dsp import DepthwiseConv2DDsp, DepthwiseConv2DTapsDsp
+from microfold.kernels.depthwise_conv2d.dsp import DepthwiseConv2DDsp
+from microfold.kernels.depthwise_conv2d.dsp_taps import DepthwiseConv2DTapsDsp
 from microfold.kernels.kernel import KERNELS
 from tests.kernels import graphs
 from tests.kernels.cores import assert_chosen, assert_exact, check_all, compile_all, load

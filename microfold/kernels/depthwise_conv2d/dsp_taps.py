@@ -1,0 +1,104 @@
+"""Depthwise convolution for cores with DSP instructions, of windows that give few outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.depthwise_conv2d.portable import (
+    channel_multiplier,
+    channel_records,
+    depthwise_types,
+    unsupported_integer_depthwise,
+)
+from microfold.kernels.fields import Field, declare
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.overlap import window_overlap
+from microfold.kernels.requantize import output_range
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+
+
+@register
+class DepthwiseConv2DTapsDsp(Kernel):
+    """Four channels at a time, tap after tap: for windows without padding that give few outputs.
+
+    SXTB16 widens words of four inputs and of four weights, SMLABB and SMLATT multiply one half of each.
+    `weights` are [taps][channels]; `channels` are records (bias, multiplier, addend, shift), whose form
+    `channel_records` proves.
+    """
+
+    name = "s8_depthwise_conv2d__dsp_taps"
+    op = DepthwiseConv2D
+    features = frozenset({"dsp"})
+    code = 350
+    fields = declare(
+        Field("weights", "[taps][channels]"),
+        "channels",
+        "batch",
+        Field("input_size", "bytes of an image"),
+        "channel_count",
+        "output_height",
+        "output_width",
+        Field("output_row_step", "bytes in the input from one output to the next, down and right"),
+        "output_column_step",
+        "tap_rows",
+        "tap_columns",
+        Field("tap_row_step", "bytes in the input from one tap to the next, down and right"),
+        "tap_column_step",
+        *output_range.LIMIT_FIELDS,
+    )
+
+    def supports(self, layer: LayerContext) -> str | None:
+        reason = unsupported_integer_depthwise(layer)
+        if reason is not None:
+            return reason
+        x, _, _, window = depthwise_types(layer)
+        if window.padding != ((0, 0), (0, 0)):
+            return "it does not pad"
+        if channel_multiplier(layer) != 1 or x.shape[3] < 4:
+            return "it needs one output per input channel, and at least 4 channels"
+        return None
+
+    def cost(self, layer: LayerContext) -> float:
+        _, _, out, window = depthwise_types(layer)
+        pixels = out.size // out.shape[3]
+        # Compiled for size, sums do not stay in registers.
+        tap, output = (45, 150) if layer.compiled_for_size else (14, 130)
+        taps = tap * window.size[0] * window.size[1] + 8 * min(window.size)
+        return pixels * (15 + -(-out.shape[3] // 4) * (taps + output))
+
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        x, _, out, window = depthwise_types(layer)
+        return window_overlap(x, out, window, 1, reads_first=False)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = depthwise_types(layer)
+        filters = layer.array(1)
+        assert filters is not None
+        plan, bounds = channel_records(layer)
+        channels = x.shape[3]
+        row = x.shape[2] * channels
+        steps = (window.dilations[0] * row, window.dilations[1] * channels)
+        # A column of taps is as good as a row, and a row is one loop.
+        turned = window.size[1] == 1
+        parameters: dict[str, Parameter] = {
+            "weights": Constant("weights", np.ascontiguousarray(filters.reshape(-1, channels))),
+            "channels": Constant("channels", plan.records, record="mf_channel"),
+            "batch": x.shape[0],
+            "input_size": x.nbytes // x.shape[0],
+            "channel_count": channels,
+            "output_height": out.shape[1],
+            "output_width": out.shape[2],
+            "output_row_step": window.strides[0] * row,
+            "output_column_step": window.strides[1] * channels,
+            "tap_rows": window.size[1 if turned else 0],
+            "tap_columns": window.size[0 if turned else 1],
+            "tap_row_step": steps[1 if turned else 0],
+            "tap_column_step": steps[0 if turned else 1],
+        }
+        spec = (("requantize", plan.form.value),)
+        return KernelCall(
+            CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, spec, self.fields),
+            parameters | dict(bounds),
+        )
