@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,8 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 # Of all int8 constants, the part by which int16 weights may add to them.
 WIDENED_SHARE = 1 / 8
+# Of all weights that fit 4 bits, so small a part may keep bytes where speed counts as well as flash.
+EXPANDED_SHARE = 1 / 16
 
 
 class Model:
@@ -27,7 +29,7 @@ class Model:
     def __init__(self, graph: Graph):
         self.graph = graph
         self._products: dict[str, Counter[Hashable]] = {}
-        self._half_savings: dict[type[Op], Mapping[Node, int]] = {}
+        self._half_savings: dict[type[Op], tuple[int, bool]] = {}
 
     @cached_property
     def operators(self) -> Counter[type[Op]]:
@@ -71,11 +73,40 @@ class Model:
                 found.setdefault(value, []).append(node)
         return found
 
-    def half_savings(self, operator: type[Op]) -> Mapping[Node, int]:
-        """Bytes that float16 weights save, of each node of an operator."""
+    @cached_property
+    def four_bit_sizes(self) -> Counter[type[Op]]:
+        """How many of these weights each operator has."""
+        sizes: Counter[type[Op]] = Counter()
+        for value, nodes in self.four_bit_weights.items():
+            sizes[type(nodes[0].op)] += value.type.size
+        return sizes
+
+    @cached_property
+    def expanded_weights(self) -> Collection[Value]:
+        """Those of these weights that stay bytes.
+
+        For them, packing costs most per byte that it saves: each weight is used for many outputs.
+        """
+        fitting = self.four_bit_weights
+
+        def uses(value: Value) -> float:
+            return sum(node.output.type.size for node in fitting[value]) / value.type.size
+
+        left = int(self.four_bit_sizes.total() * EXPANDED_SHARE)
+        found: set[Value] = set()
+        for value in sorted(fitting, key=uses, reverse=True):
+            left -= value.type.size
+            if left < 0:
+                break
+            found.add(value)
+        return found
+
+    def half_savings(self, operator: type[Op]) -> tuple[int, bool]:
+        """Bytes that float16 weights save in an operator's layers, and whether they do in each of them."""
         if operator not in self._half_savings:
             nodes = [node for node in self.graph.nodes if type(node.op) is operator]
-            self._half_savings[operator] = {node: self._saved_by_half(node) for node in nodes}
+            saved = [self._saved_by_half(node) for node in nodes]
+            self._half_savings[operator] = sum(saved), all(saved)
         return self._half_savings[operator]
 
     def _saved_by_half(self, node: Node) -> int:
@@ -112,3 +143,8 @@ class Model:
             left -= filters[node].nbytes
             found[node] = left >= 0
         return found
+
+    @cached_property
+    def int16_afforded_by_all(self) -> bool:
+        """Whether all of these convolutions afford it."""
+        return all(self.int16_afforded.values())

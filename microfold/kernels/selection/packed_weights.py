@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from microfold.ir.node import Node, Value
 from microfold.kernels.kernel import KERNELS, PACKED, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.policy import Case
 
 # Bytes of code that a kernel for 4 bits takes: less is not saved by packing.
 _FOUR_BIT_CODE = 1024
-# Of all weights that fit 4 bits, so small a part may keep bytes where speed counts as well as flash.
-_EXPANDED_SHARE = 1 / 16
 # How much slower than with float32 a layer may be, unless each byte saved costs at most one instruction.
 _SLOWEST: Mapping[str, float] = {"size": 2.0, "balanced": 1.15}
 # Bytes of code that conversions of float16 take, and that another kernel of an operator takes besides.
@@ -29,34 +26,13 @@ def four_bits(case: Case) -> str | None:
     """Why the weights of a layer stay bytes; None if they are packed."""
     if case.level != "balanced":
         return None
-    fitting = case.model.four_bit_weights
-    operator = type(case.layer.node.op)
-    saved = sum(value.type.size for value, nodes in fitting.items() if type(nodes[0].op) is operator) // 2
+    saved = case.model.four_bit_sizes[type(case.layer.node.op)] // 2
     if saved < _FOUR_BIT_CODE:
         return f"4 bits for each weight save {saved} bytes; its code takes as much"
     weights = case.layer.node.operands[1]
-    if weights in _expanded(fitting):
+    if weights in case.model.expanded_weights:
         return f"its {weights.type.size} weights are few for so many outputs: they stay bytes"
     return None
-
-
-def _expanded(fitting: Mapping[Value, list[Node]]) -> set[Value]:
-    """Weights that stay bytes, although they would fit.
-
-    For these, packing costs most per byte that it saves: each weight is used for many outputs.
-    """
-
-    def uses(value: Value) -> float:
-        return sum(node.output.type.size for node in fitting[value]) / value.type.size
-
-    left = int(sum(value.type.size for value in fitting) * _EXPANDED_SHARE)
-    found: set[Value] = set()
-    for value in sorted(fitting, key=uses, reverse=True):
-        left -= value.type.size
-        if left < 0:
-            break
-        found.add(value)
-    return found
 
 
 def half_floats(case: Case) -> str | None:
@@ -65,10 +41,9 @@ def half_floats(case: Case) -> str | None:
     if slowest is None:
         return None
     kernel, layer = case.kernel, case.layer
-    savings = case.model.half_savings(kernel.op)
+    saved, everywhere = case.model.half_savings(kernel.op)
     # Where layers with other weights remain, two kernels are needed for one.
-    room = _CONVERSION_CODE + (0 if all(savings.values()) else _KERNEL_CODE)
-    saved = sum(savings.values())
+    room = _CONVERSION_CODE + (0 if everywhere else _KERNEL_CODE)
     if saved < room:
         return f"float16 weights save {saved} bytes; the code for them takes up to {room}"
     others = _plain(layer)

@@ -89,9 +89,8 @@ def _affords_int16(case: Case) -> bool:
         # Of what may be added, a layer has the part that it has of the depthwise products.
         room = model.int8_constants * WIDENED_SHARE * node.macs()
         return case.kernel.extra_constants(case.layer) * model.products_by_kind(case.kernel).total() <= room
-    afforded = model.int16_afforded
     # What is not among them comes after all of them.
-    return isinstance(node.op, Conv2D) and afforded.get(node, all(afforded.values()))
+    return isinstance(node.op, Conv2D) and model.int16_afforded.get(node, model.int16_afforded_by_all)
 
 
 _SPEED = "optimize = speed allows it"

@@ -15,7 +15,7 @@ from microfold.ir.types import Quant
 from microfold.kernels.conv2d import int4_pairs
 from microfold.kernels.kernel import PACKED, Kernel
 from microfold.kernels.packing import int4, int4_dsp, int4_mve, mve, smlad, two_pixels_per_word
-from microfold.kernels.selection import packed_weights
+from microfold.kernels.selection import model
 from microfold.options import Options
 from microfold.program import Program
 from microfold.verification import verify
@@ -65,7 +65,7 @@ def images() -> list[Graph]:
 @pytest.fixture
 def all_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No layer keeps bytes."""
-    monkeypatch.setattr(packed_weights, "_EXPANDED_SHARE", 0)
+    monkeypatch.setattr(model, "EXPANDED_SHARE", 0)
 
 
 def compiled(graph: Graph, core: str, optimize: str = "balanced", flags: tuple[str, ...] = ()) -> Program:
