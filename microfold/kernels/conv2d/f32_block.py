@@ -29,7 +29,7 @@ PIXELS = 4
 
 
 class _BlockConv(Kernel):
-    """Four pixels by four channels, whose sums stay in registers; they begin with the bias.
+    """Four pixels by four channels, whose sums stay in registers: all products, then the bias.
 
     Patches are gathered unless they are pixels. `weights` are [output_channels / 4][patch][4], with zeros
     behind the last channel; biases are padded alike.
@@ -116,7 +116,7 @@ class _BlockConv(Kernel):
 
 @register
 class Conv2DFloatFpu(_BlockConv):
-    """Products and sums are rounded one by one, as in C without contraction."""
+    """Products and sums are rounded one by one, as in C without contraction, in the reference's order."""
 
     name = "f32_conv2d__fpu_4x4"
     features = frozenset({"fpu", "thumb2"})

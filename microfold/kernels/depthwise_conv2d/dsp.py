@@ -1,4 +1,9 @@
-"""Depthwise convolution for cores with DSP instructions."""
+"""Depthwise convolution for cores with DSP instructions.
+
+A layer is cut into bands of output rows, see `Tiling`. The inputs of a band are expanded to planes, one for
+each channel, whose words hold two neighbours along the inner axis, 256 times as large. SMLAD multiplies them
+with pairs of taps; `requantize.scaled_sum` has the proof for such sums.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""float32 depthwise convolution for floating-point units and float vectors (MVE)."""
+"""float32 depthwise convolution for floating-point units and float vectors (MVE).
+
+The rows under the window lie in a ring of the scratch, the channels of a vector side by side in each column,
+and zeros where the image ends. Kernels wider than `TAPS` are cut into pieces. For each piece, weights are
+loaded once for up to four neighbouring pixels; biases are added last.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +209,7 @@ class RingDepthwise(Kernel):
 
 @register
 class DepthwiseConv2DFloatFpu(RingDepthwise):
-    """Products and sums are rounded one by one, as in C without contraction."""
+    """Products and sums are rounded one by one, as in C without contraction: VMLA, which fuses nothing."""
 
     name = "f32_depthwise_conv2d__fpu_4x4"
     features = frozenset({"fpu", "thumb2"})
@@ -219,7 +224,7 @@ class DepthwiseConv2DFloatFpu(RingDepthwise):
 
 @register
 class DepthwiseConv2DFloatMve(RingDepthwise):
-    """Products are fused with sums: these are rounded once."""
+    """Products are fused with sums by VFMA: these are rounded once."""
 
     name = "f32_depthwise_conv2d__mve_4x4"
     features = frozenset({"mve_fp"})

@@ -187,7 +187,10 @@ def clip_fields(dtype: DType) -> Fields:
 
 @register
 class ClipPortable(UnaryKernel):
-    """Clamps; the only kernel of a clip that was not fused."""
+    """Clamps, one element after the other: a clip that was not fused.
+
+    No constants but the bounds, in steps of quantised elements by the operator's own `bounds`.
+    """
 
     name = "clip__c"
     op = Clip

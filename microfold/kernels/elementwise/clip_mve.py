@@ -41,7 +41,7 @@ class _ClipMve(ClipPortable):
 
 @register
 class ClipInt8Mve(_ClipMve):
-    """Sixteen elements at once."""
+    """Sixteen elements at once, by VMAX and VMIN."""
 
     name = "s8_clip__mve"
     dtype = DType.INT8
@@ -49,7 +49,7 @@ class ClipInt8Mve(_ClipMve):
 
 @register
 class ClipInt16Mve(_ClipMve):
-    """Eight elements at once."""
+    """Eight elements at once, by VMAX and VMIN."""
 
     name = "s16_clip__mve"
     dtype = DType.INT16
@@ -57,7 +57,7 @@ class ClipInt16Mve(_ClipMve):
 
 @register
 class ClipFloatMve(_ClipMve):
-    """Four elements at once, by the extrema of numbers."""
+    """Four elements at once, by VMAXNM and VMINNM."""
 
     name = "f32_clip__mve"
     dtype = DType.FLOAT32

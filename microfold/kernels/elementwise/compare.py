@@ -86,7 +86,11 @@ for _dtype in (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32,
 
 @register
 class SelectPortable(Kernel):
-    """Element by element; all three operands broadcast."""
+    """Element by element, in four loops; all three operands broadcast.
+
+    The loops are fields: of each its size, and the steps in condition and operands. Elements are copied as
+    they are.
+    """
 
     name = "select__c"
     op = Select

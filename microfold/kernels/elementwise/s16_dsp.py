@@ -166,7 +166,7 @@ class _SumInt16Dsp(_Int16Dsp):
 
 @register
 class AddInt16Dsp(_SumInt16Dsp):
-    """Sums of int16."""
+    """Sums of int16: both operands on twice their common scale are added, then scaled by SMMLAR."""
 
     name = "s16_add__dsp"
     op = Add
@@ -175,7 +175,7 @@ class AddInt16Dsp(_SumInt16Dsp):
 
 @register
 class SubInt16Dsp(_SumInt16Dsp):
-    """Differences of int16; the second operand's bounds change places."""
+    """Differences of int16; for bounds, the second operand's extremes change places."""
 
     name = "s16_sub__dsp"
     op = Sub

@@ -131,7 +131,7 @@ class _SparseInt8(_Sparse):
 
 @register
 class SparseFullyConnectedInt8(_SparseInt8):
-    """One product after the other."""
+    """One product after the other, in blocks of 1x4 weights."""
 
     name = "s8_sparse_fully_connected__c_1x4"
     op = SparseFullyConnected
@@ -140,7 +140,10 @@ class SparseFullyConnectedInt8(_SparseInt8):
 
 @register
 class SparseFullyConnectedDsp(_SparseInt8):
-    """Two products at a time; inputs and weights are widened on the fly."""
+    """Two products at a time by SMLAD; inputs and weights are widened on the fly.
+
+    It reads whole blocks, for which `supports` wants as many inputs as a block has.
+    """
 
     name = "s8_sparse_fully_connected__dsp_1x4"
     op = SparseFullyConnected

@@ -123,7 +123,7 @@ class AveragePool2DInt8(_Pool2D):
 
 @register
 class MaxPool2DInt8(_Pool2D):
-    """Maxima of int8."""
+    """Maxima of int8, clamped; nothing is rounded."""
 
     name = "s8_max_pool2d__c"
     op = MaxPool2D
@@ -143,7 +143,7 @@ class AveragePool2DInt16(_Pool2D):
 
 @register
 class MaxPool2DInt16(_Pool2D):
-    """Maxima of int16."""
+    """Maxima of int16, clamped; nothing is rounded."""
 
     name = "s16_max_pool2d__c"
     op = MaxPool2D
@@ -163,7 +163,7 @@ class AveragePool2DFloat(_Pool2D):
 
 @register
 class MaxPool2DFloat(_Pool2D):
-    """Maxima of float32."""
+    """Maxima of float32, clamped; nothing is rounded."""
 
     name = "f32_max_pool2d__c"
     op = MaxPool2D
