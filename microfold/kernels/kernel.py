@@ -42,6 +42,9 @@ PACKED = frozenset({Trade.FOUR_BITS, Trade.HALF_FLOATS})
 class Kernel:
     """Base of all kernels: what each can do. What a model should use is decided in `selection`.
 
+    Each has a docstring of its own: how it computes, how its constants lie, and what proves that its bits are
+    the reference's. What siblings share is in that of their base.
+
     Class attributes:
         name: see `names`, e.g. ``s8_conv2d__dsp_4x2``.
         op: the operator it computes.
