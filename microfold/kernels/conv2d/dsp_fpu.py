@@ -151,6 +151,10 @@ class Conv2DFpuDsp(Kernel):
     four. Groups lie below each other in the image, so that the next one begins with rows that this one ends
     with.
 
+    Weights of the two channels stay in registers of the floating-point unit, as many as `place_weights` finds
+    room for; others are streamed. The stream is that of `smlad_stream`; `plan_smlad_requantization` proves
+    its form, of which `supports` wants the one with a common shift.
+
     Attributes:
         chosen: how a layer is computed; None before that is chosen.
     """

@@ -112,6 +112,7 @@ class Conv2DTileDsp(SmladConvolution):
     """Widens what some neighbouring outputs read to int16, then computes blocks of 4 pixels by 2 channels.
 
     The same tap of neighbouring outputs reads neighbouring words: all taps of a row share what is widened.
+    Weights are those of `SmladConvolution` in the order of `_lanes`: rows, pairs of channels, taps.
 
     Attributes:
         cut: what is widened at a time; None before that is chosen.

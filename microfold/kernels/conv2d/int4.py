@@ -26,7 +26,13 @@ def unsupported_int4(layer: LayerContext) -> str | None:
 
 
 class Conv2DInt4(Kernel):
-    """Base of the kernels that read words of nibbles: patch after patch, as bytes."""
+    """Base of the kernels that read words of nibbles: patch after patch, as bytes.
+
+    `unsupported_int4` checks that weights, centred, are in [-8, 7], and that sums fit int32.
+
+    Class attributes:
+        PIXELS: computed together.
+    """
 
     op = Conv2D
     trades = frozenset({Trade.FOUR_BITS})

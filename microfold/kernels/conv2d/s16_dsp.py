@@ -37,7 +37,13 @@ PIXELS = 4
 
 @dataclass(frozen=True, eq=False)
 class Int16DspKernel(Kernel):
-    """Base of kernels for int16 activations with weights of int8 or, for fewer instructions, of int16."""
+    """Base of kernels for int16 activations with weights of int8 or, for fewer instructions, of int16.
+
+    SXTB16 widens pairs of int8 weights; those of int16 take twice the flash. See `pack_channel_pairs`.
+
+    Attributes:
+        packing: ``int8`` or ``int16``; empty before that is chosen.
+    """
 
     packing: str = ""
     trades: frozenset[Trade] = frozenset()

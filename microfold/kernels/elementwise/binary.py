@@ -162,7 +162,7 @@ for _operator, _dtypes, _expression in _EXPRESSIONS:
 
 
 class UnaryKernel(Kernel):
-    """Base of elementwise kernels of one operand."""
+    """Base of elementwise kernels of one operand; in place where elements keep their size."""
 
     def supports(self, layer: LayerContext) -> str | None:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type

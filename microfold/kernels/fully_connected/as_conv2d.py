@@ -97,7 +97,7 @@ class _FullyConnectedRows(Kernel):
 def _define(convolution: type[Kernel]) -> None:
     name = convolution.name.replace("conv2d__", "fully_connected__") + "_rows"
     fields = {
-        "__doc__": f"Rows as pixels by `{convolution.__name__}`, whose constants and proofs they have.",
+        "__doc__": f"Rows as pixels by `{convolution.__name__}`, with its constants and its proofs.",
         "name": name,
         "features": convolution.features,
         "convolution": convolution(),

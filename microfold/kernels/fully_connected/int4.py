@@ -24,7 +24,10 @@ def unsupported_int4(layer: LayerContext) -> str | None:
 
 
 class FullyConnectedInt4(Kernel):
-    """Base of the kernels that read words of nibbles."""
+    """Base of the kernels that read words of nibbles.
+
+    `unsupported_int4` checks that weights, centred, are in [-8, 7], and that sums fit int32.
+    """
 
     op = FullyConnected
     trades = frozenset({Trade.FOUR_BITS})

@@ -236,7 +236,7 @@ class _TransposeConv2DRows(Kernel):
 def _define(convolution: type[Kernel]) -> None:
     name = convolution.name.replace("conv2d__", "transpose_conv2d__") + "_rows"
     fields = {
-        "__doc__": f"Rows of all phases by `{convolution.__name__}`, whose constants and proofs they have.",
+        "__doc__": f"Rows of all phases by `{convolution.__name__}`, with its constants and its proofs.",
         "name": name,
         "features": convolution.features,
         "convolution": convolution(),
