@@ -51,7 +51,7 @@ class Kernel:
         features: what the target must have.
         trades: what it gives up.
         table_bytes: constants that the model does not have, of kernels with TABLE.
-        code: estimated bytes of code of one function, compiled with -Os; see `selection.least_flash`.
+        code: estimated bytes of code of one function, compiled with -Os; see `selection.shared_functions`.
         fields: all that the layer struct of its function can have, in order.
     """
 
