@@ -7,6 +7,8 @@ constants.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.types import DType
@@ -32,6 +34,7 @@ class _Backward(Planner):
         self.answers: dict[Node, Messages] = {}
         # Values that no node computes, with new wishes.
         self.given: dict[Value, None] = {}
+        self._found: dict[Node, Mapping[Value, Sequence[int]]] = {}
 
     def visit(self, node: Node) -> None:
         self.forget(node)
@@ -59,14 +62,25 @@ class _Backward(Planner):
         """What is wished for a value, by its last reader first."""
         wishes: list[Wish] = [(None, None)] if value in self.ends else []
         for node in dict.fromkeys(reversed(self.readers.get(value, ()))):
-            answer = self.answers.get(node, (None,) * len(node.inputs))
-            for operand, message in zip(node.inputs, answer):  # noqa: B905 (absent ones come last)
-                if operand is value:
-                    wishes.append((node, message))
+            answer = self.answers.get(node)
+            for index in self._operands(node).get(value, ()):
+                # Absent operands come last, and answers may leave them out.
+                if answer is None or index < len(answer):
+                    wishes.append((node, answer[index] if answer is not None else None))
             wishes += [
                 (node, None) for step in node.epilogue for operand in step.operands if operand is value
             ]
         return wishes
+
+    def _operands(self, node: Node) -> Mapping[Value, Sequence[int]]:
+        """Which inputs each value is, found once: a node may have very many."""
+        if node not in self._found:
+            found: dict[Value, list[int]] = {}
+            for index, value in enumerate(node.inputs):
+                if value is not None:
+                    found.setdefault(value, []).append(index)
+            self._found[node] = found
+        return self._found[node]
 
     def _agreed(self, value: Value) -> Message | None:
         """What all readers wish; None, and the value blocked, if they do not agree."""
