@@ -19,9 +19,9 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.linear_form import (
     LINEAR_FORM_FIELDS,
+    layer_linear_form,
     linear_form_parameters,
     refuses_linear_form,
-    site_linear_form,
 )
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.sub import Sub
@@ -47,7 +47,7 @@ class _LinearSumDsp(WordKernel):
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer) or refuses_linear_form(layer):
             return reason
-        form = site_linear_form(layer)
+        form = layer_linear_form(layer)
         assert form is not None
         if max(map(abs, form.factors)) >= 1 << 23:
             return f"its factors must be below {1 << 23} in magnitude; they are {form.factors}"

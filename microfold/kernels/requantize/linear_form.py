@@ -39,7 +39,7 @@ class LinearForm(NamedTuple):
     shift: int
 
 
-def site_linear_form(layer: LayerContext) -> LinearForm | None:
+def layer_linear_form(layer: LayerContext) -> LinearForm | None:
     """The linear form of a node that adds or subtracts int8 values; None if none was found."""
     op = layer.node.op
     assert isinstance(op, Add | Sub)
@@ -49,7 +49,7 @@ def site_linear_form(layer: LayerContext) -> LinearForm | None:
 
 def refuses_linear_form(layer: LayerContext) -> str | None:
     """Why the node has no linear form; None if it has one."""
-    if site_linear_form(layer) is None:
+    if layer_linear_form(layer) is None:
         return "no linear form gives the reference's result for all operands"
     return None
 
@@ -64,7 +64,7 @@ LINEAR_FORM_FIELDS = declare(
 
 def linear_form_parameters(layer: LayerContext) -> dict[str, Parameter]:
     """The node's linear form as values of `LINEAR_FORM_FIELDS`."""
-    form = site_linear_form(layer)
+    form = layer_linear_form(layer)
     assert form is not None
     return {
         "first_factor": form.factors[0],

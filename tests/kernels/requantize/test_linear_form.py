@@ -10,7 +10,7 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import Tensor
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.requantize.linear_form import site_linear_form
+from microfold.kernels.requantize.linear_form import layer_linear_form
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.sub import Sub
@@ -61,7 +61,7 @@ def test_gives_the_reference_for_all_pairs(
     op: type[Add] | type[Sub], scales: tuple[float, float, float], activation: Clip | None
 ) -> None:
     graph = _graph(op, scales, activation=activation)
-    form = site_linear_form(_layer(graph))
+    form = layer_linear_form(_layer(graph))
     assert form is not None
     a, b = np.meshgrid(np.arange(-128, 128), np.arange(-128, 128), indexing="ij")
     partial = a * form.factors[0] + form.offset
@@ -76,7 +76,7 @@ def test_gives_the_reference_for_all_pairs(
 
 def test_halves_of_both_signs_have_none() -> None:
     # 7/11 x + 43/110 y: many results lie half-way, where the reference's own rounding decides.
-    assert site_linear_form(_layer(_graph(Add, (0.07, 0.043, 0.11)))) is None
+    assert layer_linear_form(_layer(_graph(Add, (0.07, 0.043, 0.11)))) is None
 
 
 def _cases(suffix: str, core: str) -> None:
