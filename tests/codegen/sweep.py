@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -183,13 +183,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paths = sorted(path for folder in folders for path in folder.rglob("*.tflite"))[:: options.every]
     failed = False
     with ProcessPoolExecutor(options.jobs) as pool:
-        tasks = [(cores, [level]) for cores in groups(options.targets) for level in options.levels]
-        running = [pool.submit(sweep, paths, cores, levels) for cores, levels in tasks]
-        for (cores, levels), done in zip(tasks, running, strict=True):
+        running = {
+            pool.submit(sweep, paths, cores, options.levels): ", ".join(core.name for core in cores)
+            for cores in groups(options.targets)
+        }
+        for done in as_completed(running):
             count, said = done.result()
             failed |= bool(said)
-            names = ", ".join(core.name for core in cores)
-            print(f"{names}, {levels[0]}: {count} programs of {len(paths)} models, {len(said)} complaints")
+            print(f"{running[done]}: {count} programs of {len(paths)} models, {len(said)} complaints")
             print("\n".join(said), end="\n" if said else "", flush=True)
     return 1 if failed else 0
 
