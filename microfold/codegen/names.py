@@ -128,6 +128,8 @@ class Namer:
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken: set[str] = set(taken)
+        # The number to try first, by name and suffix: smaller ones are taken.
+        self._next: dict[tuple[str, str], int] = {}
 
     def unique(self, text: str, operator: str = "") -> str:
         """An identifier made from a tensor's name; see `short_name`."""
@@ -135,9 +137,11 @@ class Namer:
 
     def claim(self, name: str, suffix: str = "") -> str:
         """``name + suffix``; a number is put between them if that is taken."""
-        found, number = name + suffix, 2
-        while found in self._taken:
-            found = f"{name}_{number}{suffix}"
-            number += 1
+        found = name + suffix
+        if found in self._taken:
+            number = self._next.get((name, suffix), 2)
+            while (found := f"{name}_{number}{suffix}") in self._taken:
+                number += 1
+            self._next[name, suffix] = number + 1
         self._taken.add(found)
         return found

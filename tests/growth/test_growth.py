@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from microfold.codegen.names import Namer
 from microfold.ir.graph import Graph
 from microfold.ir.parse import parse
 from tests.growth.families import FAMILIES, build
@@ -56,6 +57,17 @@ def test_steps_grow_with_the_graph(name: str) -> None:
     assert large.total() <= GROWTH * small.total(), {
         stage: (small[stage], large[stage]) for stage in large if large[stage] > GROWTH * small[stage]
     }
+
+
+def test_names_that_are_the_same_but_for_a_number() -> None:
+    def spent(count: int) -> float:
+        counter, namer = Steps(), Namer(["layer"])
+        with counter.counting():
+            names = [namer.claim("layer", suffix) for _ in range(count) for suffix in ("", "_offset")]
+        assert len({*names, "layer"}) == 2 * count + 1
+        return counter()
+
+    assert spent(96) <= GROWTH * spent(24)
 
 
 @contextmanager
