@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from microfold.analysis.certificate import Certificate
+from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import analyze
 from microfold.analysis.relaxation import Relaxation
 from microfold.codegen.names import Namer, model_identifier
@@ -78,7 +78,7 @@ def compile_graph(
         program,
         context=way.context,
         ranges=way.ranges,
-        pruned=tuple(item for item in evidence if isinstance(item, Certificate)),
+        pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.passes.context import PassContext
-from microfold.passes.kinds import UntilStable
+from microfold.passes.kinds import FixedPointIteration
 from microfold.transform import available
 from microfold.transform.external.annotate_target import annotate_target
 from microfold.transform.external.merge_compiler_regions import merge_compiler_regions
@@ -51,9 +51,9 @@ from microfold.transform.subgraphs.remove_unused_outputs import remove_unused_ou
 from microfold.transform.subgraphs.remove_unused_parameters import remove_unused_parameters
 
 
-def default_pipeline() -> UntilStable:
+def default_pipeline() -> FixedPointIteration:
     """What every build runs, in order; rewrites again, as long as one run makes room for another."""
-    return UntilStable(
+    return FixedPointIteration(
         [
             # --- One graph of the operators that the passes know.
             # Bodies in place of calls: nothing below enters a subgraph.
@@ -150,7 +150,7 @@ def default_pipeline() -> UntilStable:
             FuseOps(),
             # Copies only where the final graph needs them.
             materialize_outputs,
-            # Where values lie. After everything that moves or merges values, with the ends settled; joints
+            # Where values lie. After everything that moves or merges values, with the ends settled; views
             # last, because their parts cannot be parts of anything else.
             slice_as_view,
             concat_as_view,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from microfold.analysis.certificate import Certificate
+from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import NO_RANGES, Ranges
 from microfold.analysis.relaxation import Relaxation
 from microfold.ir.graph import Graph
@@ -125,7 +125,7 @@ class Program:
     arena: ArenaPlan
     context: PassContext = field(default_factory=PassContext)
     ranges: Ranges = NO_RANGES
-    pruned: tuple[Certificate, ...] = ()
+    pruned: tuple[PruningProof, ...] = ()
     relaxations: tuple[Relaxation, ...] = ()
 
     @property

@@ -1,7 +1,7 @@
 """Ranges of every single element: slower than `microfold.analysis.ranges`, and found in another way.
 
 Where a result never falls when an operand grows, the reference is evaluated at both ends; product sums are
-evaluated position by position, positive weights at one end and negative ones at the other. The certificate of
+evaluated position by position, positive weights at one end and negative ones at the other. The proof of
 a pruning is checked with it.
 """
 

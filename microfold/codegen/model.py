@@ -253,7 +253,7 @@ class Model:
         for port in self.inputs:
             self._add_place(port.buffer, port.name)
         for layer in self.program.layers:
-            # Parts and joints of results have names of their own.
+            # Slices and concatenation views have names of their own.
             for buffer in layer.inputs:
                 self._add_place(buffer, short_name(buffer.value.name, "part"))
             for buffer in layer.outputs:

@@ -1,7 +1,7 @@
 """Views: values whose bytes are those of another value, or a part of them.
 
-A reshape or a slice is a view of its operand. A joint is the reverse: its operands are computed into their
-places within its result. Either way a value has a place in the storage of its root.
+A reshape or a slice is a view of its operand. A concatenation view is the reverse: its operands are computed
+into their places within its result. Either way a value has a place in the storage of its root.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Views:
     """The places of all values of a graph.
 
     Raises:
-        GraphError: an operand of a joint cannot be placed in its result.
+        GraphError: an operand of a concatenation view cannot be placed in its result.
     """
 
     def __init__(self, graph: Graph):
@@ -59,7 +59,7 @@ class Views:
     def _look(self, node: Node) -> None:
         if not needs_no_code(node):
             return
-        if node.op.is_joint:
+        if node.op.is_concat_view:
             self._join(node)
         else:
             source = node.inputs[0]
@@ -95,7 +95,7 @@ class Views:
             refusal = self.refusal(value)
             if refusal is not None:
                 raise GraphError(
-                    f"{describe(node)}: operands of a joint must be computed in its result; {refusal}"
+                    f"{describe(node)}: operands of concat_view must be computed in its result; {refusal}"
                 )
             self._parents[self[value].root] = (node.output, offset)
             offset += value.type.nbytes

@@ -29,7 +29,7 @@ class Decision:
         where: the place, e.g. ``pad %conv1_pad``.
         fired: the pass changed something there.
         reason: the rule, with the values.
-        evidence: data that proves it, e.g. a `microfold.analysis.certificate.Certificate`.
+        evidence: data that proves it, e.g. a `microfold.analysis.pruning_proof.PruningProof`.
     """
 
     pass_name: str

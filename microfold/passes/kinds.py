@@ -124,7 +124,7 @@ class Sequential(Pass):
 MAX_ROUNDS = 16
 
 
-class UntilStable(Sequential):
+class FixedPointIteration(Sequential):
     """A `Sequential` of passes that help each other, repeated until they return their graph.
 
     They must each get closer to something, so that it ends. Repeated decisions are recorded once.
@@ -139,7 +139,7 @@ class UntilStable(Sequential):
         passes: Sequence[Pass],
         *,
         then: Sequence[Pass] = (),
-        name: str = "until_stable",
+        name: str = "fixed_point_iteration",
         opt_level: int = 0,
         required: Sequence[Pass] = (),
     ):

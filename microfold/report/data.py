@@ -6,10 +6,10 @@ from collections.abc import Collection, Set
 from dataclasses import fields, replace
 from typing import Any
 
-from microfold.analysis.certificate import Certificate
 from microfold.analysis.deviation import Deviation, measure_deviation
 from microfold.analysis.interval import channel_count
 from microfold.analysis.product_sum import Accumulator
+from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import Ranges, analyze
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.requantize.multiply_high import RequantizeForm
@@ -82,7 +82,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
             for library, functions in program.libraries.items()
         ],
         "accumulators": _overflow_proof(program, ranges),
-        "pruned": [_pruned(certificate) for certificate in program.pruned],
+        "pruned": [_pruned(proof) for proof in program.pruned],
         "relaxed": _relaxed(program),
     }
 
@@ -173,13 +173,13 @@ def _sum_bits(layer: Layer) -> int:
     return 63 if layer.macs and x.dtype is DType.INT16 else 31
 
 
-def _pruned(certificate: Certificate) -> Report:
+def _pruned(proof: PruningProof) -> Report:
     """What was removed from a graph, per value of the graph before; channels are its last axis."""
     return {
-        "graph": certificate.graph_name,
-        "macs_before": certificate.macs[0],
-        "macs_after": certificate.macs[1],
-        "channels": certificate.channels,
+        "graph": proof.graph_name,
+        "macs_before": proof.macs[0],
+        "macs_after": proof.macs[1],
+        "channels": proof.channels,
         "values": [
             {
                 "op": pruned.layer,
@@ -190,7 +190,7 @@ def _pruned(certificate: Certificate) -> Report:
                     for (reason, low, high), channels in pruned.groups()
                 ],
             }
-            for pruned in certificate.values
+            for pruned in proof.values
         ],
     }
 

@@ -22,7 +22,7 @@ class ConcatenateView(Op):
     name: ClassVar[str] = "concatenate_view"
     pattern: ClassVar[Pattern] = Pattern.INJECTIVE
     is_view: ClassVar[bool] = True
-    is_joint: ClassVar[bool] = True
+    is_concat_view: ClassVar[bool] = True
     any_zero_point: ClassVar[bool] = True
     takes_infinities: ClassVar[bool] = True
 

@@ -37,7 +37,7 @@ from microfold.transform.matmul.parallel.branches import (
     Branch,
     Weights,
     combine_parallel,
-    joint_weights,
+    concatenated_weights,
     operands_are_constant,
 )
 
@@ -93,4 +93,4 @@ def _key(node: Node, graph: Graph) -> Hashable | None:
 
 
 def _weights(group: Sequence[Branch], graph: Graph) -> Weights | str:
-    return joint_weights(group, graph, axis=0)
+    return concatenated_weights(group, graph, axis=0)

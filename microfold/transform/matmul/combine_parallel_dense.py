@@ -33,7 +33,7 @@ from microfold.transform.matmul.parallel.branches import (
     Branch,
     Weights,
     combine_parallel,
-    joint_weights,
+    concatenated_weights,
     operands_are_constant,
 )
 
@@ -84,4 +84,4 @@ def _key(node: Node, graph: Graph) -> Hashable | None:
 
 
 def _weights(group: Sequence[Branch], graph: Graph) -> Weights | str:
-    return joint_weights(group, graph, axis=0)
+    return concatenated_weights(group, graph, axis=0)

@@ -24,7 +24,7 @@ from microfold.transform.matmul.parallel.branches import (
     Branch,
     Weights,
     combine_parallel,
-    joint_weights,
+    concatenated_weights,
     operands_are_constant,
 )
 
@@ -73,4 +73,4 @@ def _key(node: Node, graph: Graph) -> Hashable | None:
 
 
 def _weights(group: Sequence[Branch], graph: Graph) -> Weights | str:
-    return joint_weights(group, graph, axis=_columns(group[0].node))
+    return concatenated_weights(group, graph, axis=_columns(group[0].node))

@@ -28,9 +28,9 @@ from microfold.passes.decorators import function_pass
 
 @function_pass(opt_level=1)
 def concat_as_view(graph: Graph, context: PassContext) -> Graph:
-    """Turn concatenations into joints of their parts where that saves a copy."""
+    """Turn concatenations into views of their parts where that saves a copy."""
     views = Views(graph)
-    # No part is one of them: it stays as it is while joints are made.
+    # No part is one of them: it stays as it is while views are made.
     ends = {views[value].root for value in (*graph.outputs, *(state.next for state in graph.state))}
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -44,7 +44,7 @@ def concat_as_view(graph: Graph, context: PassContext) -> Graph:
                     node, f"{len(node.inputs) - len(parts)} of {len(node.inputs)} parts need no copy"
                 )
                 made = _join(node, parts)
-                # The parts of a joint cannot be parts of another one.
+                # The parts of a view cannot be parts of another one.
                 for each in made:
                     views.add(each)
         nodes += made

@@ -11,10 +11,10 @@ Scales first: a shift that meets a scale on its way stops.
 
 from __future__ import annotations
 
-from microfold.passes.kinds import UntilStable
+from microfold.passes.kinds import FixedPointIteration
 from microfold.transform.scales.fold_scale_axis import fold_scale_axis
 from microfold.transform.scales.fold_shift_axis import fold_shift_axis
 
-fold_batchnorm_to_conv2d = UntilStable(
+fold_batchnorm_to_conv2d = FixedPointIteration(
     [fold_scale_axis, fold_shift_axis], name="fold_batchnorm_to_conv2d", opt_level=3
 )

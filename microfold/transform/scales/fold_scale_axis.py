@@ -6,10 +6,10 @@ goes along. What neither direction can take stays.
 
 from __future__ import annotations
 
-from microfold.passes.kinds import UntilStable
+from microfold.passes.kinds import FixedPointIteration
 from microfold.transform.scales.backward_fold_scale_axis import backward_fold_scale_axis
 from microfold.transform.scales.forward_fold_scale_axis import forward_fold_scale_axis
 
-fold_scale_axis = UntilStable(
+fold_scale_axis = FixedPointIteration(
     [backward_fold_scale_axis, forward_fold_scale_axis], name="fold_scale_axis", opt_level=3
 )

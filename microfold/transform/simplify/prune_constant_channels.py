@@ -12,10 +12,10 @@
     %w2 = constant int8[1,1,1,1] q(0.1, 0) [3]
     %y: int8[1,4,4,1] q(0.1, 0) = conv2d(%a, %w2) {...}
 
-Ranges come from `microfold.analysis.ranges`, what is needed from `microfold.analysis.demand`: the pass cuts
-weights, biases and per-channel quantisation to the needed channels and adds what the constant ones contribute
-to their readers' biases. The output is the same bits for every input. A channel of another number than
-the zero point stays in front of a padded window: it adds less to the sum at the border than inside.
+Ranges come from `microfold.analysis.ranges`, what is needed from `microfold.analysis.channel_liveness`: the
+pass cuts weights, biases and per-channel quantisation to the needed channels and adds what the constant ones
+contribute to their readers' biases. The output is the same bits for every input. A channel of another number
+than the zero point stays in front of a padded window: it adds less to the sum at the border than inside.
 
 Where the target computes channels in blocks (`PassContext.channel_block`), a value keeps all of them if
 leaving some out would not save a block: an uneven number would cost more than it saves.
@@ -23,7 +23,7 @@ leaving some out would not save a block: an uneven number would cost more than i
 A value all of whose channels are constant becomes data if that is small or is broadcast by its readers.
 
 Quantised networks have such channels where a ReLU lets nothing of a filter through and where quantisation
-then gave it an extreme scale. Every removal is claimed in a `Certificate`, the evidence of the decision.
+then gave it an extreme scale. Every removal is claimed in a `PruningProof`, the evidence of the decision.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from microfold.analysis.certificate import Certificate, Claim, PrunedValue, Reason
-from microfold.analysis.demand import Demand, Link
+from microfold.analysis.channel_liveness import ChannelLiveness, Link
 from microfold.analysis.interval import Range, channel_count
+from microfold.analysis.pruning_proof import Claim, PrunedValue, PruningProof, Reason
 from microfold.analysis.ranges import Ranges, analyze
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value, make_node
@@ -61,27 +61,25 @@ def prune_constant_channels(graph: Graph, context: PassContext) -> Graph:
     while True:
         ranges = analyze(pruned)
         replaced = _replaceable(pruned, ranges)
-        demand = Demand(pruned, ranges, replaced, context.channel_block)
-        rewrite = _Rewrite(pruned, ranges, demand, replaced)
+        liveness = ChannelLiveness(pruned, ranges, replaced, context.channel_block)
+        rewrite = _Rewrite(pruned, ranges, liveness, replaced)
         result = rewrite.run()
         if result is pruned:
             break
-        ledger.record(pruned, ranges, demand, rewrite.renamed)
+        ledger.record(pruned, ranges, liveness, rewrite.renamed)
         pruned = result
-    for value, reason in demand.declined():
+    for value, reason in liveness.declined():
         context.declined(value, reason)
     if pruned is graph:
         return graph
-    certificate = ledger.certificate(pruned)
-    for value in certificate.values:
+    proof = ledger.proof(pruned)
+    for value in proof.values:
         for (reason, low, high), channels in value.groups():
             total = channel_count(value.value.type)
             where = f"{value.layer} %{value.value.name}"
             context.fired(where, f"{len(channels)} of {total} channels, [{low}, {high}]: {reason.value}")
-    before, after = certificate.macs
-    context.fired(
-        f"graph @{graph.name}", f"{after:,} of {before:,} multiply-accumulates are left", certificate
-    )
+    before, after = proof.macs
+    context.fired(f"graph @{graph.name}", f"{after:,} of {before:,} multiply-accumulates are left", proof)
     return pruned
 
 
@@ -126,10 +124,12 @@ class _Rewrite:
         renamed: what became of values that nodes compute, where it is not themselves.
     """
 
-    def __init__(self, graph: Graph, ranges: Ranges, demand: Demand, replaced: Mapping[Value, TensorType]):
+    def __init__(
+        self, graph: Graph, ranges: Ranges, liveness: ChannelLiveness, replaced: Mapping[Value, TensorType]
+    ):
         self.graph = graph
         self.ranges = ranges
-        self.demand = demand
+        self.liveness = liveness
         self.replaced = replaced
         self.renamed: dict[Value, Value] = {}
         self.constants: dict[Value, Array] = dict(graph.constants)
@@ -139,7 +139,7 @@ class _Rewrite:
     def run(self) -> Graph:
         """The new graph, or the old one if there is nothing to do."""
         for node in self.graph.nodes:
-            if self.demand.is_live(node):
+            if self.liveness.is_live(node):
                 self._visit(node)
         if self.nodes == list(self.graph.nodes):
             return self.graph
@@ -149,10 +149,10 @@ class _Rewrite:
         return self.graph.with_nodes(self.nodes, constants=self.constants, replaced=final)
 
     def _visit(self, node: Node) -> None:
-        selects = node in self.demand.contributions
+        selects = node in self.liveness.contributions
         inputs = self._product_sum(node) if selects else self._inputs(node)
         op = node.op
-        kept = [self.demand.of(value) for value in node.outputs]
+        kept = [self.liveness.of(value) for value in node.outputs]
         if isinstance(op, Concatenate) and len(inputs) == 1 < len(node.inputs) and not node.epilogue:
             assert inputs[0] is not None
             self.renamed[node.output] = inputs[0]
@@ -172,10 +172,10 @@ class _Rewrite:
 
     def _inputs(self, node: Node) -> list[Value | None]:
         """Operands of anything but a product sum that selects."""
-        links = self.demand.links[node]
+        links = self.liveness.links[node]
         if links is None:
             return [self._value(value) if value is not None else None for value in node.inputs]
-        result = self.demand.of(node.output)
+        result = self.liveness.of(node.output)
         if isinstance(node.op, DepthwiseConv2D):
             x, *constants = node.inputs
             assert x is not None
@@ -206,13 +206,13 @@ class _Rewrite:
         x, weights, *rest = node.inputs
         bias = rest[0] if rest else None
         assert x is not None and weights is not None
-        kept_in, kept_out = self.demand.of(x), self.demand.of(node.outputs[0])
+        kept_in, kept_out = self.liveness.of(x), self.liveness.of(node.outputs[0])
         if isinstance(node.op, DepthwiseConv2D):  # of an image with one channel
             filters = self._cut(weights, kept_out)
         else:
             filters = self._cut(weights, kept_out, axis=0)
             filters = self._cut(filters, kept_in)
-        folded = self.demand.contributions[node].constant[:, ~kept_in].sum(axis=1)
+        folded = self.liveness.contributions[node].constant[:, ~kept_in].sum(axis=1)
         inputs = [self._value(x), filters]
         if bias is None and not folded.any():
             return [*inputs, *rest]
@@ -228,7 +228,7 @@ class _Rewrite:
 
     def _value(self, value: Value) -> Value:
         """The value with all channels that anything needs."""
-        return self._part(value, self.demand.of(value))
+        return self._part(value, self.liveness.of(value))
 
     def _part(self, value: Value, channels: Array) -> Value:
         """What a reader that needs these channels reads: constants are cut for each, others for all."""
@@ -273,14 +273,16 @@ class _Ledger:
             for value in node.outputs
         }
 
-    def record(self, graph: Graph, ranges: Ranges, demand: Demand, renamed: Mapping[Value, Value]) -> None:
+    def record(
+        self, graph: Graph, ranges: Ranges, liveness: ChannelLiveness, renamed: Mapping[Value, Value]
+    ) -> None:
         """One round."""
         origins: dict[Value, list[tuple[Value, Array]]] = {}
         for node in graph.nodes:
-            is_live = demand.is_live(node)
+            is_live = liveness.is_live(node)
             for value in node.outputs:
-                needed = demand.of(value)
-                kept = needed if is_live and value not in demand.replaced else np.zeros_like(needed)
+                needed = liveness.of(value)
+                kept = needed if is_live and value not in liveness.replaced else np.zeros_like(needed)
                 for origin, channels in self.origins.get(value, []):
                     if value in ranges.values:
                         self._claim(origin, channels, ranges.values[value], kept, needed)
@@ -296,7 +298,7 @@ class _Ledger:
             reason = constant if low == high else Reason.UNREAD
             claims.append(Claim(int(channels[index]), low, high, reason))
 
-    def certificate(self, after: Graph) -> Certificate:
+    def proof(self, after: Graph) -> PruningProof:
         """All claims, in the order of the graph."""
         values = [
             PrunedValue(node.op.name, value, tuple(sorted(self.claims[value], key=lambda c: c.channel)))
@@ -305,4 +307,4 @@ class _Ledger:
             if self.claims.get(value)
         ]
         before_macs, after_macs = (sum(node.macs() for node in g.nodes) for g in (self.graph, after))
-        return Certificate(self.graph.name, tuple(values), (before_macs, after_macs))
+        return PruningProof(self.graph.name, tuple(values), (before_macs, after_macs))

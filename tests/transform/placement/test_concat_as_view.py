@@ -38,7 +38,7 @@ def test_parts_of_blocks() -> None:
 
 
 def test_what_cannot_be_computed_there_is_copied() -> None:
-    # An input; a part of another joint; the same value again.
+    # An input; a part of another view; the same value again.
     check_rewrite(
         concat_as_view,
         f"""
@@ -119,7 +119,7 @@ graph @g(%x: float32[1,8], %y: float32[1,8]) -> (%d, %r) {{
 
 
 @pytest.mark.parametrize("io", ["arena", "caller"])
-def test_nested_joints_share_storage(io: str) -> None:
+def test_nested_views_share_storage(io: str) -> None:
     graph = concat_as_view(parse(NESTED))
     views = Views(graph)
     values = {value.name: value for node in graph.nodes for value in node.outputs}
@@ -133,7 +133,7 @@ def test_nested_joints_share_storage(io: str) -> None:
     assert result.exact, result.differences
 
 
-def test_a_joint_of_inputs_is_refused() -> None:
+def test_a_view_of_inputs_is_refused() -> None:
     graph = parse("""
     graph @g(%x: float32[1,8]) -> (%c) {
       %c: float32[1,16] = concatenate_view(%x, %x) {axis=1}

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
-from microfold.analysis.certificate import Certificate, Reason
-from microfold.analysis.check import check_certificate
+from microfold.analysis.check_pruning import check_pruning
+from microfold.analysis.pruning_proof import PruningProof, Reason
 from microfold.errors import UnsupportedModelError
 from microfold.frontend import tflite
 from microfold.ir.graph import Graph, verify
@@ -39,37 +39,37 @@ SAME = "{strides=(1, 1), dilations=(1, 1), padding=((1, 1), (1, 1))}"
 thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 
 
-def prune(graph: Graph, block: int = 1) -> tuple[Graph, Certificate | None]:
+def prune(graph: Graph, block: int = 1) -> tuple[Graph, PruningProof | None]:
     """The pruned graph, and the proof if there was something to do."""
     decisions: list[Decision] = []
     pruned = prune_constant_channels(graph, PassContext(channel_block=block, sink=decisions.append))
-    proofs = [d.evidence for d in decisions if isinstance(d.evidence, Certificate)]
+    proofs = [d.evidence for d in decisions if isinstance(d.evidence, PruningProof)]
     return pruned, proofs[0] if proofs else None
 
 
-def rewrite(before: str, after: str) -> Certificate:
-    """`check_rewrite`, and the certificate proves it."""
+def rewrite(before: str, after: str) -> PruningProof:
+    """`check_rewrite`, and the proof proves it."""
     decisions = check_rewrite(prune_constant_channels, before, after)
-    (proof,) = [d.evidence for d in decisions if isinstance(d.evidence, Certificate)]
+    (proof,) = [d.evidence for d in decisions if isinstance(d.evidence, PruningProof)]
     # The decisions speak of the values of the graph that `check_rewrite` parsed; this is another one.
     graph = parse(dedent(before))
-    _, certificate = prune(graph)
-    assert certificate is not None
-    assert certificate.macs == proof.macs
-    assert check_certificate(graph, certificate) == []
-    return certificate
+    _, proof = prune(graph)
+    assert proof is not None
+    assert proof.macs == proof.macs
+    assert check_pruning(graph, proof) == []
+    return proof
 
 
-def claims(certificate: Certificate) -> list[tuple[str, int, int, int, Reason]]:
+def claims(proof: PruningProof) -> list[tuple[str, int, int, int, Reason]]:
     return [
         (pruned.value.name, claim.channel, claim.low, claim.high, claim.reason)
-        for pruned in certificate.values
+        for pruned in proof.values
         for claim in pruned.claims
     ]
 
 
 def test_constant_channel_goes_into_the_bias() -> None:
-    certificate = rewrite(
+    proof = rewrite(
         f"""
         graph @g(%x: int8[1,2,2,1] q(0.1, 0)) -> (%y) {{
           %w1 = constant int8[3,1,1,1] q(axis=0, scales=[0.1, 0.2, 0.3], zero_points=0) [1, 2, 3]
@@ -91,16 +91,16 @@ def test_constant_channel_goes_into_the_bias() -> None:
         """,
     )
     # 7 * (127 + 128) and -4 * 255; channel 1 is the zero point and adds nothing.
-    assert claims(certificate) == [
+    assert claims(proof) == [
         ("a", 1, -128, -128, Reason.CONSTANT),
         ("a", 2, 127, 127, Reason.CONSTANT),
     ]
-    assert certificate.macs == (36, 12)
+    assert proof.macs == (36, 12)
 
 
 def test_unread_channels_go_with_what_computes_them() -> None:
     """Channel 1 varies, but nobody has a weight for it behind the depthwise convolution and the pool."""
-    certificate = rewrite(
+    proof = rewrite(
         f"""
         graph @g(%x: int8[1,2,2,1] q(0.1, 0)) -> (%y) {{
           %w1 = constant int8[2,1,1,1] q(0.1, 0) [1, 2]
@@ -128,7 +128,7 @@ def test_unread_channels_go_with_what_computes_them() -> None:
         }}
         """,
     )
-    assert {(name, reason) for name, *_, reason in claims(certificate)} == {
+    assert {(name, reason) for name, *_, reason in claims(proof)} == {
         (name, Reason.UNREAD) for name in "abcd"
     }
 
@@ -252,7 +252,7 @@ def test_flattened_image_loses_a_channel_at_every_position() -> None:
 
 def test_value_that_is_constant_becomes_data() -> None:
     """Its reader needs both channels for the other branch; what computed it goes."""
-    certificate = rewrite(
+    proof = rewrite(
         f"""
         graph @g(%x: int8[1,2,2,2] q(0.1, 0)) -> (%y) {{
           %w1 = constant int8[2,1,1,2] q(0.1, 0) [1, 2, 3, 4]
@@ -268,7 +268,7 @@ def test_value_that_is_constant_becomes_data() -> None:
         }
         """,
     )
-    assert {reason for *_, reason in claims(certificate)} == {Reason.REPLACED}
+    assert {reason for *_, reason in claims(proof)} == {Reason.REPLACED}
 
 
 def test_large_constant_value_is_broadcast_by_its_reader() -> None:
@@ -282,13 +282,13 @@ def test_large_constant_value_is_broadcast_by_its_reader() -> None:
         }}
         """
     )
-    pruned, certificate = prune(graph)
+    pruned, proof = prune(graph)
     (node,) = pruned.nodes
     assert node.inputs[0] is not None
     assert node.inputs[0].type.shape == (1, 1, 1, 2)
     assert_same_meaning(graph, pruned)
-    assert certificate is not None
-    assert check_certificate(graph, certificate) == []
+    assert proof is not None
+    assert check_pruning(graph, proof) == []
 
 
 def test_only_one_operand_of_a_large_value_is_broadcast() -> None:
@@ -304,11 +304,11 @@ def test_only_one_operand_of_a_large_value_is_broadcast() -> None:
         }}
         """
     )
-    pruned, certificate = prune(graph)
+    pruned, proof = prune(graph)
     verify(pruned)
     assert_same_meaning(graph, pruned)
-    assert certificate is not None
-    assert check_certificate(graph, certificate) == []
+    assert proof is not None
+    assert check_pruning(graph, proof) == []
     assert min(value.type.size for value in pruned.constants) == 2
 
 
@@ -353,11 +353,11 @@ DEPTHWISE = f"""%w2 = constant int8[1,1,3,2] q(0.1, 0) [1, 4, 1, 5, 1, 6]
 @pytest.mark.parametrize("reader", [FULL, DEPTHWISE], ids=["conv2d", "depthwise"])
 def test_zero_point_in_front_of_padding_goes(reader: str) -> None:
     graph = parse(dedent(bordered(-128, reader)))
-    pruned, certificate = prune(graph)
+    pruned, proof = prune(graph)
     assert pruned.nodes[0].output.type.shape[3] == 1
     assert_same_meaning(graph, pruned, calls=8)
-    assert certificate is not None
-    assert check_certificate(graph, certificate) == []
+    assert proof is not None
+    assert check_pruning(graph, proof) == []
 
 
 def test_another_constant_in_front_of_padding_stays() -> None:
@@ -374,11 +374,11 @@ def test_constant_whose_taps_are_never_cut_off_goes() -> None:
     reader = f"""%w2 = constant int8[1,1,3,2] q(0.1, 0) [0, 4, 1, 5, 0, 6]
           %y: int8[1,3,3,1] q(1.0, 0) = conv2d(%a, %w2) {ROW}"""
     graph = parse(dedent(bordered(0, reader)))
-    pruned, certificate = prune(graph)
+    pruned, proof = prune(graph)
     assert pruned.nodes[0].output.type.shape[3] == 1
     assert_same_meaning(graph, pruned, calls=8)
-    assert certificate is not None
-    assert check_certificate(graph, certificate) == []
+    assert proof is not None
+    assert check_pruning(graph, proof) == []
 
 
 def test_depthwise_result_that_saturates_everywhere_goes() -> None:
@@ -477,13 +477,13 @@ def test_floats_are_left_alone() -> None:
 @thorough
 @given(graph=networks(), block=st.sampled_from((1, 1, 2, 4)))
 def test_meaning_idempotence_and_proof(graph: Graph, block: int) -> None:
-    pruned, certificate = prune(graph, block)
+    pruned, proof = prune(graph, block)
     verify(pruned)
     assert_same_meaning(graph, pruned)
     assert prune_constant_channels(pruned, PassContext(channel_block=block)) is pruned
-    assert (certificate is None) == (pruned is graph)
-    if certificate is not None:
-        assert check_certificate(graph, certificate) == []
+    assert (proof is None) == (pruned is graph)
+    if proof is not None:
+        assert check_pruning(graph, proof) == []
 
 
 @thorough
@@ -522,17 +522,17 @@ def elsewhere(name: str) -> Graph:
 def test_visual_wake_words() -> None:
     graph = optimize(elsewhere("mlperf_tiny/vww_int8"), UNPRUNED)
     start = time.perf_counter()
-    pruned, certificate = prune(graph)
+    pruned, proof = prune(graph)
     seconds = time.perf_counter() - start
-    assert certificate is not None
-    assert certificate.macs[0] == 7489664
-    assert certificate.macs[1] <= 3727313
+    assert proof is not None
+    assert proof.macs[0] == 7489664
+    assert proof.macs[1] <= 3727313
     channels = sum(node.outputs[0].type.shape[-1] for node in pruned.nodes if node.macs())
     # Weights and biases, and for each channel a multiplier and a shift.
     assert sum(array.nbytes for array in pruned.constants.values()) + 5 * channels <= 38 * 1024
     assert seconds < 2  # 0.1 s on an idle machine
     assert_outputs_unchanged(graph, pruned, extremes_and_noise(graph, 34))
-    assert check_certificate(graph, certificate) == []
+    assert check_pruning(graph, proof) == []
 
 
 @pytest.mark.slow
@@ -549,10 +549,10 @@ def test_visual_wake_words() -> None:
 )
 def test_other_models_keep_their_outputs(name: str) -> None:
     graph = optimize(elsewhere(name), UNPRUNED)
-    pruned, certificate = prune(graph)
+    pruned, proof = prune(graph)
     assert_outputs_unchanged(graph, pruned, extremes_and_noise(graph, 4))
-    if certificate is not None:
-        assert check_certificate(graph, certificate) == []
+    if proof is not None:
+        assert check_pruning(graph, proof) == []
 
 
 @pytest.mark.slow
@@ -562,7 +562,7 @@ def test_bundled_models_keep_their_outputs(path: Path) -> None:
         graph = optimize(tflite.load(path), UNPRUNED)
     except UnsupportedModelError:
         pytest.skip("it is not supported")
-    pruned, certificate = prune(graph)
+    pruned, proof = prune(graph)
     assert_same_meaning(graph, pruned)
-    if certificate is not None:
-        assert check_certificate(graph, certificate) == []
+    if proof is not None:
+        assert check_pruning(graph, proof) == []

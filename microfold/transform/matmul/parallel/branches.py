@@ -61,12 +61,12 @@ def combine_parallel(
     """
     planned: dict[Node, tuple[Sequence[Branch], Weights]] = {}
     for group in _groups(graph, op_type, key):
-        joint = weights(group, graph)
-        reason = joint if isinstance(joint, str) else why_not(group)
+        combined = weights(group, graph)
+        reason = combined if isinstance(combined, str) else why_not(group)
         names = ", ".join(f"%{branch.node.output.name}" for branch in group)
-        if reason is None and isinstance(joint, Weights):
+        if reason is None and isinstance(combined, Weights):
             context.fired(group[0].node, f"one {group[0].node.op.name} computes {names}")
-            planned[group[0].node] = (group, joint)
+            planned[group[0].node] = (group, combined)
         else:
             context.declined(group[0].node, f"with {names}: {reason}")
     slices: dict[Value, Value] = {}
@@ -117,7 +117,7 @@ def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) ->
     return slices
 
 
-def joint_quant(types: Sequence[TensorType], axis: int) -> Quant | str | None:
+def concatenated_quant(types: Sequence[TensorType], axis: int) -> Quant | str | None:
     """Scales of weights put together along an axis: one for all if they are equal, else one per channel."""
     quants = [type.quant for type in types]
     first = quants[0]
@@ -133,10 +133,10 @@ def joint_quant(types: Sequence[TensorType], axis: int) -> Quant | str | None:
     return Quant(tuple(scales), (0,) * len(scales), axis)
 
 
-def joint_weights(group: Sequence[Branch], graph: Graph, axis: int) -> Weights | str:
+def concatenated_weights(group: Sequence[Branch], graph: Graph, axis: int) -> Weights | str:
     """Weights put together along the axis of output channels, and biases; absent ones are zeros."""
     values = [branch.node.operands[1] for branch in group]
-    quant = joint_quant([value.type for value in values], axis)
+    quant = concatenated_quant([value.type for value in values], axis)
     if isinstance(quant, str):
         return quant
     array = np.concatenate([graph.constants[value] for value in values], axis=axis)

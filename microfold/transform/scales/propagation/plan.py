@@ -22,9 +22,9 @@ from microfold.ir.types import DType
 from microfold.ops.image import refuses_blocks
 from microfold.passes.context import PassContext
 from microfold.transform.scales.propagation.constants import Constants, apply
-from microfold.transform.scales.propagation.mapped import Alike
 from microfold.transform.scales.propagation.message import Message, describe, equal
 from microfold.transform.scales.propagation.rule import Kind, Messages, Rule, ScaledNode, Source
+from microfold.transform.scales.propagation.unary_and_movement import Alike
 
 
 @dataclass

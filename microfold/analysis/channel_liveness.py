@@ -1,6 +1,6 @@
-"""Which channels of each value somebody needs.
+"""Liveness of channels: which of each value somebody needs.
 
-Demand starts where channels are fixed (outputs, states, operators that read everything), and goes backwards:
+It starts where channels are fixed (outputs, states, operators that read everything), and goes backwards:
 a product sum needs an input channel only if a needed output depends on it, i.e. if it has a weight there and
 its contribution is not the same number for every input and at every position. Operators that treat channels
 alike (depthwise, add, pool, …) need in each operand what is needed of the result, and the other way round.
@@ -83,7 +83,7 @@ def any_of(mask: Array, axis: int) -> Array:
     return np.asarray(mask.any(axis=axis))
 
 
-class Demand:
+class ChannelLiveness:
     """Needed channels of every value that a node computes or reads.
 
     Args:

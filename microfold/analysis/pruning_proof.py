@@ -1,4 +1,4 @@
-"""What pruning claims about the channels it removes: data that `microfold.analysis.check` can test."""
+"""What pruning claims about the channels it removes: data for `microfold.analysis.check_pruning`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class PrunedValue:
 
 
 @dataclass(frozen=True, eq=False)
-class Certificate:
+class PruningProof:
     """Everything that one run of the pass removed.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Certificates hold what they claim, and the checker finds those that do not."""
+"""Proofs of pruning hold what they claim, and the checker finds those that do not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold import target
-from microfold.analysis.certificate import Certificate, Claim, PrunedValue, Reason
-from microfold.analysis.check import check_certificate
+from microfold.analysis.check_pruning import check_pruning
+from microfold.analysis.pruning_proof import Claim, PrunedValue, PruningProof, Reason
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
@@ -44,10 +44,10 @@ TEXT = f"""
     """
 
 
-def certify(graph: Graph) -> Certificate | None:
+def certify(graph: Graph) -> PruningProof | None:
     decisions: list[Decision] = []
     prune_constant_channels(graph, PassContext(sink=decisions.append))
-    return next((d.evidence for d in decisions if isinstance(d.evidence, Certificate)), None)
+    return next((d.evidence for d in decisions if isinstance(d.evidence, PruningProof)), None)
 
 
 @pytest.fixture
@@ -56,14 +56,14 @@ def graph() -> Graph:
 
 
 @pytest.fixture
-def certificate(graph: Graph) -> Certificate:
+def proof(graph: Graph) -> PruningProof:
     found = certify(graph)
     assert found is not None
     return found
 
 
-def test_claims(graph: Graph, certificate: Certificate) -> None:
-    (pruned,) = certificate.values
+def test_claims(graph: Graph, proof: PruningProof) -> None:
+    (pruned,) = proof.values
     assert pruned.layer == "conv2d"
     assert pruned.value is graph.nodes[0].output
     assert pruned.claims == (
@@ -71,15 +71,13 @@ def test_claims(graph: Graph, certificate: Certificate) -> None:
         Claim(2, 127, 127, Reason.CONSTANT),
         Claim(3, -128, -64, Reason.UNREAD),
     )
-    assert certificate.channels == 3
-    assert check_certificate(graph, certificate) == []
+    assert proof.channels == 3
+    assert check_pruning(graph, proof) == []
 
 
-def tampered(
-    certificate: Certificate, change: Callable[[tuple[Claim, ...]], tuple[Claim, ...]]
-) -> Certificate:
-    (pruned,) = certificate.values
-    return replace(certificate, values=(replace(pruned, claims=change(pruned.claims)),))
+def tampered(proof: PruningProof, change: Callable[[tuple[Claim, ...]], tuple[Claim, ...]]) -> PruningProof:
+    (pruned,) = proof.values
+    return replace(proof, values=(replace(pruned, claims=change(pruned.claims)),))
 
 
 @pytest.mark.parametrize(
@@ -96,29 +94,29 @@ def tampered(
 )
 def test_tampered_claims_are_found(
     graph: Graph,
-    certificate: Certificate,
+    proof: PruningProof,
     change: Callable[[Claims], Claims],
     fault: str,
 ) -> None:
-    faults = check_certificate(graph, tampered(certificate, change))
+    faults = check_pruning(graph, tampered(proof, change))
     assert any(fault in found for found in faults), faults
 
 
-def test_other_tampering_is_found(graph: Graph, certificate: Certificate) -> None:
+def test_other_tampering_is_found(graph: Graph, proof: PruningProof) -> None:
     output = PrunedValue("conv2d", graph.outputs[0], (Claim(0, -128, 127, Reason.UNREAD),))
-    faults = check_certificate(graph, replace(certificate, values=(*certificate.values, output)))
+    faults = check_pruning(graph, replace(proof, values=(*proof.values, output)))
     assert any("leaves the graph" in found for found in faults)
     stranger = PrunedValue("conv2d", graph.inputs[0], ())
-    faults = check_certificate(graph, replace(certificate, values=(stranger,)))
+    faults = check_pruning(graph, replace(proof, values=(stranger,)))
     assert any("no value that the graph computes" in found for found in faults)
 
 
-def test_certificate_for_another_network_is_found(certificate: Certificate) -> None:
+def test_proof_for_another_network_is_found(proof: PruningProof) -> None:
     """The same shapes, but the bias no longer saturates channel 2, and channel 3 has a reader."""
     text = TEXT.replace("900000, 0]", "9, 0]").replace("[5, 6, 7, 0]", "[5, 6, 7, 1]")
     graph = parse(dedent(text))
-    moved = tuple(replace(v, value=graph.nodes[0].output) for v in certificate.values)
-    faults = check_certificate(graph, replace(certificate, values=moved))
+    moved = tuple(replace(v, value=graph.nodes[0].output) for v in proof.values)
+    faults = check_pruning(graph, replace(proof, values=moved))
     assert any("channel 2 is claimed" in found for found in faults)
     assert any("it depends on channel 3 of %a" in found for found in faults)
 
@@ -127,10 +125,10 @@ def test_certificate_for_another_network_is_found(certificate: Certificate) -> N
 @given(graph=networks())
 def test_claims_against_the_reference(graph: Graph) -> None:
     """Every claimed channel, on inputs at both ends and at random."""
-    certificate = certify(graph)
-    if certificate is None:
+    proof = certify(graph)
+    if proof is None:
         return
-    claims = {pruned.value: pruned.claims for pruned in certificate.values}
+    claims = {pruned.value: pruned.claims for pruned in proof.values}
 
     def check(node: Node, results: tuple[Tensor, ...]) -> None:
         for value, tensor in zip(node.outputs, results, strict=True):

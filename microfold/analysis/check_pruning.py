@@ -1,6 +1,6 @@
-"""Checks the certificate of a pruning against the graph before it, without the analysis that made it.
+"""Checks the proof of a pruning against the graph before it, without the analysis that made it.
 
-Two things make a certificate good. Each interval holds, by `element_ranges`. And no channel that is still
+Two things make it one. Each interval holds, by `element_ranges`. And no channel that is still
 computed depends on one that is not: its readers give it no weight, or it adds the same constant at every
 position of every reader, or its readers' channels are not computed either.
 """
@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from microfold.analysis.certificate import Certificate, Reason
 from microfold.analysis.element_ranges import MOVEMENTS, Ends, element_ranges
+from microfold.analysis.pruning_proof import PruningProof, Reason
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import Pattern
@@ -30,19 +30,19 @@ from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 _DATA = -1  # marks elements that each reader has as it needs them: those of constants, and padding
 
 
-def check_certificate(graph: Graph, certificate: Certificate) -> list[str]:
-    """All that is wrong with a certificate, in words; nothing if it proves what it claims.
+def check_pruning(graph: Graph, proof: PruningProof) -> list[str]:
+    """All that is wrong with a proof, in words; nothing if it proves what it claims.
 
     Args:
         graph: as it was before the pass.
     """
-    return _Checker(graph, certificate).run()
+    return _Checker(graph, proof).run()
 
 
 class _Checker:
-    def __init__(self, graph: Graph, certificate: Certificate):
+    def __init__(self, graph: Graph, proof: PruningProof):
         self.graph = graph
-        self.certificate = certificate
+        self.proof = proof
         self.ranges = element_ranges(graph)
         self.faults: list[str] = []
         self.removed: dict[Value, Array] = {}
@@ -50,7 +50,7 @@ class _Checker:
 
     def run(self) -> list[str]:
         computed = {value for node in self.graph.nodes for value in node.outputs}
-        for pruned in self.certificate.values:
+        for pruned in self.proof.values:
             if pruned.value not in computed:
                 self.faults.append(f"%{pruned.value.name} is no value that the graph computes")
                 return self.faults
@@ -73,7 +73,7 @@ class _Checker:
         return value in self.data or bool(self._mask(value).all())
 
     def _check_intervals(self) -> None:
-        for pruned in self.certificate.values:
+        for pruned in self.proof.values:
             value = pruned.value
             where = f"{pruned.layer} %{value.name}"
             mask = np.zeros_like(self._mask(value))

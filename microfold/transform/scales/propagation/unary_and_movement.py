@@ -29,7 +29,7 @@ from microfold.transform.scales.propagation.message import Message, minimal, rai
 from microfold.transform.scales.propagation.rule import Messages, Rule, ScaledNode
 
 
-class Mapped(Rule):
+class UnaryRule(Rule):
     """One operand; a message to it and one to the result determine each other."""
 
     def refusal(self, place: ScaledNode) -> str | None:
@@ -58,7 +58,7 @@ class Mapped(Rule):
         return answer if isinstance(answer, str) else (answer, (None,))
 
 
-class Alike(Mapped):
+class Alike(UnaryRule):
     """Operand and result have the same message."""
 
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
@@ -119,7 +119,7 @@ class _MaxPool(_Windows):
     any_sign: ClassVar[bool] = False
 
 
-class _Reduction(Mapped):
+class _Reduction(UnaryRule):
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         op = place.op
         assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin)
@@ -146,7 +146,7 @@ class _Extremum(_Reduction):
 
 
 @SCALE.rule(Pad)
-class _ScaledPad(Mapped):
+class _ScaledPad(UnaryRule):
     """Zeros may have any scale, infinities any positive one."""
 
     def _fault(self, place: ScaledNode, message: Message) -> str | None:
@@ -189,7 +189,7 @@ class _ShiftedPad(Alike):
 
 @SCALE.rule(Reshape)
 @SHIFT.rule(Reshape)
-class _Reshape(Mapped):
+class _Reshape(UnaryRule):
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         return minimal(spread(message, place.out.shape).reshape(place.type(0).shape))
 
@@ -199,7 +199,7 @@ class _Reshape(Mapped):
 
 @SCALE.rule(Transpose)
 @SHIFT.rule(Transpose)
-class _Transpose(Mapped):
+class _Transpose(UnaryRule):
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         assert isinstance(place.op, Transpose)
         return message.transpose(np.argsort(place.op.permutation))
@@ -211,7 +211,7 @@ class _Transpose(Mapped):
 
 @SCALE.rule(StridedSlice)
 @SHIFT.rule(StridedSlice)
-class _StridedSlice(Mapped):
+class _StridedSlice(UnaryRule):
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         """Only where all elements are alike: what is cut off has no message of its own."""
         axes = varying_axes(message)
@@ -232,7 +232,7 @@ class _StridedSlice(Mapped):
 
 @SCALE.rule(BroadcastTo)
 @SHIFT.rule(BroadcastTo)
-class _BroadcastTo(Mapped):
+class _BroadcastTo(UnaryRule):
     def to_operand(self, place: ScaledNode, message: Message) -> Message | str:
         source = (1,) * (place.out.rank - place.type(0).rank) + place.type(0).shape
         wrong = [axis for axis in varying_axes(message) if source[axis] == 1]
