@@ -49,6 +49,7 @@ class Kernel:
         name: see `names`, e.g. ``s8_conv2d__dsp_4x2``.
         op: the operator it computes.
         features: what the target must have.
+        superseded_by: features of cores that have better kernels for the same layers, at every level.
         trades: what it gives up.
         table_bytes: constants that the model does not have, of kernels with TABLE.
         code: estimated bytes of code of one function, compiled with -Os; see `selection.shared_functions`.
@@ -58,6 +59,7 @@ class Kernel:
     name: str
     op: ClassVar[type[Op]]
     features: ClassVar[frozenset[str]] = frozenset()
+    superseded_by: ClassVar[frozenset[str]] = frozenset()
     trades: frozenset[Trade] = frozenset()
     table_bytes: ClassVar[int] = 0
     code: ClassVar[int] = 600

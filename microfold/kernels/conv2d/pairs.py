@@ -44,6 +44,7 @@ class _PairConv(Kernel):
     """
 
     op = Conv2D
+    superseded_by = frozenset({"dsp"})
     product: float
     """Instructions of a weight for four pixels."""
     run: float
@@ -85,7 +86,7 @@ class _PairConv(Kernel):
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_conv(layer)
+        reason = unsupported_integer_conv(layer)
         x, _, out, _ = conv_types(layer)
         if reason is None and self._scratch(layer) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
             return f"its patches of {PIXELS} pixels would take {self._scratch(layer)} bytes"

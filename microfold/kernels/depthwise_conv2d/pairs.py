@@ -135,6 +135,7 @@ class _PairDepthwise(Kernel):
     """
 
     op = DepthwiseConv2D
+    superseded_by = frozenset({"dsp"})
     thumb1: bool
     run: float
     """Instructions of a run for two outputs."""
@@ -165,7 +166,7 @@ class _PairDepthwise(Kernel):
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_depthwise(layer)
+        reason = unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
         x, _, out, window = depthwise_types(layer)

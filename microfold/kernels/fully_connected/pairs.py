@@ -113,6 +113,7 @@ class _FullyConnectedPairs(Kernel):
     trades: frozenset[Trade] = frozenset()
 
     op = FullyConnected
+    superseded_by = frozenset({"dsp"})
     core: ClassVar[str]
     narrow: ClassVar[bool]
     word: ClassVar[float]
@@ -143,12 +144,12 @@ class _FullyConnectedPairs(Kernel):
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_fully_connected(layer)
+        reason = unsupported_integer_fully_connected(layer)
         inputs = fully_connected_types(layer)[0].shape[1]
         if reason is None and not 0 < inputs <= MAXIMUM_INPUTS:
             return f"it takes 1 to {MAXIMUM_INPUTS} inputs; there are {inputs}"
         if reason is None and self._split(layer) is None:
-            return "what would be taken off large weights would take much flash"
+            return "what is taken off large weights must not have more bytes than the weights"
         return reason
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:

@@ -28,7 +28,7 @@ from microfold.kernels.fully_connected.portable import (
 )
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.packing import product_sum, two_pixels_per_word
+from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_low import channel_records
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
@@ -55,6 +55,7 @@ class FullyConnectedThumb2(Kernel):
 
     name = "s8_fully_connected__thumb2_8"
     op = FullyConnected
+    superseded_by = frozenset({"dsp"})
     features = frozenset({"thumb2"})
     code = 500
     fields = declare(
@@ -66,7 +67,7 @@ class FullyConnectedThumb2(Kernel):
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_fully_connected(layer)
+        reason = unsupported_integer_fully_connected(layer)
         inputs = fully_connected_types(layer)[0].shape[1]
         if reason is None and inputs > MAXIMUM_INPUTS:
             return f"it takes at most {MAXIMUM_INPUTS} inputs; there are {inputs}"

@@ -21,17 +21,11 @@ from functools import lru_cache
 import numpy as np
 
 from microfold.ir.types import Array
-from microfold.kernels.layer import LayerContext
 
 # Weights of a run, at most.
 LONGEST_RUN = 8
 # Absolute weights of a run that fits whatever their signs are.
 LARGEST_SUM = 255
-
-
-def refuses_core(layer: LayerContext) -> str | None:
-    """The reason if the core's own products of pairs are better than those of words."""
-    return "cores with SIMD instructions have faster kernels" if layer.target.has("dsp") else None
 
 
 def pad_segments(matrix: Array, segment: int, multiple: int) -> Array:

@@ -20,7 +20,6 @@ from microfold.kernels.call import CFunction, KernelCall, SpecValue
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import two_pixels_per_word
 from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
@@ -41,13 +40,14 @@ class _Pool2DWords(Kernel):
     """
 
     kind: str
+    superseded_by = frozenset({"dsp"})
     fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
     per_tap: ClassVar[float]
     per_row: ClassVar[float]
     per_output: ClassVar[float]
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = two_pixels_per_word.refuses_core(layer) or unsupported_pool(layer, DType.INT8)
+        reason = unsupported_pool(layer, DType.INT8)
         _, out, window = pool_types(layer)
         if reason is None and out.shape[3] % 4 != 0:
             return f"its words are aligned: it needs a multiple of 4 channels; there are {out.shape[3]}"

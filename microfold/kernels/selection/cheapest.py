@@ -68,6 +68,9 @@ def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
     # Every kernel computes NHWC: `convert_layout` has brought the graph there.
     layout = refuses_layout(layer.node.op)
     reason = f"the target lacks {', '.join(missing)}" if missing else layout or kernel.supports(layer)
+    better = sorted(kernel.superseded_by & layer.target.features)
+    if reason is None and better:
+        reason = f"for cores with {', '.join(better)} there are better kernels"
     if reason is not None:
         return Candidate(kernel, None, reason)
     variant = best_variant(kernel, layer, policy)

@@ -13,6 +13,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, candidates
 from microfold.kernels.selection.policy import Policy
 from microfold.verification import verify
+from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import NO_PADDING, conv2d_graph, depthwise_conv2d_graph, fully_connected_graph
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import layer_instructions
@@ -47,6 +48,14 @@ def _rivals(found: Sequence[Candidate]) -> list[Candidate]:
     """What selection chooses, then those that come close."""
     fitting = [candidate for candidate in found if candidate.cost is not None]
     return [c for c in fitting if (c.cost or 0) <= RIVAL * (fitting[0].cost or 0)]
+
+
+def test_better_kernels_of_a_core_supersede_others() -> None:
+    graph = conv2d_graph(9, 9, 8, 8, (3, 3))
+    for core, fits in (("cortex-m3", True), ("cortex-m4", False)):
+        (found,) = (c for c in candidates_of(graph, core) if c.kernel.name == "s8_conv2d__thumb2_4x1")
+        assert (found.cost is not None) == fits
+        assert found.reason == (None if fits else "for cores with dsp there are better kernels")
 
 
 @pytest.mark.slow
