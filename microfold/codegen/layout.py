@@ -98,8 +98,10 @@ def _split_remark(line: str) -> tuple[str, str]:
 def _broken_code(line: str, indent: int) -> Iterator[str]:
     """The lines of a long one; `indent` is that of continuations which have no room to be aligned."""
     opened: tuple[int, ...] = ()
+    # The line without what is in comments and strings, at the same places.
+    code = re.sub(r'/\*.*?\*/|"[^"]*"', lambda match: "_" * len(match.group()), line)
     while len(line) > LINE_WIDTH:
-        breaks = list(_breaks(line, opened))
+        breaks = list(_breaks(code, opened))
         # The last comma, && or || in the fewest parentheses; failing that, the outermost parenthesis.
         between = [found for found in breaks if line[found[0] - 1] != "("]
         if not breaks:
@@ -107,20 +109,20 @@ def _broken_code(line: str, indent: int) -> Iterator[str]:
         position, opened = min(between or breaks, key=lambda found: (len(found[1]), -found[0]))
         yield line[:position].rstrip()
         rest = line[position:].lstrip()
+        code = code[len(line) - len(rest) :]
         column = opened[-1] + 1 if opened else indent
         if not between or (column + len(rest) > LINE_WIDTH and column > LINE_WIDTH // 2):
             column = indent
-        line = " " * column + rest
+        line, code = " " * column + rest, " " * column + code
         opened = (*opened[:-1], column - 1) if opened else ()
     yield line
 
 
-def _breaks(line: str, opened: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _breaks(code: str, opened: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Positions behind commas, parentheses, && and ||, with the columns of the parentheses open there.
 
     Only those that a line has room for.
     """
-    code = re.sub(r'/\*.*?\*/|"[^"]*"', lambda match: "_" * len(match.group()), line)
     end = len(code.rstrip(" )"))
     for position, character in enumerate(code[:LINE_WIDTH]):
         if character in "([{":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from microfold.codegen.environment import environment
@@ -67,23 +67,31 @@ def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> st
     if not held:
         # C has no empty structs.
         return ""
+    inner = _inner_layers(held)
     structs = [
-        Struct(f"{name}_{field.name}_layer", tuple(_members(name, function.fields, held, f"{field.name}.")))
+        Struct(
+            f"{name}_{field.name}_layer",
+            tuple(_members(name, function.fields, held, inner, f"{field.name}.")),
+        )
         for field in function.fields
-        if _is_inner(field, held)
+        if field.name in inner
     ]
-    members = _members(name, function.fields, held)
+    members = _members(name, function.fields, held, inner)
     structs += [Struct(f"{name}_layer", tuple(_narrowed(members, held) if narrow else members))]
     return environment().get_template("model/layer_struct.j2").render(structs=structs).strip()
 
 
-def _is_inner(field: Field, held: Iterable[str]) -> bool:
-    """Whether the field is the layer of another function; its own fields' names begin with it and a dot."""
-    return any(name.startswith(f"{field.name}.") for name in held)
+def _inner_layers(held: Iterable[str]) -> set[str]:
+    """Fields that are the layers of other functions: the names of their own fields begin with them and a dot."""
+    return {name.rpartition(".")[0] for name in held if "." in name}
 
 
 def _members(
-    function: str, fields: Iterable[Field], held: Mapping[str, Sequence[Parameter]], prefix: str = ""
+    function: str,
+    fields: Iterable[Field],
+    held: Mapping[str, Sequence[Parameter]],
+    inner: Collection[str],
+    prefix: str = "",
 ) -> list[Member]:
     """Those of the fields whose names are the prefix and a word, in declared order."""
     members: list[Member] = []
@@ -94,7 +102,7 @@ def _members(
         if field.name in held:
             c_type = field.c_type or _type(f"{function}.{field.name}", held[field.name])
             members.append(Member(name, c_type, field.comment))
-        elif _is_inner(field, held):
+        elif field.name in inner:
             members.append(Member(name, f"{function}_{name}_layer", field.comment))
     return members
 
