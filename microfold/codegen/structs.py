@@ -69,12 +69,9 @@ def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> st
         return ""
     inner = _inner_layers(held)
     structs = [
-        Struct(
-            f"{name}_{field.name}_layer",
-            tuple(_members(name, function.fields, held, inner, f"{field.name}.")),
-        )
-        for field in function.fields
-        if field.name in inner
+        Struct(f"{name}_{part}_layer", tuple(_members(name, function.fields, held, inner, f"{part}.")))
+        for part in (field.name for field in function.fields)
+        if part in inner
     ]
     members = _members(name, function.fields, held, inner)
     structs += [Struct(f"{name}_layer", tuple(_narrowed(members, held) if narrow else members))]
@@ -82,7 +79,7 @@ def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> st
 
 
 def _inner_layers(held: Iterable[str]) -> set[str]:
-    """Fields that are the layers of other functions: the names of their own fields begin with them and a dot."""
+    """Fields that are the layers of other functions: whose own fields are called after them."""
     return {name.rpartition(".")[0] for name in held if "." in name}
 
 
