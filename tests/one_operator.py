@@ -18,7 +18,9 @@ from tests.tflite_writer import one_operator
 RUNS = 6
 
 
-def check_float_operator(folder: Path, name: str, *operands: ArrayLike, gives: ArrayLike, **more: Any) -> None:
+def check_float_operator(
+    folder: Path, name: str, *operands: ArrayLike, gives: ArrayLike, **more: Any
+) -> None:
     """The operator gives this result, and its C what the reference gives for these and other operands.
 
     The simulated core, Cortex-M4, is left out where its tools are missing.

@@ -1,7 +1,7 @@
 """Writes a model of one operator: ``python -m tests.tools.make_operator NAME SHAPE... -o FILE``.
 
-Its operands have these shapes, ``2,8`` and the like, and are inputs of the model; the result has the shape that
-they broadcast to. All are float32. The operator has no options.
+Its operands have these shapes, ``2,8`` and the like, and are inputs of the model; the result has the shape
+that they broadcast to. All are float32. The operator has no options.
 """
 
 from __future__ import annotations
