@@ -13,10 +13,12 @@ class Golden:
     Attributes:
         folder: where the files are.
         update: write them instead.
+        tests: which ones to run for that.
     """
 
     folder: Path
     update: bool
+    tests: str = ""
 
     def check(self, name: str, text: str) -> None:
         """The text must be that of the file."""
@@ -25,6 +27,7 @@ class Golden:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             return
-        assert path.is_file(), f"{path} is missing; run pytest with --update-golden"
+        command = " ".join(filter(None, ("pytest", self.tests, "--update-golden")))
+        assert path.is_file(), f"{path} is missing; run `{command}`"
         expected = path.read_text(encoding="utf-8")
-        assert text == expected, f"{path.name} differs; run pytest with --update-golden and review the diff"
+        assert text == expected, f"{path.name} differs; run `{command}` and review the diff"

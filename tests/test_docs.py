@@ -9,9 +9,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import tflite
 
 from microfold.frontend.operators import IMPORTERS
+from microfold.frontend.schema import members
 from microfold.ir.op import REGISTRY
+from microfold.ops.elementwise.float_binary import float_binary_operators
+from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 from microfold.pipeline import default_pipeline
 from microfold.transform import available, location, summary
 from tests.golden import Golden
@@ -19,25 +23,54 @@ from tests.golden import Golden
 ROOT = Path(__file__).resolve().parents[1]
 
 
+# Between these comments, pages have what tests write from the registries.
+WRITTEN = "<!-- written by `pytest tests/test_docs.py --update-golden` -->\n"
+END = "<!-- end -->"
+
+
+def check_written(request: pytest.FixtureRequest, page: str, text: str) -> None:
+    """The page has this text between the comments, or gets it."""
+    docs = Golden(ROOT / "docs", bool(request.config.getoption("--update-golden")), "tests/test_docs.py")
+    head, rest = (ROOT / "docs" / page).read_text(encoding="utf-8").split(WRITTEN)
+    docs.check(page, f"{head}{WRITTEN}{text}\n{END}{rest.partition(END)[2]}")
+
+
+def test_functions_of_floats_are_written_into_the_table_of_operators(request: pytest.FixtureRequest) -> None:
+    one = [name for name in FUNCTIONS if not Unary.is_quantized(name)]
+    two = [op.name for op in float_binary_operators()]
+    names = sorted(IMPORTERS.keys() & {name.upper() for name in (*one, *two)})
+    rows = ["| functions of elements | types |", "|---|---|", f"| {', '.join(names)} | float32 |"]
+    check_written(request, "operators.md", "\n".join(rows))
+
+
 def test_operator_table_is_complete() -> None:
     """Every operator that can be imported has a row, and no row names another."""
     table = (ROOT / "docs" / "operators.md").read_text()
     rows = [line.split("|")[1] for line in table.splitlines() if re.match(r"\| [A-Z]", line)]
-    named = set(re.findall(r"[A-Z][A-Z0-9_]+", " ".join(rows)))
-    assert named == {name.split()[0] for name in IMPORTERS}  # custom operators are CUSTOM and a name
+    named = re.findall(r"[A-Z][A-Z0-9_]+", " ".join(rows))
+    assert len(set(named)) == len(named)
+    imported = {name.split()[0] for name in IMPORTERS}  # custom operators are CUSTOM and a name
+    assert set(named) == imported, "docs/operators.md has a row for each operator"
 
 
-def test_the_number_of_operators_is_right() -> None:
-    assert f"{len(IMPORTERS)} operators" in (ROOT / "README.md").read_text(encoding="utf-8")
+def test_importers_are_for_operators_of_the_format() -> None:
+    """A name that no file has would be a mistake that nobody sees."""
+    names = {name for name in IMPORTERS if not name.startswith("CUSTOM ")}
+    assert names <= set(members(tflite.BuiltinOperator).values())
 
 
 def test_every_operator_has_a_domain() -> None:
-    """Each in one row; where the row says so, int16 zero points may be any."""
+    """Each in one row; where the row says so, int16 zero points may be any.
+
+    That of other functions of two floats is the domain of all, which the section says.
+    """
     section = (ROOT / "docs" / "reference.md").read_text().split("## Domain\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
     points = {name: row[2].strip() for row in rows for name in re.findall(r"`(\w+)`", row[0])}
     assert sum(len(re.findall(r"`(\w+)`", row[0])) for row in rows) == len(points)
-    assert set(points) == set(REGISTRY)
+    floats = {op.name: "0" for op in float_binary_operators()}
+    points = floats | points
+    assert set(points) == set(REGISTRY), 'docs/reference.md has a row for each, in the section "Domain"'
     unlike = [
         name
         for name, op in REGISTRY.items()
@@ -101,11 +134,7 @@ def test_table_of_passes_is_complete(request: pytest.FixtureRequest) -> None:
         link = f"[`{name}`](../{location(name).replace('.', '/')}.py)"
         level = f"{item.opt_level}, mandatory" if item.mandatory else str(item.opt_level)
         rows.append(f"| {link} | {level} | {'yes' if name in used else ''} | {summary(name)} |")
-    docs = Golden(ROOT / "docs", bool(request.config.getoption("--update-golden")))
-    head, tail = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8").split("--update-golden` -->\n")
-    _, _, end = tail.partition("<!-- end -->")
-    table = "\n".join(rows)
-    docs.check("passes.md", f"{head}--update-golden` -->\n{table}\n<!-- end -->{end}")
+    check_written(request, "passes.md", "\n".join(rows))
 
 
 def test_code_of_the_page_on_passes_runs(

@@ -14,7 +14,7 @@ def test_shipped_targets_load() -> None:
     names = target.available()
     cores = ("0plus", "3", "4", "7", "33", "55", "85")
     lesser = ("4-nofp", "7-nofp", "33-nofp", "33-nodsp", "55-nofp", "55-nomve")
-    assert {f"cortex-m{n}" for n in (*cores, *lesser)} | {"host"} == set(names)
+    assert {f"cortex-m{n}" for n in (*cores, *lesser)} | {"host"} <= set(names)
     for name in names:
         assert target.load(name).name == name
 

@@ -138,3 +138,20 @@ class Writer:
         }
         b.Finish(_table(b, "Model", {"Version": 3, **model}), b"TFL3")
         return bytes(b.Output())
+
+
+def one_operator(
+    name: str, shapes: Sequence[Sequence[int]], dtype: str = "f4", options: str = "", **fields: Any
+) -> bytes:
+    """A file of one operator, whose inputs are the model's and broadcast to its result; `Writer` does more.
+
+    Args:
+        shapes: of the inputs.
+        dtype: of inputs and result, as numpy spells it.
+        options: the class of the operator's options, if it has any; `fields` are theirs.
+    """
+    writer = Writer()
+    inputs = [writer.input(shape, dtype) for shape in shapes]
+    result = writer.tensor(np.broadcast_shapes(*map(tuple, shapes)), dtype)
+    writer.operator(name, inputs, result, options, **fields)
+    return writer.pack()

@@ -221,7 +221,8 @@ def compare(
     finite = np.isfinite(expected)
     if scale is None:
         scale = float(np.abs(expected[finite]).max(initial=0.0))
-    gap = np.where(same, 0.0, np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
+    with np.errstate(invalid="ignore"):  # infinities that are the same
+        gap = np.where(same, 0.0, np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
     bad = ~(gap <= tolerance * scale)
     return (int(bad.sum()), float(np.nanmax(gap))) if bad.any() else None
 

@@ -18,8 +18,8 @@ from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.compare import Compare
 from microfold.ops.elementwise.dequantize import Dequantize
-from microfold.ops.elementwise.div import Div
 from microfold.ops.elementwise.fast_math import FastSoftmax
+from microfold.ops.elementwise.float_binary import float_binary_operators
 from microfold.ops.elementwise.hard_swish import HardSwish
 from microfold.ops.elementwise.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.logistic import Logistic
@@ -170,7 +170,8 @@ def _binary() -> Iterator[Graph]:
     for op in (*(kind(element(I8, 0.2)) for kind in arithmetic), Maximum(), Minimum()):
         yield one_node_graph(op, [wide, int8_input("y", wide.type.shape)], {})
         yield one_node_graph(op, [wide], number)
-    yield from _operands(Div(ElementType(F32)), ElementType(F32), ElementType(F32))
+    real = ElementType(F32)
+    yield from (graph for op in float_binary_operators() for graph in _operands(op(real), real, real))
     for dtype in (I32, F16):
         made = ElementType(dtype)
         yield from (graph for op in (Add, Sub, Mul) for graph in _operands(op(made), made, made))

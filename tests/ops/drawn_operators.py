@@ -19,9 +19,9 @@ from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.compare import Compare
 from microfold.ops.elementwise.dequantize import Dequantize
-from microfold.ops.elementwise.div import Div
 from microfold.ops.elementwise.dropout import Dropout
 from microfold.ops.elementwise.fast_math import FastSoftmax
+from microfold.ops.elementwise.float_binary import FloatBinary, float_binary_operators
 from microfold.ops.elementwise.hard_swish import HardSwish
 from microfold.ops.elementwise.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.logistic import Logistic
@@ -200,13 +200,16 @@ def _select(d: Draw) -> Drawn:
     return Select(), [condition, d.tensor(shape, element), d.tensor(_broadcast(d, shape), element)]
 
 
-def _div(d: Draw) -> Drawn:
-    shape = d.shape()
-    divisor = d.tensor(_broadcast(d, shape))
-    return Div(ElementType(F32)), [
-        d.tensor(shape),
-        Tensor(divisor.type, np.where(divisor.data, divisor.data, 1)),
-    ]
+def _float_binary(op: type[FloatBinary]) -> Callable[[Draw], Drawn]:
+    def draw(d: Draw) -> Drawn:
+        shape = d.shape()
+        second = d.tensor(_broadcast(d, shape))
+        return op(ElementType(F32)), [
+            d.tensor(shape),
+            Tensor(second.type, np.where(second.data, second.data, 1)),  # what it divides by, perhaps
+        ]
+
+    return draw
 
 
 def _rsqrt(d: Draw) -> Drawn:
@@ -300,7 +303,6 @@ OPERATORS: Mapping[str, Case] = {
     "cumsum": ((F32, I32), _unary(lambda d, _: Cumsum((0, 2, 3)[d.number(0, 2)], d.flag(), d.flag()))),
     "depthwise_conv2d": (ALL, _depthwise_conv2d),
     "dequantize": (INT, _unary(lambda *_: Dequantize())),
-    "div": ((F32,), _div),
     "dropout": ((F32,), _unary(lambda *_: Dropout(0.5))),
     "fast_softmax": ((F32,), _unary(lambda *_: FastSoftmax(1.0, ElementType(F32)))),
     "gather": (ALL, _gather),
@@ -346,6 +348,7 @@ OPERATORS: Mapping[str, Case] = {
     "transpose": (ALL, _transpose),
     "transpose_conv2d": (ALL, _transpose_conv2d),
     "unary": (ALL, _unary(lambda d, _: Unary("exp", d.element()))),
+    **{op.name: ((F32,), _float_binary(op)) for op in float_binary_operators()},
 }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.elementwise import float_expressions
 from microfold.kernels.elementwise.add import centred_hull, plan_short
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import Field, Fields, declare
@@ -17,7 +19,6 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.dequantize import Dequantize
-from microfold.ops.elementwise.div import Div
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
@@ -124,17 +125,21 @@ class _Arithmetic(BinaryKernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         clamped, limits = output_range.clamping(layer.node) if self.dtype.is_float else (False, {})
-        spec = (("type", C_TYPES[self.dtype]), ("expression", self.expression), ("clamped", clamped))
+        spec = (
+            ("type", C_TYPES[self.dtype]),
+            ("expression", self.expression),
+            ("math", float_expressions.calls_math(self.expression)),
+            ("clamped", clamped),
+        )
         return self.call(layer, spec, limits)
 
 
 _ORDERED = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
 # Plain integers wrap around, which C leaves undefined for signed ones.
-_EXPRESSIONS = (
+_EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
     (Add, (DType.FLOAT32,), "a + b"),
     (Sub, (DType.FLOAT32,), "a - b"),
     (Mul, (DType.FLOAT32,), "a * b"),
-    (Div, (DType.FLOAT32,), "a / b"),
     (SquaredDifference, (DType.FLOAT32,), "(a - b) * (a - b)"),
     (Prelu, (DType.FLOAT32,), "a >= 0.0f ? a : a * b"),
     (Add, (DType.INT32,), "(int32_t)((uint32_t)a + (uint32_t)b)"),
@@ -142,6 +147,7 @@ _EXPRESSIONS = (
     (Mul, (DType.INT32,), "(int32_t)((uint32_t)a * (uint32_t)b)"),
     (Maximum, (*_ORDERED, DType.FLOAT32), "a > b ? a : b"),
     (Minimum, (*_ORDERED, DType.FLOAT32), "a < b ? a : b"),
+    *((REGISTRY[name], (DType.FLOAT32,), text) for name, text in float_expressions.BINARY.items()),
 )
 for _operator, _dtypes, _expression in _EXPRESSIONS:
     for _dtype in _dtypes:

@@ -14,6 +14,7 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op
 from microfold.ir.types import DType, Quant
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.elementwise import float_expressions
 from microfold.kernels.elementwise.binary import C_TYPES, UnaryKernel
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
@@ -28,28 +29,6 @@ from microfold.ops.elementwise.requantize import Requantize
 from microfold.ops.elementwise.rsqrt import EXTRA_BITS, Rsqrt
 from microfold.ops.elementwise.tanh import Tanh
 from microfold.ops.elementwise.unary import Unary
-
-# C expressions of x: with functions of math.h, and without.
-_MATH_FUNCTIONS = {
-    "ceil": "ceilf(x)",
-    "cos": "cosf(x)",
-    "elu": "x < 0.0f ? expm1f(x) : x",
-    "exp": "expf(x)",
-    "floor": "floorf(x)",
-    "gelu": "0.5f * x * (1.0f + erff(x * 0.70710678f))",
-    "gelu_tanh": "0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)))",
-    "log": "logf(x)",
-    "round": "rintf(x)",
-    "sin": "sinf(x)",
-    "sqrt": "sqrtf(x)",
-}
-_ARITHMETIC = {
-    "fast_exp": "mf_fast_exp(x)",
-    "fast_logistic": "1.0f / (1.0f + mf_fast_exp(-x))",
-    "fast_tanh": "1.0f - 2.0f / (1.0f + mf_fast_exp(2.0f * x))",
-    "neg": "-x",
-    "square": "x * x",
-}
 
 
 class _Float(UnaryKernel):
@@ -75,20 +54,17 @@ class _Float(UnaryKernel):
     def expression(self, layer: LayerContext) -> str:
         raise NotImplementedError
 
-    def math(self, layer: LayerContext) -> bool:
-        """Whether the expression calls functions of math.h."""
-        raise NotImplementedError
-
     def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
         """Fields that the expression refers to."""
         return {}
 
     def lower(self, layer: LayerContext) -> KernelCall:
         clamped, limits = output_range.clamping(layer.node)
+        expression = self.expression(layer)
         parameters = self.parameters(layer)
         spec = (
-            ("expression", self.expression(layer)),
-            ("math", self.math(layer)),
+            ("expression", expression),
+            ("math", float_expressions.calls_math(expression)),
             ("alpha", "alpha" in parameters),
             ("clamped", clamped),
         )
@@ -100,18 +76,14 @@ class _Float(UnaryKernel):
 
 @register
 class UnaryFloat(_Float):
-    """Functions by name: those of `_MATH_FUNCTIONS` call math.h, those of `_ARITHMETIC` do not."""
+    """Functions by name, see `float_expressions`."""
 
     name = "f32_unary__c"
     op = Unary
 
     def expression(self, layer: LayerContext) -> str:
         assert isinstance(layer.node.op, Unary)
-        return (_MATH_FUNCTIONS | _ARITHMETIC).get(layer.node.op.function, "")
-
-    def math(self, layer: LayerContext) -> bool:
-        assert isinstance(layer.node.op, Unary)
-        return layer.node.op.function in _MATH_FUNCTIONS
+        return float_expressions.UNARY.get(layer.node.op.function, "")
 
 
 @register
@@ -124,9 +96,6 @@ class LeakyReluFloat(_Float):
     def expression(self, layer: LayerContext) -> str:
         return "x > 0.0f ? x : x * layer->alpha"
 
-    def math(self, layer: LayerContext) -> bool:
-        return False
-
     def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
         assert isinstance(layer.node.op, LeakyRelu)
         return {"alpha": float(layer.node.op.alpha)}
@@ -137,32 +106,26 @@ class _FixedExpression(_Float):
 
     Class attributes:
         text: the expression.
-        calls_math: it calls functions of math.h.
     """
 
     text: ClassVar[str]
-    calls_math: ClassVar[bool]
 
     def expression(self, layer: LayerContext) -> str:
         return self.text
 
-    def math(self, layer: LayerContext) -> bool:
-        return self.calls_math
 
-
-def _define(operator: type[Op], text: str, *, math: bool = True) -> None:
+def _define(operator: type[Op], text: str) -> None:
     attributes = {
         "__doc__": f"{operator.__name__} of float32: ``{text}`` for each element x.",
         "name": f"f32_{operator.name}__c",
         "op": operator,
         "text": text,
-        "calls_math": math,
     }
     register(type(f"{operator.__name__}Float", (_FixedExpression,), attributes))
 
 
 _define(Abs, "fabsf(x)")
-_define(HardSwish, "x * mf_clamp_float(x + 3.0f, 0.0f, 6.0f) / 6.0f", math=False)
+_define(HardSwish, "x * mf_clamp_float(x + 3.0f, 0.0f, 6.0f) / 6.0f")
 _define(Logistic, "1.0f / (1.0f + expf(-x))")
 _define(Rsqrt, "1.0f / sqrtf(x)")
 _define(Tanh, "tanhf(x)")

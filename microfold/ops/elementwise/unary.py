@@ -74,12 +74,17 @@ class Unary(Op):
     function: str
     out: ElementType
 
+    @staticmethod
+    def is_quantized(function: str) -> bool:
+        """Whether it has integer forms."""
+        return function in _QUANTIZED_FUNCTIONS
+
     def infer(self, x: TensorType) -> TensorType:
         require(
             self.function in FUNCTIONS,
             f"unary: function must be one of {', '.join(FUNCTIONS)}; it is {self.function!r}",
         )
-        quantized = QUANTIZED if self.function in _QUANTIZED_FUNCTIONS else ()
+        quantized = QUANTIZED if self.is_quantized(self.function) else ()
         result = check_unary(self.function, x, self.out, (*quantized, DType.FLOAT32))
         if not x.dtype.is_float:
             largest = _largest_result(self, x.element)

@@ -11,6 +11,7 @@ from microfold.ir.types import DType
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.compare import Compare
 from microfold.ops.elementwise.div import Div
+from microfold.ops.elementwise.float_binary import float_binary_operators
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
@@ -43,6 +44,16 @@ def mul(context: OperatorContext) -> None:
 @imports("DIV")
 def div(context: OperatorContext) -> None:
     _arithmetic(context, Div(context.element()), "DivOptions")
+
+
+# Other functions of two floats have no options: their names say all.
+_FLOAT_BINARY = {op.name.upper(): op for op in float_binary_operators() if op is not Div}
+
+
+@imports(*_FLOAT_BINARY)
+def float_binary(context: OperatorContext) -> None:
+    op = _FLOAT_BINARY[context.raw.name](context.element())
+    context.finish(*context.emit(op, context.input(0), context.input(1)))
 
 
 @imports("SQUARED_DIFFERENCE")

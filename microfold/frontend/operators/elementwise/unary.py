@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import tflite
+
 from microfold.frontend.context import OperatorContext, imports
 from microfold.ops.elementwise.abs import Abs
 from microfold.ops.elementwise.clip import Clip
@@ -14,7 +16,7 @@ from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.relu import Relu
 from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.tanh import Tanh
-from microfold.ops.elementwise.unary import Unary
+from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 
 _RELUS = {
     "RELU": (0.0, math.inf),
@@ -53,7 +55,11 @@ def hard_swish(context: OperatorContext) -> None:
     context.finish(*context.emit(HardSwish(context.element()), context.input(0)))
 
 
-@imports("CEIL", "COS", "ELU", "EXP", "FLOOR", "LOG", "NEG", "ROUND", "SIN", "SQRT", "SQUARE")
+# Functions that the format has under the same name; of GELU, options say which.
+_FUNCTIONS = [name.upper() for name in FUNCTIONS if name != "gelu"]
+
+
+@imports(*(name for name in _FUNCTIONS if hasattr(tflite.BuiltinOperator, name)))
 def unary(context: OperatorContext) -> None:
     context.finish(*context.emit(Unary(context.raw.name.lower(), context.element()), context.input(0)))
 

@@ -1,0 +1,42 @@
+"""Functions of two float32 values: what all of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import REGISTRY, Op, Pattern, require
+from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
+from microfold.ops.elementwise.binary_rule import check_binary
+
+
+@dataclass(frozen=True)
+class FloatBinary(Op):
+    """``function(first, second)`` of two float32 values, broadcast as numpy does.
+
+    An operator of the file format that has the same name, in capitals, and no options is imported as it.
+    """
+
+    pattern: ClassVar[Pattern] = Pattern.BROADCAST
+
+    out: ElementType
+
+    def function(self, first: Array, second: Array) -> Array:
+        """The meaning, of float32 arrays; the result is rounded to float32."""
+        raise NotImplementedError
+
+    def infer(self, first: TensorType, second: TensorType) -> TensorType:
+        dtype = first.dtype
+        require(dtype is DType.FLOAT32, f"{self.name}: {dtype.value} is not supported; float32 is")
+        return check_binary(self.name, first, second, self.out)
+
+    def reference(self, first: Tensor, second: Tensor) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(self.function(first.data, second.data)).astype(np.float32)
+
+
+def float_binary_operators() -> list[type[FloatBinary]]:
+    """All of them, as registered."""
+    return [op for op in REGISTRY.values() if issubclass(op, FloatBinary)]
