@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 # Of the element x, by the function's name in `ops.elementwise.unary`.
 UNARY = {
     "ceil": "ceilf(x)",
@@ -28,7 +26,16 @@ BINARY = {
     "div": "a / b",
 }
 
+# Functions of math.h (C99, 7.12) that give a number; those of float32 have an f behind these names.
+_MATH = (
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos",
+    "cosh", "erf", "erfc", "exp", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax", "fmin",
+    "fmod", "frexp", "hypot", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "logb", "modf",
+    "nearbyint", "pow", "remainder", "rint", "round", "scalbn", "sin", "sinh", "sqrt", "tan", "tanh",
+    "tgamma", "trunc",
+)  # fmt: skip
+
 
 def calls_math(expression: str) -> bool:
-    """Whether it calls a function of math.h: any that is no helper of ours."""
-    return re.search(r"\b(?!mf_)\w+\(", expression) is not None
+    """Whether it calls a function of math.h."""
+    return any(f"{name}f(" in expression for name in _MATH)
