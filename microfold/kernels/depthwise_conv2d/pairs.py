@@ -163,6 +163,7 @@ class _PairDepthwise(Kernel):
         "input_zero_point",
         *output_range.LIMIT_FIELDS,
     )
+    pitch_fields = frozenset({"input_width"})
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = two_pixels_per_word.refuses_core(layer) or unsupported_integer_depthwise(layer)
@@ -208,6 +209,9 @@ class _PairDepthwise(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)

@@ -97,6 +97,12 @@ class _Pool2D(Kernel):
         x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         parameters = pool_parameters(layer)
         if self.dtype.is_float:

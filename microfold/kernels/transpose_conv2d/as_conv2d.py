@@ -133,6 +133,7 @@ class _TransposeConv2DRows(Kernel):
         "output_channels",
         Field("band", "bytes of a row of blocks"),
     )
+    pitch_fields = frozenset({"input_image", "input_row"})
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trades", (self.variant or self.convolution).trades)
@@ -173,6 +174,13 @@ class _TransposeConv2DRows(Kernel):
 
     def row_granularity(self, layer: LayerContext) -> int:
         return self._phases(layer)[0].stride
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        inner = convolution_layer(layer, *self._phases(layer))
+        return conv2d.is_pointwise(conv2d.conv_types(inner)[3]) or self._variant.reads_rows(inner)
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
         rows, columns = self._phases(layer)
