@@ -16,13 +16,13 @@ from microfold import __version__
 from microfold.cli.bench import bench
 from microfold.cli.build import build
 from microfold.cli.common import print_json
+from microfold.cli.exit_codes import CLOSED_OUTPUT
 from microfold.cli.groups import OutputClosedError, expand_groups
 from microfold.cli.inspect import inspect
 from microfold.cli.ir import ir
 from microfold.cli.kernels import kernels
 from microfold.cli.opt import opt
 from microfold.cli.passes import passes
-from microfold.cli.process import CLOSED_OUTPUT
 from microfold.cli.run import run as run_command
 from microfold.cli.targets import targets
 from microfold.cli.verify import verify

@@ -9,9 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from microfold.cli.exit_codes import CLOSED_OUTPUT
 from microfold.support.signals import ignore_signals, raise_on_signals, received
-
-CLOSED_OUTPUT = 141  # 128 + SIGPIPE: what other programs end with when nobody reads on
 
 
 def run_process(arguments: Sequence[str]) -> int:

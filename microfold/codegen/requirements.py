@@ -16,6 +16,7 @@ from microfold.target.description import close_features
 # In this order: later vocabularies may use earlier helpers.
 HELPER_FILES = (
     "simd/c.j2",
+    "simd/copies.j2",
     "simd/pairs.j2",
     "simd/dsp.j2",
     "simd/dsp_products.j2",
@@ -24,6 +25,8 @@ HELPER_FILES = (
     "simd/mve.j2",
     "simd/float16.j2",
     "simd/fpu.j2",
+    "simd/float_sums.j2",
+    "simd/float_quads.j2",
     "simd/float16_mve.j2",
     "simd/int4.j2",
     "simd/int4_dsp.j2",

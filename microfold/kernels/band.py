@@ -70,14 +70,30 @@ def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
     return None
 
 
-def reading_rows(call: KernelCall) -> KernelCall:
+def lower_by_rows(kernel: Kernel, layer: LayerContext) -> KernelCall:
     """The call with a table of addresses as its first input: those of the rows of one image, in their order.
 
-    The rows need not lie behind each other. For layers of which the kernel says that it `reads_rows`; what it
-    says of overlap holds only for rows that do.
+    The rows need not lie behind each other. For layers of which the kernel says that it `reads_rows`.
     """
-    function = call.function
-    return replace(call, function=replace(function, spec=(*function.spec, ("reads_rows", True))))
+    call = kernel.lower(replace(layer, row_table=True))
+    function = replace(call.function, spec=(*call.function.spec, ("reads_rows", True)))
+    parameters = {name: p for name, p in call.parameters.items() if name not in kernel.pitch_fields}
+    return replace(call, function=function, parameters=parameters)
+
+
+def first_row_held(kernel: Kernel, layer: LayerContext, row: int) -> int:
+    """The first row of its input that a kernel may still read when it writes a row of its output.
+
+    The output row may lie over any input row in front of that one, and over no other that the call reads.
+    Input rows must not lie over each other. For layers of which the kernel says that it `reads_rows`, and
+    calls that are given a table of their addresses.
+    """
+    first = row - row % kernel.rows_held(layer)
+    types = [value.type if value is not None else None for value in layer.node.inputs]
+    # Rows further down need none that lie higher.
+    needed = band(layer.node.op, types, (first, first + 1))
+    read = needed.operands[0] if isinstance(needed, Band) else None
+    return read.start if read is not None else 0
 
 
 def _inputs(layer: LayerContext, found: Band) -> tuple[tuple[Value | None, ...], dict[Value, Array]]:

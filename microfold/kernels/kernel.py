@@ -15,6 +15,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.fields import Fields
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import check_name
+from microfold.ops.rows import ROWS
 from microfold.target.description import FEATURES
 
 
@@ -54,6 +55,7 @@ class Kernel:
         table_bytes: constants that the model does not have, of kernels with TABLE.
         code: estimated bytes of code of one function, compiled with -Os; see `selection.shared_functions`.
         fields: all that the layer struct of its function can have, in order.
+        pitch_fields: names of those that find rows in a whole image, and nothing else; where it `reads_rows`.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Kernel:
     table_bytes: ClassVar[int] = 0
     code: ClassVar[int] = 600
     fields: ClassVar[Fields] = ()
+    pitch_fields: ClassVar[frozenset[str]] = frozenset()
 
     def supports(self, layer: LayerContext) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""
@@ -159,11 +162,24 @@ class Kernel:
         return 1
 
     def reads_rows(self, layer: LayerContext) -> bool:
-        """Whether its code can find each row of its first input by an address, see `band.reading_rows`.
+        """Whether its code can find each row of its first input by an address, see `band.lower_by_rows`.
 
-        Those that copy the inputs under a window row by row can.
+        Those that find the inputs under a window row by row can.
         """
         return False
+
+    def rows_held(self, layer: LayerContext) -> int:
+        """Output rows in whose course it may read all that they need, if it `reads_rows`; h.
+
+        When it writes output row r, it reads no more of the input than what the rows from ``r - r % h`` on
+        need, see `band.first_row_held`. `overlap` and `in_place` compare addresses in a whole image, and say
+        nothing of rows that lie anywhere.
+
+        Returns:
+            Default: all rows of the output: those that finish one channel after the other read all of the
+            input to the end.
+        """
+        return layer.node.output.type.shape[ROWS]
 
 
 KERNELS: list[Kernel] = []

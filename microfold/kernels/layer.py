@@ -23,6 +23,8 @@ class LayerContext:
         constants: arrays of the values that nothing computes; those of other layers may be among them.
         ranges: what is proved about the model's integers; None where nothing has been looked into.
         compiled_for_size: the C compiler is asked for short code (-Os), and keeps less in registers.
+        row_table: the call is given a table of addresses in the place of the first input, see
+            `band.lower_by_rows`.
     """
 
     node: Node
@@ -30,6 +32,7 @@ class LayerContext:
     target: Target
     ranges: Ranges | None = None
     compiled_for_size: bool = False
+    row_table: bool = False
 
     def array(self, index: int) -> Array | None:
         """The constant behind input `index`; None if absent or computed."""

@@ -22,6 +22,9 @@ WINDOW_FIELDS = declare(
     "pad_left",
 )
 
+# Of windows whose taps are neighbours.
+DENSE_WINDOW_FIELDS = tuple(field for field in WINDOW_FIELDS if not field.name.startswith("dilation"))
+
 MATRIX_FIELDS = declare("batch", "inputs", "outputs")
 
 
@@ -49,6 +52,12 @@ def window_parameters(window: Window) -> dict[str, Parameter]:
         "pad_top": window.padding[0][0],
         "pad_left": window.padding[1][0],
     }
+
+
+def dense_window_parameters(window: Window) -> dict[str, Parameter]:
+    """Values of `DENSE_WINDOW_FIELDS`."""
+    values = window_parameters(window)
+    return {field.name: values[field.name] for field in DENSE_WINDOW_FIELDS}
 
 
 def matrix_parameters(x: TensorType, out: TensorType) -> dict[str, Parameter]:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, describe
 from microfold.ir.pattern_table import PatternTable
-
-if TYPE_CHECKING:
-    from microfold.passes.kinds import Pass
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
@@ -42,13 +39,20 @@ class Decision:
         return f"{self.pass_name}: {self.where}: {'' if self.fired else 'not changed: '}{self.reason}"
 
 
+class Step(Protocol):
+    """A single pass, as instruments see it."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class Instrument:
     """Watches every single pass (not the sequences of them). Override what is needed."""
 
-    def before(self, step: Pass, graph: Graph) -> None:
+    def before(self, step: Step, graph: Graph) -> None:
         """Called with the graph that the pass is about to get."""
 
-    def after(self, step: Pass, before: Graph, after: Graph) -> None:
+    def after(self, step: Step, before: Graph, after: Graph) -> None:
         """Called with the pass's input and result; they are the same object if nothing changed."""
 
 

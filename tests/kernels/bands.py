@@ -13,7 +13,7 @@ from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.kernels.band import LayerBand, layer_band, reading_rows, unsupported_rows
+from microfold.kernels.band import LayerBand, layer_band, lower_by_rows, unsupported_rows
 from microfold.kernels.call import CFunction, KernelCall, Library
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
@@ -119,7 +119,7 @@ def assert_bands_are_images(cases: Sequence[BandedLayer], core: Target, runs: in
     sets = [_input_sets(case, runs) for case in cases]
     calls = [[array for each in sets for array in each[run].given] for run in range(runs)]
     program = band_program(cases, core)
-    for run, outputs in enumerate(_run(program, calls)):
+    for run, outputs in enumerate(run_program(program, calls)):
         for case, each, output in zip(cases, sets, outputs, strict=True):
             actual = output.reshape(each[run].expected.shape)
             halves = case.layer.node.output.type.dtype is DType.FLOAT16
@@ -153,7 +153,8 @@ def _input_sets(case: BandedLayer, runs: int) -> list[_InputSet]:
     return found
 
 
-def _run(program: Program, calls: Sequence[Sequence[Array]]) -> list[tuple[Array, ...]]:
+def run_program(program: Program, calls: Sequence[Sequence[Array]]) -> list[tuple[Array, ...]]:
+    """The outputs of each call, on the host or on the simulated core."""
     if not program.target.board:
         session = Session(program)
         return [session.run(*call) for call in calls]
@@ -209,9 +210,8 @@ class _Builder:
         result: Buffer,
     ) -> None:
         layer = part.layer
-        node, call = layer.node, kernel.lower(layer)
-        if case.by_address:
-            call = reading_rows(call)
+        node = layer.node
+        call = lower_by_rows(kernel, layer) if case.by_address else kernel.lower(layer)
         read: list[Buffer] = []
         for index in kernel.data_inputs(layer):
             value, rows = node.inputs[index], part.operands[index]

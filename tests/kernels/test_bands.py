@@ -7,6 +7,7 @@ read them by their addresses, also in another order.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,17 +18,23 @@ import pytest
 from microfold import target
 from microfold.analysis.interval import Range
 from microfold.analysis.ranges import analyze
+from microfold.codegen.functions import render_function
 from microfold.ir.graph import Graph
 from microfold.ir.node import Step, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant
-from microfold.kernels.band import LayerBand, layer_band, unsupported_rows
+from microfold.kernels.band import LayerBand, layer_band, lower_by_rows, unsupported_rows
+from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.normalize.softmax import Softmax
-from microfold.ops.pool2d import MaxPool2D
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.rows import REFUSED, Rows
 from microfold.target import Target
 from tests.kernels import graphs
@@ -38,32 +45,11 @@ from tests.needs import CROSS_TOOLS, need_tools
 
 # Where kernels of each instruction set run: on the first core that has it.
 CORES = ("host", "cortex-m3", "cortex-m0plus", "cortex-m4", "cortex-m55")
-# No type rule admits what they are for.
+# No type rule admits what they are for; LiteRT, which decides where TFLM has no kernel, does compare int16.
 UNUSED = {"s16_compare__c"}
 RUNS = 4
-READ_ROWS = {
-    "s8_conv2d__c_2x2",
-    "f32_conv2d__c_2x2",
-    "f32_f16w_conv2d__c_2x2",
-    "s16_conv2d__c_2x2",
-    "s8_s4w_conv2d__c",
-    "s8_conv2d__dsp_4x2",
-    "s8_s4w_conv2d__dsp",
-    "s8_conv2d__dsp_tile",
-    "s16_conv2d__dsp_4x2",
-    "f32_conv2d__fpu_4x4",
-    "f32_f16w_conv2d__fpu_4x4",
-    "f32_conv2d__mve_4x4",
-    "f32_f16w_conv2d__mve_4x4",
-    "f16_conv2d__mve_4x8",
-    "s16_conv2d__mve_1x4",
-    "s8_conv2d__mve_2x4",
-    "s8_s4w_conv2d__mve",
-    "s8_depthwise_conv2d__dsp_plane",
-    "s8_depthwise_conv2d__dsp_row",
-    "s8_depthwise_conv2d__mve_4",
-    "s8_depthwise_conv2d__mve_tile",
-}
+# Operators whose kernels all find rows by their addresses.
+READ_ROWS = (Conv2D, DepthwiseConv2D, TransposeConv2D, AveragePool2D, MaxPool2D, ResizeNearestNeighbor)
 UNIT = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
 
 
@@ -82,7 +68,7 @@ def kernels_of(core: str) -> list[Kernel]:
 @cache
 def layers(op: type[Op], core: str) -> list[LayerContext]:
     """The operator's cases as layers."""
-    return [_layer(graph, core) for graph in cases() if type(graph.nodes[0].op) is op]
+    return [layer_of(graph, core) for graph in cases() if type(graph.nodes[0].op) is op]
 
 
 def banded_cases(kernel: Kernel, core: str) -> Iterator[BandedLayer]:
@@ -142,24 +128,37 @@ def test_code_that_takes_unaligned_accesses_to_fault(core: str) -> None:
 
 
 def test_which_kernels_read_rows_by_their_addresses() -> None:
-    found = {
-        kernel.name
-        for core in CORES
-        for kernel in kernels_of(core)
-        if any(case.reads_rows for case in banded_cases(kernel, core))
-    }
-    assert found == READ_ROWS
+    for core in CORES:
+        for kernel in kernels_of(core):
+            found = any(case.reads_rows for case in banded_cases(kernel, core))
+            assert found == issubclass(kernel.op, READ_ROWS), kernel.name
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_functions_read_all_their_fields(core: str) -> None:
+    for kernel in kernels_of(core):
+        for case in itertools.islice(banded_cases(kernel, core), 2):
+            for variant, part in zip(case.kernels[:1], case.parts[:1], strict=True):
+                assert not _unread(variant.lower(part.layer)), kernel.name
+                if variant.reads_rows(part.layer):
+                    assert not _unread(lower_by_rows(variant, part.layer)), kernel.name
+
+
+def _unread(call: KernelCall) -> set[str]:
+    """Fields of the layer that the function's C does not read."""
+    text = render_function("function", "MODEL", [call]).text
+    return {name for name in call.parameters if not re.search(rf"(->|\.){name.split('.')[-1]}\b", text)}
 
 
 def test_pixels_are_not_read_by_rows() -> None:
     kernels = {kernel.name: kernel for kernel in KERNELS}
     for name in ("s8_conv2d__c_2x2", "s8_conv2d__dsp_4x2"):
         for width in (1, 2):
-            layer = _layer(graphs.conv2d_graph(5, 5, 4, 4, (1, width)), "cortex-m4")
+            layer = layer_of(graphs.conv2d_graph(5, 5, 4, 4, (1, width)), "cortex-m4")
             assert kernels[name].variants(layer)[0].reads_rows(layer) == (width > 1)
 
 
-def _layer(graph: Graph, core: str = "host") -> LayerContext:
+def layer_of(graph: Graph, core: str = "host") -> LayerContext:
     return LayerContext(graph.nodes[0], graph.constants, target.load(core), analyze(graph))
 
 
@@ -170,7 +169,7 @@ def _band(layer: LayerContext, rows: Rows) -> LayerBand:
 
 
 def test_what_is_proved_of_the_layer_holds_for_its_bands() -> None:
-    layer = _layer(graphs.conv2d_graph(7, 6, 3, 4, padding=((1, 1), (1, 1)), activation=graphs.RELU))
+    layer = layer_of(graphs.conv2d_graph(7, 6, 3, 4, padding=((1, 1), (1, 1)), activation=graphs.RELU))
     assert layer.ranges is not None
     bands = [_band(layer, rows) for rows in ((0, 1), (3, 5), (6, 7))]
     for part in bands:
@@ -186,7 +185,7 @@ def test_an_input_can_be_the_padding() -> None:
     """Not what the layer's input can be: here, 40 and more."""
     graph = graphs.conv2d_graph(7, 6, 3, 4, padding=((1, 1), (1, 1)))
     known = Range(np.full(3, 40, np.int64), np.full(3, 90, np.int64))
-    layer = _layer(graph)
+    layer = layer_of(graph)
     assert layer.ranges is not None
     layer = replace(layer, ranges=replace(layer.ranges, values={graph.inputs[0]: known}))
     zero_point = graph.inputs[0].type.quant.zero_point  # type: ignore[union-attr]
@@ -198,7 +197,7 @@ def test_constant_images_are_cut() -> None:
     x = graphs.int8_input("x", (1, 5, 2, 1))
     array = np.arange(10, dtype=np.int8).reshape(5, 2, 1)
     image = {Value("image", x.type.with_shape(array.shape)): array}
-    part = _band(_layer(graphs.one_node_graph(Add(graphs.int8_element()), [x], image)), (1, 3))
+    part = _band(layer_of(graphs.one_node_graph(Add(graphs.int8_element()), [x], image)), (1, 3))
     constant = part.layer.array(1)
     assert constant is not None
     np.testing.assert_array_equal(constant, array[1:3])
@@ -206,25 +205,25 @@ def test_constant_images_are_cut() -> None:
 
 def test_a_value_read_twice_stays_one() -> None:
     x = graphs.int8_input("x", (1, 5, 2, 1))
-    part = _band(_layer(graphs.one_node_graph(Add(graphs.int8_element()), [x, x], {})), (1, 3))
+    part = _band(layer_of(graphs.one_node_graph(Add(graphs.int8_element()), [x, x], {})), (1, 3))
     assert part.layer.node.inputs[0] is part.layer.node.inputs[1]
 
 
 def test_reasons() -> None:
     x = graphs.int8_input("x", (1, 5, 2, 1))
     pool = make_node(MaxPool2D((1, 1), (1, 1), graphs.NO_PADDING), [x], ["out"], [Step(Softmax(1.0, UNIT))])
-    layer = _layer(Graph("net", (x,), pool.outputs, (pool,)))
+    layer = layer_of(Graph("net", (x,), pool.outputs, (pool,)))
     assert layer_band(layer, (0, 1)) == "its epilogue has softmax, which needs more than the element at hand"
-    layer = _layer(graphs.one_node_graph(Concatenate(1), [x, x], {}))
+    layer = layer_of(graphs.one_node_graph(Concatenate(1), [x, x], {}))
     assert layer_band(layer, (0, 1)) == "it puts rows behind each other"
 
 
 def test_rows_that_would_not_be_aligned() -> None:
     (words,) = (kernel for kernel in KERNELS if kernel.name == "s8_max_pool2d__thumb1_words")
     pool = MaxPool2D((2, 2), (1, 1), graphs.NO_PADDING)
-    part = _band(_layer(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 3, 4))], {})), (1, 2))
+    part = _band(layer_of(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 3, 4))], {})), (1, 2))
     assert unsupported_rows(words, part) is None
-    part = _band(_layer(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 4, 3))], {})), (1, 2))
+    part = _band(layer_of(graphs.one_node_graph(pool, [graphs.int8_input("x", (1, 5, 4, 3))], {})), (1, 2))
     expected = "rows must start at multiples of 4 bytes; those of %model/layer/out have 9"
     assert unsupported_rows(words, part) == expected
 
@@ -242,6 +241,6 @@ def test_rows_that_would_not_be_aligned() -> None:
 )
 def test_rows_computed_together(name: str, graph: Graph, rows: int) -> None:
     (kernel,) = (kernel for kernel in KERNELS if kernel.name == name)
-    layer = _layer(graph, "cortex-m55" if "mve" in name else "cortex-m4")
+    layer = layer_of(graph, "cortex-m55" if "mve" in name else "cortex-m4")
     assert kernel.supports(layer) is None
     assert kernel.variants(layer)[0].row_granularity(layer) == rows

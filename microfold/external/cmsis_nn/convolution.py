@@ -16,22 +16,18 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
-from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
+from microfold.kernels.shapes import (
+    DENSE_WINDOW_FIELDS,
+    IMAGE_FIELDS,
+    dense_window_parameters,
+    image_parameters,
+)
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window, same_padding
 
-_SHAPE_FIELDS = declare(
-    *IMAGE_FIELDS,
-    "output_channels",
-    "kernel_height",
-    "kernel_width",
-    "stride_height",
-    "stride_width",
-    "pad_top",
-    "pad_left",
-)
+_SHAPE_FIELDS = declare(*IMAGE_FIELDS, "output_channels", *DENSE_WINDOW_FIELDS)
 
 
 class _Convolution(Kernel):
@@ -97,12 +93,7 @@ class _Convolution(Kernel):
             **constants,
             **image_parameters(x, out),
             "output_channels": shape.filters,
-            "kernel_height": shape.window.size[0],
-            "kernel_width": shape.window.size[1],
-            "stride_height": shape.window.strides[0],
-            "stride_width": shape.window.strides[1],
-            "pad_top": shape.window.padding[0][0],
-            "pad_left": shape.window.padding[1][0],
+            **dense_window_parameters(shape.window),
             **more,
             "input_offset": -x.quant.zero_point,
             "output_offset": out.quant.zero_point,

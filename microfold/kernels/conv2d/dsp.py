@@ -248,6 +248,9 @@ class Conv2DDsp(SmladConvolution):
     def reads_rows(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         assert x.quant is not None

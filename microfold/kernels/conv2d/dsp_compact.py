@@ -146,6 +146,12 @@ class Conv2DCompactDsp(Kernel):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         window = conv_types(layer)[3]
         apart = window.dilations[1] > 1 or window.padding != ((0, 0), (0, 0))

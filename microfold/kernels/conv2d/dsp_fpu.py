@@ -269,6 +269,12 @@ class Conv2DFpuDsp(Kernel):
         # Of windows of one pixel, groups go on in the next row.
         return 1 if is_pointwise(window) else min(self._plan.groups, out.shape[1])
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not is_pointwise(conv_types(layer)[3])
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return self.row_granularity(layer)
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         assert x.quant is not None

@@ -184,6 +184,9 @@ class Conv2DTileDsp(SmladConvolution):
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
 
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, _, window = conv_types(layer)
         tile, channels = self._tile, self.channels

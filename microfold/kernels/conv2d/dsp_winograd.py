@@ -176,6 +176,12 @@ class _Winograd(Kernel):
     def row_granularity(self, layer: LayerContext) -> int:
         return self.tile
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return self.tile
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, _ = conv_types(layer)
         assert x.quant is not None

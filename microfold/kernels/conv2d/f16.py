@@ -58,6 +58,12 @@ class Conv2DHalf(Kernel):
     def cost(self, layer: LayerContext) -> float:
         return 14.0 * layer.node.macs() + 60.0 * layer.node.output.type.size
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, weights, out, _ = conv_types(layer)
         array = layer.array(1)
@@ -118,6 +124,9 @@ class Conv2DHalfMve(Kernel):
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)

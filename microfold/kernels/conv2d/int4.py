@@ -51,6 +51,9 @@ class Conv2DInt4(Kernel):
     def reads_rows(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def gathering(self, layer: LayerContext) -> float:
         """Estimated instructions that copy the patches."""
         x, weights, out, window = conv_types(layer)

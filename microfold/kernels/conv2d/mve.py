@@ -120,6 +120,9 @@ class Conv2DMve(Kernel):
     def reads_rows(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
         """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
         return mve.pack_blocks(matrix, records), ""

@@ -147,6 +147,12 @@ class _PairConv(Kernel):
         x, _, out, window = conv_types(layer)
         return window_overlap(x, out, window, PIXELS, across_rows=True)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return not is_pointwise(conv_types(layer)[3])
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
         """Weights as the inner loop reads them, in runs of a length, so many of them in an iteration."""
         return two_pixels_per_word.pack_runs(matrix, segment, length, unsigned=self.unsigned)

@@ -142,6 +142,9 @@ class _PatchConv(Kernel):
     def reads_rows(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def call(
         self,
         layer: LayerContext,

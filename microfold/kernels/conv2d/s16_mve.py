@@ -64,6 +64,9 @@ class Conv2DInt16Mve(Kernel):
     def reads_rows(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
 
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
         plan = int16_plan(layer)

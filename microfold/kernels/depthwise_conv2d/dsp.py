@@ -51,6 +51,8 @@ class DepthwiseConv2DDsp(Kernel):
     `weights` are int8 [output channels][outer taps][inner taps], `channels` records (bias * 256, multiplier,
     addend, shift): inputs are 256 times as large. `plan_plane_requantization` proves their form.
 
+    Vertical tilings do not read rows by address: along their inner axis, each pixel lies in another row.
+
     Attributes:
         cut: of the layer; None before it is chosen.
     """
@@ -91,6 +93,7 @@ class DepthwiseConv2DDsp(Kernel):
         Field("padding", "the input's zero point in all four bytes"),
         *output_range.LIMIT_FIELDS,
     )
+    pitch_fields = frozenset({"input_size", "outer_input_step"})
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(layer)
@@ -129,6 +132,9 @@ class DepthwiseConv2DDsp(Kernel):
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return not self._tiling.vertical
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return self._tiling.band
 
     def lower(self, layer: LayerContext) -> KernelCall:
         tiling = self._tiling

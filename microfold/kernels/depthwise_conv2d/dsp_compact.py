@@ -71,8 +71,10 @@ class _Plane:
 
 
 def _plan_plane(layer: LayerContext) -> _Plane:
-    """The better axis for the blocks."""
+    """The better axis for the blocks; rows that are found by their addresses are taken one by one."""
     rows, columns = axes(layer)
+    if layer.row_table:
+        return _Plane(rows, columns, False)
     return min((_Plane(rows, columns, False), _Plane(columns, rows, True)), key=lambda p: p.instructions)
 
 
@@ -81,7 +83,8 @@ class DepthwiseConv2DCompactDsp(Kernel):
     """Copies one channel at a time to a padded plane, then computes 4 outputs of a row together.
 
     `weights` are [channels][outer taps][inner taps], `channels` records (bias, multiplier, addend, shift),
-    whose form `channel_records` proves.
+    whose form `channel_records` proves. The inner axis is that of fewer instructions; rows that are found by
+    their addresses are always the outer one.
     """
 
     name = "s8_depthwise_conv2d__dsp_compact"
@@ -122,6 +125,7 @@ class DepthwiseConv2DCompactDsp(Kernel):
         Field("clamped", "whether the bounds are narrower than int8"),
         *output_range.LIMIT_FIELDS,
     )
+    pitch_fields = frozenset({"input_size", "outer_input_step"})
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(layer)
@@ -138,6 +142,9 @@ class DepthwiseConv2DCompactDsp(Kernel):
         return x.shape[3] * (40 + 14 * taps + x.shape[0] * _plan_plane(layer).instructions)
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
+        return True
+
+    def reads_rows(self, layer: LayerContext) -> bool:
         return True
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -189,6 +189,8 @@ class DepthwiseConv2DRowDsp(Kernel):
     pairs of int16 weights in the order of `Taps.pairs`. `plan_plane_requantization` proves the form; the
     schedules come from `dsp_row_schedule`.
 
+    Vertical tilings do not read rows by address: along their inner axis, each pixel lies in another row.
+
     Attributes:
         chosen: how a layer is cut and computed; None before that is chosen.
     """
@@ -250,6 +252,9 @@ class DepthwiseConv2DRowDsp(Kernel):
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return not self._plan.tiling.vertical
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return self._plan.tiling.band
 
     def lower(self, layer: LayerContext) -> KernelCall:
         plan = self._plan

@@ -11,7 +11,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     unsupported_integer_depthwise,
 )
-from microfold.kernels.fields import Field, declare
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -48,6 +48,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
         "tap_column_step",
         *output_range.LIMIT_FIELDS,
     )
+    pitch_fields = frozenset({"input_size"})
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(layer)
@@ -72,16 +73,22 @@ class DepthwiseConv2DTapsDsp(Kernel):
         x, _, out, window = depthwise_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
         filters = layer.array(1)
         assert filters is not None
         plan, bounds = channel_records(layer)
         channels = x.shape[3]
-        row = x.shape[2] * channels
+        row = 1 if layer.row_table else x.shape[2] * channels
         steps = (window.dilations[0] * row, window.dilations[1] * channels)
         # A column of taps is as good as a row, and a row is one loop.
-        turned = window.size[1] == 1
+        turned = window.size[1] == 1 and not layer.row_table
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", np.ascontiguousarray(filters.reshape(-1, channels))),
             "channels": Constant("channels", plan.records, record="mf_channel"),
@@ -98,7 +105,11 @@ class DepthwiseConv2DTapsDsp(Kernel):
             "tap_column_step": steps[0 if turned else 1],
         }
         spec = (("requantize", plan.form.value),)
+        fields = self.fields
+        if layer.row_table:
+            steps_down = "rows of the input, then bytes, from one %s to the next, down and right"
+            fields = describe(fields, output_row_step=steps_down % "output", tap_row_step=steps_down % "tap")
         return KernelCall(
-            CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, spec, self.fields),
+            CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, spec, fields),
             parameters | dict(bounds),
         )

@@ -47,6 +47,12 @@ class DepthwiseConv2DHalf(Kernel):
     def cost(self, layer: LayerContext) -> float:
         return 16.0 * layer.node.macs() + 60.0 * layer.node.output.type.size
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
         array = layer.array(1)

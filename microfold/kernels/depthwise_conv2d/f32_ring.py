@@ -116,6 +116,7 @@ class RingDepthwise(Kernel):
         "ring_width",
         *output_range.LIMIT_FIELDS,
     )
+    pitch_fields = frozenset({"input_width"})
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = product_sum.unsupported_constants(layer, self.dtype, self.dtype)
@@ -160,6 +161,9 @@ class RingDepthwise(Kernel):
         read = rows * ring.window.strides[0] - ring.window.padding[0][0] + ring.rows
         safe = (rows + 1) * ring.out.shape[2] <= read * ring.x.shape[2]
         return plane_in_place(x, out) and bool(np.all(safe | (read >= ring.x.shape[1])))
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
 
     def lower(self, layer: LayerContext) -> KernelCall:
         ring = self.ring(layer)
@@ -265,7 +269,8 @@ class DepthwiseConv2DFloatMveHalf(_HalfRingDepthwise, DepthwiseConv2DFloatMve):
 
 def _plan_ring(layer: LayerContext, block: int) -> Ring:
     x, _, out, window = depthwise_types(layer)
-    x, out, window = as_row(x, out, window)
+    if not layer.row_table:
+        x, out, window = as_row(x, out, window)
     taps = min(window.size[1], TAPS)
     pieces = -(-window.size[1] // taps)
     outputs = -(-out.shape[2] // block) * block

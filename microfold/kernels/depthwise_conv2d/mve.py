@@ -96,6 +96,9 @@ class DepthwiseConv2DMve(Kernel):
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
 
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
         assert x.quant is not None
@@ -265,6 +268,9 @@ class DepthwiseConv2DMveTile(Kernel):
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return self.row_granularity(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)

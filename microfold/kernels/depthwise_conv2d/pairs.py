@@ -164,6 +164,7 @@ class _PairDepthwise(Kernel):
         "input_zero_point",
         *output_range.LIMIT_FIELDS,
     )
+    pitch_fields = frozenset({"input_width"})
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_depthwise(layer)
@@ -209,6 +210,9 @@ class _PairDepthwise(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)

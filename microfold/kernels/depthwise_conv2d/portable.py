@@ -103,7 +103,8 @@ def _turn(t: TensorType) -> TensorType:
 
 def _plan_plane(layer: LayerContext) -> _Plane:
     x, _, out, window = depthwise_types(layer)
-    x, out, window = as_row(x, out, window)
+    if not layer.row_table:
+        x, out, window = as_row(x, out, window)
     taps, columns = window.size[1], out.shape[2]
 
     def row_cost(block: int) -> int:
@@ -137,6 +138,8 @@ PLANE_FIELDS = declare(
     Field("row_step", "from one output row's inputs to the next's, in the plane"),
     Field("tap_step", "from one kernel row's inputs to the next's"),
 )
+# Of those, see `Kernel.pitch_fields`.
+PLANE_PITCH_FIELDS = frozenset({"input_pixels", "input_width"})
 
 
 def plane_parameters(
@@ -181,6 +184,7 @@ class _PlaneDepthwise(Kernel):
         *PLANE_FIELDS,
         *output_range.LIMIT_FIELDS,
     )
+    pitch_fields = PLANE_PITCH_FIELDS
 
     def cost(self, layer: LayerContext) -> float:
         x, weights, out, _ = depthwise_types(layer)
@@ -191,6 +195,9 @@ class _PlaneDepthwise(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
 
     def call(
         self,

@@ -8,6 +8,7 @@ from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.depthwise_conv2d.portable import (
     PLANE_FIELDS,
+    PLANE_PITCH_FIELDS,
     UNROLLED_TAPS,
     as_row,
     depthwise_matrix,
@@ -46,6 +47,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         *PLANE_FIELDS,
         *output_range.LIMIT_FIELDS,
     )
+    pitch_fields = PLANE_PITCH_FIELDS
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := unsupported_int16_depthwise(layer):
@@ -67,6 +69,9 @@ class DepthwiseConv2DInt16Dsp(Kernel):
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
         return plane_in_place(x, out)
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = _row_types(layer)
@@ -127,7 +132,8 @@ def pack_taps(filters: Array, *, both: bool) -> Array:
 def _row_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Types of input, filter and output, and the window; columns of pixels and taps are read as rows."""
     x, weights, out, window = depthwise_types(layer)
-    x, out, window = as_row(x, out, window)
+    if not layer.row_table:
+        x, out, window = as_row(x, out, window)
     return x, weights, out, window
 
 

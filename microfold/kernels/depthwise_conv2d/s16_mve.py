@@ -50,7 +50,8 @@ class DepthwiseConv2DInt16Mve(Kernel):
     """One pixel, eight channels at a time: long products of even and of odd lanes, each with their sums.
 
     `weights` are [blocks][kernel_height][kernel_width][8], see `pack_lanes`; `channels` are [blocks][3][8],
-    see `pack_even_odd`. `plan_int16_requantization` proves the form of the records.
+    see `pack_even_odd`. `plan_int16_requantization` proves the form of the records. Rows that are found by
+    their addresses are a loop each, others one loop over all rows of the window.
     """
 
     name = "s16_depthwise_conv2d__mve_8"
@@ -88,6 +89,12 @@ class DepthwiseConv2DInt16Mve(Kernel):
         x, _, out, window = depthwise_types(layer)
         # Channels are written before the next ones of the same pixel are read.
         return window_overlap(x, out, window, 1, reads_first=False)
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)

@@ -5,16 +5,14 @@ Convolution kernels compute several pixels at once, and so read each weight less
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import replace
 
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array
 from microfold.kernels.call import KernelCall
 from microfold.kernels.conv2d import dsp, mve, pairs, s16_dsp, s16_mve
+from microfold.kernels.conv2d.delegation import ByConvolution, register_by
 from microfold.kernels.fully_connected.portable import fully_connected_types, weights_zero_point
-from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -42,28 +40,13 @@ def convolution_layer(layer: LayerContext) -> LayerContext:
     return replace(layer, node=node, constants=constants, ranges=None)
 
 
-@dataclass(frozen=True, eq=False)
-class _FullyConnectedRows(Kernel):
-    """Base of kernels that compute rows as pixels, by a convolution kernel's own function.
-
-    Constants are packed as that kernel does, and its proofs hold for the layer that `convolution_layer`
-    makes.
-
-    Attributes:
-        variant: of that kernel; None before it is chosen.
-
-    Class attributes:
-        convolution: the kernel that does it.
-    """
-
-    variant: Kernel | None = None
-    trades: frozenset[Trade] = field(init=False)
+class _FullyConnectedRows(ByConvolution):
+    """Base of kernels that compute rows as pixels, by a convolution kernel's own function."""
 
     op = FullyConnected
-    convolution: ClassVar[Kernel]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "trades", (self.variant or self.convolution).trades)
+    def convolved(self, layer: LayerContext) -> LayerContext:
+        return convolution_layer(layer)
 
     def supports(self, layer: LayerContext) -> str | None:
         x, weights, _ = fully_connected_types(layer)
@@ -75,15 +58,6 @@ class _FullyConnectedRows(Kernel):
             return f"its weights must have zero point 0; it is {weights_zero_point(layer)}"
         return self.convolution.supports(convolution_layer(layer))
 
-    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
-        found = self.convolution.variants(convolution_layer(layer))
-        return [replace(self, variant=each) for each in found]
-
-    @property
-    def _variant(self) -> Kernel:
-        assert self.variant is not None
-        return self.variant
-
     def cost(self, layer: LayerContext) -> float:
         return self._variant.cost(convolution_layer(layer))
 
@@ -94,23 +68,15 @@ class _FullyConnectedRows(Kernel):
         return self._variant.lower(convolution_layer(layer))
 
 
-def _define(convolution: type[Kernel]) -> None:
-    name = convolution.name.replace("conv2d__", "fully_connected__") + "_rows"
-    fields = {
-        "__doc__": f"Rows as pixels by `{convolution.__name__}`, with its constants and its proofs.",
-        "name": name,
-        "features": convolution.features,
-        "convolution": convolution(),
-    }
-    register(type(f"FullyConnectedRows{convolution.__name__}", (_FullyConnectedRows,), fields))
-
-
-for _convolution in (
-    dsp.Conv2DDsp,
-    mve.Conv2DMve,
-    pairs.Conv2DThumb1,
-    pairs.Conv2DThumb2,
-    s16_dsp.Conv2DInt16Dsp,
-    s16_mve.Conv2DInt16Mve,
-):
-    _define(_convolution)
+register_by(
+    _FullyConnectedRows,
+    "Rows as pixels",
+    (
+        dsp.Conv2DDsp,
+        mve.Conv2DMve,
+        pairs.Conv2DThumb1,
+        pairs.Conv2DThumb2,
+        s16_dsp.Conv2DInt16Dsp,
+        s16_mve.Conv2DInt16Mve,
+    ),
+)

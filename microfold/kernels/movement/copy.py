@@ -15,7 +15,7 @@ from microfold.kernels.elementwise.broadcast import (
     loop_records,
     merge_axes,
 )
-from microfold.kernels.fields import Field, declare
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.movement.broadcast_to import BroadcastTo
@@ -272,7 +272,8 @@ class ConcatenatePortable(Kernel):
 class ResizeNearestNeighborPortable(Kernel):
     """Pixel by pixel, as bytes; source rows and columns come from tables.
 
-    `rows` and `columns` are offsets in bytes, int32, made from the operator's own `sources`.
+    `rows` and `columns` are offsets in bytes, int32, made from the operator's own `sources`; of rows that are
+    found by their addresses, `rows` are their numbers.
     """
 
     name = "resize_nearest_neighbor__c"
@@ -286,6 +287,7 @@ class ResizeNearestNeighborPortable(Kernel):
         "output_width",
         Field("pixel", "bytes"),
     )
+    pitch_fields = frozenset({"input_size"})
 
     def supports(self, layer: LayerContext) -> str | None:
         return _unsupported(layer)
@@ -294,13 +296,20 @@ class ResizeNearestNeighborPortable(Kernel):
         out = layer.node.outputs[0].type
         return out.nbytes * 1.5 + out.size / out.shape[3] * 30
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         assert isinstance(layer.node.op, ResizeNearestNeighbor)
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         rows, columns = layer.node.op.sources(x)
         pixel = x.shape[3] * x.dtype.itemsize
+        pitch = 1 if layer.row_table else x.shape[2] * pixel
         parameters: dict[str, Parameter] = {
-            "rows": Constant("rows", np.array(rows, np.int32) * (x.shape[2] * pixel)),
+            "rows": Constant("rows", np.array(rows, np.int32) * pitch),
             "columns": Constant("columns", np.array(columns, np.int32) * pixel),
             "batch": out.shape[0],
             "input_size": x.nbytes // x.shape[0],
@@ -308,7 +317,8 @@ class ResizeNearestNeighborPortable(Kernel):
             "output_width": out.shape[2],
             "pixel": pixel,
         }
-        function = CFunction("movement/resize_nearest_neighbor.c.j2", self.name, (), self.fields)
+        fields = describe(self.fields, rows="sources of the rows") if layer.row_table else self.fields
+        function = CFunction("movement/resize_nearest_neighbor.c.j2", self.name, (), fields)
         return KernelCall(function, parameters)
 
 

@@ -61,6 +61,12 @@ class _Pool2DDsp(Kernel):
         x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.integer_bounds(layer.node)
         clamp = (low, high) != self.dtype.range

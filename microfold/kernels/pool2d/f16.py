@@ -44,6 +44,12 @@ class _HalfPool(Kernel):
         x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.float_bounds(layer.node)
         limits: dict[str, Parameter] = {"output_minimum": low, "output_maximum": high}

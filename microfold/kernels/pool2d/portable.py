@@ -9,6 +9,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import DENSE_WINDOW_FIELDS, dense_window_parameters
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Window
 
@@ -35,12 +36,7 @@ POOL_FIELDS = declare(
     "channels",
     "output_height",
     "output_width",
-    "kernel_height",
-    "kernel_width",
-    "stride_height",
-    "stride_width",
-    "pad_top",
-    "pad_left",
+    *DENSE_WINDOW_FIELDS,
 )
 
 
@@ -54,12 +50,7 @@ def pool_parameters(layer: LayerContext) -> dict[str, Parameter]:
         "channels": x.shape[3],
         "output_height": out.shape[1],
         "output_width": out.shape[2],
-        "kernel_height": window.size[0],
-        "kernel_width": window.size[1],
-        "stride_height": window.strides[0],
-        "stride_width": window.strides[1],
-        "pad_top": window.padding[0][0],
-        "pad_left": window.padding[1][0],
+        **dense_window_parameters(window),
     }
 
 
@@ -96,6 +87,12 @@ class _Pool2D(Kernel):
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)
         return window_overlap(x, out, window, 1, reads_first=False)
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
         parameters = pool_parameters(layer)

@@ -24,24 +24,24 @@ _MULTIPLY_ADD = 3
 
 def four_bits(case: Case) -> str | None:
     """Why the weights of a layer stay bytes; None if they are packed."""
-    if case.level != "balanced":
+    if case.policy.level != "balanced":
         return None
-    saved = case.model.four_bit_sizes[type(case.layer.node.op)] // 2
+    saved = case.policy.model.four_bit_sizes[type(case.layer.node.op)] // 2
     if saved < _FOUR_BIT_CODE:
         return f"4 bits for each weight save {saved} bytes; its code takes as much"
     weights = case.layer.node.operands[1]
-    if weights in case.model.expanded_weights:
+    if weights in case.policy.model.expanded_weights:
         return f"its {weights.type.size} weights are few for so many outputs: they stay bytes"
     return None
 
 
 def half_floats(case: Case) -> str | None:
     """Why the weights of a layer stay float32; None if they are packed."""
-    slowest = _SLOWEST.get(case.level)
+    slowest = _SLOWEST.get(case.policy.level)
     if slowest is None:
         return None
     kernel, layer = case.kernel, case.layer
-    saved, everywhere = case.model.half_savings(kernel.op)
+    saved, everywhere = case.policy.model.half_savings(kernel.op)
     # Where layers with other weights remain, two kernels are needed for one.
     room = _CONVERSION_CODE + (0 if everywhere else _KERNEL_CODE)
     if saved < room:

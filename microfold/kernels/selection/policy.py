@@ -38,5 +38,4 @@ class Case:
 
     kernel: Kernel
     layer: LayerContext
-    level: str
-    model: Model
+    policy: Policy

@@ -32,57 +32,57 @@ Rule = Callable[[Case], str | None]
 
 def refuse(policy: Policy, kernel: Kernel, layer: LayerContext) -> str | None:
     """Why a variant is not worth what it gives up; None if it is."""
-    case = Case(kernel, layer, policy.level, policy.model)
+    case = Case(kernel, layer, policy)
     reasons = (_RULES[trade](case) for trade in Trade if trade in kernel.trades)
     return next((reason for reason in reasons if reason is not None), None)
 
 
 def _at(levels: Collection[str], reason: str) -> Rule:
     """A rule that only looks at the level."""
-    return lambda case: None if case.level in levels else reason
+    return lambda case: None if case.policy.level in levels else reason
 
 
 def _window_code(case: Case) -> str | None:
-    if case.level == "speed":
+    if case.policy.level == "speed":
         return None
     kind = case.kernel.code_kind(case.layer.node)
-    share = case.model.products_by_kind(case.kernel)[kind] / max(case.model.products, 1)
-    if case.level == "balanced" and share >= WINDOW_SHARE:
+    share = case.policy.model.products_by_kind(case.kernel)[kind] / max(case.policy.model.products, 1)
+    if case.policy.level == "balanced" and share >= WINDOW_SHARE:
         return None
     return "its code is too long for this part of the model's products; optimize = speed allows it"
 
 
 def _image_code(case: Case) -> str | None:
-    if case.level == "speed":
+    if case.policy.level == "speed":
         return None
-    work = case.model.products_by_kind(case.kernel)
+    work = case.policy.model.products_by_kind(case.kernel)
     large = work[case.kernel.code_kind(case.layer.node)] >= IMAGE_SHARE * work.total()
-    if case.level == "balanced" and (len(work) <= FEW_SHAPES or large):
+    if case.policy.level == "balanced" and (len(work) <= FEW_SHAPES or large):
         return None
     return "its code is for one shape of image: that shape is too small a part of the network's work"
 
 
 def _spare_scratch(case: Case) -> str | None:
-    if far_from_largest(case.layer, case.model):
+    if far_from_largest(case.layer, case.policy.model):
         return None
     return "no tile is small enough for a layer that may decide how large the arena gets"
 
 
 def _table(case: Case) -> str | None:
     size, table = case.layer.node.outputs[0].type.size, case.kernel.table_bytes
-    if case.level == "speed" or (case.level == "balanced" and size * TABLE_BYTES >= table):
+    if case.policy.level == "speed" or (case.policy.level == "balanced" and size * TABLE_BYTES >= table):
         return None
-    return f"its table of {table} bytes does not pay for {size} elements with optimize = {case.level}"
+    return f"its table of {table} bytes does not pay for {size} elements with optimize = {case.policy.level}"
 
 
 def _wide_weights(case: Case) -> str | None:
-    if case.level == "speed" or (case.level == "balanced" and _affords_int16(case)):
+    if case.policy.level == "speed" or (case.policy.level == "balanced" and _affords_int16(case)):
         return None
     return "weights of 16 bits take too much flash"
 
 
 def _affords_int16(case: Case) -> bool:
-    node, model = case.layer.node, case.model
+    node, model = case.layer.node, case.policy.model
     if node.operands[0].type.dtype is not DType.INT8:
         return False
     if isinstance(node.op, DepthwiseConv2D):

@@ -9,9 +9,7 @@ computed row by row; the channels of a row are then put where they belong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,9 +19,9 @@ from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.conv2d import dsp, f32_block, mve, pairs, s16_dsp
 from microfold.kernels.conv2d import portable as conv2d
 from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
+from microfold.kernels.conv2d.delegation import ByConvolution, register_by
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare, inner_fields
-from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.movement.copy import copy_cost, copy_helper
 from microfold.ops.convolution.conv2d import Conv2D
@@ -96,27 +94,15 @@ def convolution_layer(layer: LayerContext, rows: Phases, columns: Phases) -> Lay
     return replace(layer, node=node, constants=constants, ranges=None)
 
 
-@dataclass(frozen=True, eq=False)
-class _TransposeConv2DRows(Kernel):
+class _TransposeConv2DRows(ByConvolution):
     """Base of kernels that compute rows by a convolution kernel; `phase_filters` are its filters.
 
     A row of all phases is computed into a band of the scratch, from which runs are copied to the output.
-    Constants are packed as that kernel does, for channels [stride_height][stride_width][output_channels]; its
-    proofs hold for the layer that `convolution_layer` makes.
-
-    Attributes:
-        variant: of that kernel; None before it is chosen.
-
-    Class attributes:
-        convolution: that kernel. It must compute each output row by itself, from fields that
-            `conv2d.shape_parameters` names.
+    Channels of the constants are [stride_height][stride_width][output_channels]. The convolution kernel must
+    compute each output row by itself, from fields that `conv2d.shape_parameters` names.
     """
 
-    variant: Kernel | None = None
-    trades: frozenset[Trade] = field(init=False)
-
     op = TransposeConv2D
-    convolution: ClassVar[Kernel]
     fields = declare(
         Field("convolution", "of one row: the outputs at all places of a block are channels"),
         "images",
@@ -133,9 +119,10 @@ class _TransposeConv2DRows(Kernel):
         "output_channels",
         Field("band", "bytes of a row of blocks"),
     )
+    pitch_fields = frozenset({"input_image", "input_row"})
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "trades", (self.variant or self.convolution).trades)
+    def convolved(self, layer: LayerContext) -> LayerContext:
+        return convolution_layer(layer, *self._phases(layer))
 
     def supports(self, layer: LayerContext) -> str | None:
         if layer.array(1) is None:
@@ -152,15 +139,6 @@ class _TransposeConv2DRows(Kernel):
             return "the kernel's size must be a multiple of the stride"
         return self.convolution.supports(convolution_layer(layer, rows, columns))
 
-    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
-        found = self.convolution.variants(convolution_layer(layer, *self._phases(layer)))
-        return [replace(self, variant=each) for each in found]
-
-    @property
-    def _variant(self) -> Kernel:
-        assert self.variant is not None
-        return self.variant
-
     def cost(self, layer: LayerContext) -> float:
         rows, columns = self._phases(layer)
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
@@ -173,6 +151,13 @@ class _TransposeConv2DRows(Kernel):
 
     def row_granularity(self, layer: LayerContext) -> int:
         return self._phases(layer)[0].stride
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        inner = self.convolved(layer)
+        return conv2d.is_pointwise(conv2d.conv_types(inner)[3]) or self._variant.reads_rows(inner)
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
         rows, columns = self._phases(layer)
@@ -233,29 +218,21 @@ class _TransposeConv2DRows(Kernel):
         return rows, columns
 
 
-def _define(convolution: type[Kernel]) -> None:
-    name = convolution.name.replace("conv2d__", "transpose_conv2d__") + "_rows"
-    fields = {
-        "__doc__": f"Rows of all phases by `{convolution.__name__}`, with its constants and its proofs.",
-        "name": name,
-        "features": convolution.features,
-        "convolution": convolution(),
-    }
-    register(type(f"TransposeConv2DRows{convolution.__name__}", (_TransposeConv2DRows,), fields))
-
-
-for _convolution in (
-    conv2d.Conv2DInt8,
-    conv2d.Conv2DInt16,
-    dsp.Conv2DDsp,
-    f32_block.Conv2DFloatFpu,
-    f32_block.Conv2DFloatFpuHalf,
-    f32_block.Conv2DFloatMve,
-    f32_block.Conv2DFloatMveHalf,
-    mve.Conv2DMve,
-    pairs.Conv2DThumb1,
-    pairs.Conv2DThumb2,
-    s16_dsp.Conv2DInt16Dsp,
-    conv2d_s16_mve.Conv2DInt16Mve,
-):
-    _define(_convolution)
+register_by(
+    _TransposeConv2DRows,
+    "Rows of all phases",
+    (
+        conv2d.Conv2DInt8,
+        conv2d.Conv2DInt16,
+        dsp.Conv2DDsp,
+        f32_block.Conv2DFloatFpu,
+        f32_block.Conv2DFloatFpuHalf,
+        f32_block.Conv2DFloatMve,
+        f32_block.Conv2DFloatMveHalf,
+        mve.Conv2DMve,
+        pairs.Conv2DThumb1,
+        pairs.Conv2DThumb2,
+        s16_dsp.Conv2DInt16Dsp,
+        conv2d_s16_mve.Conv2DInt16Mve,
+    ),
+)

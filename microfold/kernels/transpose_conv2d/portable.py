@@ -52,6 +52,12 @@ class _TransposeConv2D(Kernel):
         macs = layer.node.macs()
         return product * macs + tap * macs / x.shape[3] + output * out.size
 
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return True
+
+    def rows_held(self, layer: LayerContext) -> int:
+        return 1
+
     def matrix(self, layer: LayerContext) -> Array:
         weights = layer.array(1)
         assert weights is not None

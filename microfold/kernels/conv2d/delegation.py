@@ -1,0 +1,60 @@
+"""Kernels of other operators whose sums a convolution kernel computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from microfold.kernels.kernel import Kernel, Trade, register
+from microfold.kernels.layer import LayerContext
+
+
+@dataclass(frozen=True, eq=False)
+class ByConvolution(Kernel):
+    """Base: hands on the variants of a convolution kernel, which computes another layer for it.
+
+    Constants are packed as that kernel does; its proofs hold for the layer that `convolved` makes.
+
+    Attributes:
+        variant: of that kernel; None before it is chosen.
+
+    Class attributes:
+        convolution: that kernel.
+    """
+
+    variant: Kernel | None = None
+    trades: frozenset[Trade] = field(init=False)
+
+    convolution: ClassVar[Kernel]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trades", (self.variant or self.convolution).trades)
+
+    def convolved(self, layer: LayerContext) -> LayerContext:
+        """The convolution that computes the layer's sums."""
+        raise NotImplementedError
+
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        return [replace(self, variant=each) for each in self.convolution.variants(self.convolved(layer))]
+
+    @property
+    def _variant(self) -> Kernel:
+        assert self.variant is not None
+        return self.variant
+
+
+def register_by(base: type[ByConvolution], what: str, convolutions: Iterable[type[Kernel]]) -> None:
+    """Registers a kernel for each of some convolution kernels.
+
+    Args:
+        what: they compute, to begin a docstring with.
+    """
+    for convolution in convolutions:
+        fields = {
+            "__doc__": f"{what} by `{convolution.__name__}`, with its constants and its proofs.",
+            "name": convolution.name.replace("conv2d__", f"{base.op.name}__") + "_rows",
+            "features": convolution.features,
+            "convolution": convolution(),
+        }
+        register(type(f"{base.op.__name__}Rows{convolution.__name__}", (base,), fields))
