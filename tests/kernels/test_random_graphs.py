@@ -55,6 +55,7 @@ def assert_exact(graph: Graph, core: str = "host", options: Options | None = Non
     return program
 
 
+@pytest.mark.usefixtures("optimized_host_code")
 @pytest.mark.parametrize("first", sampled([0, TOGETHER], 2))
 @pytest.mark.parametrize("dtype", TYPES)
 def test_host(first: int, dtype: DType) -> None:
