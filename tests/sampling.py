@@ -1,4 +1,4 @@
-"""Sweeps that a run of all tests samples, and continuous integration makes in full."""
+"""Sweeps of which quick runs, and runs of all tests, make a part, and continuous integration all."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+
+
+def first_quick(items: Iterable[Any]) -> list[Any]:
+    """Values of one parameter: the first stands for all in quick runs; the others are slow."""
+    first, *others = items
+    return [first, *(pytest.param(item, marks=pytest.mark.slow) for item in others)]
 
 
 def sampled(items: Iterable[Any], every: int) -> list[Any]:

@@ -128,6 +128,7 @@ def test_core_other_types(dtype: DType) -> None:
     check(3000, dtype, "cortex-m4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", sampled(TYPES, 3))
 def test_sanitizers(dtype: DType, tmp_path: Path) -> None:
     need_tools("gcc")
