@@ -295,6 +295,7 @@ for core in ("host", "cortex-m4", "cortex-m55"):
 """
 
 
+@pytest.mark.slow
 def test_the_bytes_depend_on_nothing_else(tmp_path: Path) -> None:
     """Not on the process, its hash seed, its folder, nor the folder of the model."""
     outputs: set[str] = set()

@@ -14,7 +14,7 @@ from tests.codegen import sweep
 from tests.codegen.builds import STRICT, compile_sample, sample_graphs, write_sources
 from tests.counts import MODELS
 from tests.needs import need_tools
-from tests.sampling import first_quick, sampled
+from tests.sampling import quick, sampled
 
 SOME = ["cortex-m4", "cortex-m55", "cortex-m3", "cortex-m0plus"]
 PATHS = sorted((sweep.MODELS / "made").rglob("*.tflite"))
@@ -46,7 +46,7 @@ def samples(core: str) -> list[Program]:
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-@pytest.mark.parametrize("optimize", first_quick(["-O0", "-O3"]))
+@pytest.mark.parametrize("optimize", quick(["-O0", "-O3"]))
 def test_host(compiler: str, optimize: str, tmp_path: Path) -> None:
     need_tools(compiler)
     sources = [name for program in samples("host") for name in write_sources(program, tmp_path)]
@@ -54,7 +54,7 @@ def test_host(compiler: str, optimize: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "core", first_quick(["cortex-m4", "cortex-m0plus", "cortex-m3", "cortex-m33-nofp", "cortex-m55"])
+    "core", quick(["cortex-m4", "cortex-m0plus", "cortex-m3", "cortex-m33-nofp", "cortex-m55"])
 )
 def test_cores(core: str, tmp_path: Path) -> None:
     need_tools("arm-none-eabi-gcc", "clang")

@@ -78,6 +78,7 @@ def test_equals_the_reference() -> None:
     check_all(cases, "cortex-m4", {KERNEL}, runs=8)
 
 
+@pytest.mark.slow
 def test_without_assembly() -> None:
     names = ("3x3 same relu", "3x3 no activation", "3x3 stride 2", "3 channels")
     cases = {

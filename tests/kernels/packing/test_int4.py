@@ -23,7 +23,7 @@ from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import NO_PADDING, RELU, RELU6, conv2d_graph, fully_connected_graph, int8_element
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import first_quick, sampled
+from tests.sampling import quick, sampled
 
 SAME = ((1, 1), (1, 1))
 CORES = ("cortex-m4", "cortex-m3", "cortex-m0plus", "cortex-m55")
@@ -82,7 +82,7 @@ def check(program: Program, runs: int = 6) -> None:
 
 
 @pytest.mark.usefixtures("all_packed")
-@pytest.mark.parametrize("core", first_quick(CORES))
+@pytest.mark.parametrize("core", quick(CORES))
 def test_equals_reference(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     program = compiled(merge([*dense(), *images()]), core)
