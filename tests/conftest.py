@@ -15,8 +15,8 @@ from tests.golden import Golden
 from tests.needs import missing, need_tools
 from tests.object_cache import cached
 
-# The same examples in every run; `--hypothesis-profile=default` draws new ones.
-hypothesis.settings.register_profile("same", derandomize=True)
+# The same examples in every run, however busy the machine; `--hypothesis-profile=default` draws new ones.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 MADE = Path(__file__).resolve().parent / "models" / "made"
