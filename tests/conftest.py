@@ -9,13 +9,14 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from microfold.host import library
 from microfold.simulate import toolchain
 from tests.golden import Golden
 from tests.needs import missing, need_tools
 from tests.object_cache import cached
 
-# The same examples in every run; `--hypothesis-profile=default` draws new ones.
-hypothesis.settings.register_profile("same", derandomize=True)
+# The same examples in every run, however busy the machine; `--hypothesis-profile=default` draws new ones.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
 MADE = Path(__file__).resolve().parent / "models" / "made"
@@ -62,6 +63,22 @@ def strict_host_compiler() -> None:
     """Host runs compile generated C as strictly as its promise says; users' compilers may warn."""
     flags = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
     os.environ["CC"] = f"{os.environ.get('CC', 'cc')} {flags}"
+
+
+@pytest.fixture(autouse=True)
+def quick_host_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Quick tests run unoptimised code on this machine: the values are the same, and GCC takes a third.
+
+    Slow ones, and those that ask for `optimized_host_code`, run what users do.
+    """
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if marks.isdisjoint(("slow", "exhaustive")) and "optimized_host_code" not in request.fixturenames:
+        monkeypatch.setattr(library, "FLAGS", ("-O0",))
+
+
+@pytest.fixture
+def optimized_host_code() -> None:
+    """Code on this machine is optimised as users have it."""
 
 
 @pytest.fixture(scope="session", autouse=True)

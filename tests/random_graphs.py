@@ -26,6 +26,7 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean
+from tests.draws import booleans, integers, pick
 from tests.random_operators import STEPS, UNIT
 
 SCALES = (0.05, 0.1, 0.37)
@@ -49,10 +50,10 @@ class Builder:
         self.pool: list[Value] = []
 
     def pick(self, options: Sequence[object]) -> object:
-        return self.draw(st.sampled_from(options))
+        return pick(self.draw, options)
 
     def number(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        return self.draw(integers(low, high))
 
     def name(self) -> str:
         return str(self.pick(("a", "b", "model/conv;bias:0", "with space", 'quote"#1', "é%")))
@@ -86,14 +87,14 @@ class Builder:
         if self.floating:
             quant, bias = None, TensorType(DType.FLOAT32, (channels,))
         else:
-            per_channel = self.draw(st.booleans())
+            per_channel = self.draw(booleans)
             scales = tuple(float(np.float32(0.01 * (i + 1))) for i in range(channels if per_channel else 1))
             quant = Quant(scales, (0,) * len(scales), axis if per_channel else None)
             wide = self.dtype is DType.INT16
             bias = TensorType(DType.INT64 if wide else DType.INT32, (channels,))
         dtype = DType.FLOAT32 if self.floating else DType.INT8
         filters = self.constant(TensorType(dtype, shape, quant))
-        return filters, self.constant(bias) if self.draw(st.booleans()) else None
+        return filters, self.constant(bias) if self.draw(booleans) else None
 
     def emit(self, op: Op, *inputs: Value | None) -> None:
         """Append the node if its type rule admits it and it is not too large."""
@@ -136,7 +137,7 @@ class Builder:
 
     def _add(self, x: Value) -> None:
         like = [v for v in self.pool if v.type.shape == x.type.shape]
-        other = self.constant(x.type) if self.draw(st.booleans()) else self.pick(like)
+        other = self.constant(x.type) if self.draw(booleans) else self.pick(like)
         assert isinstance(other, Value)
         self.emit(Add(self.element()), x, other)
 
@@ -186,9 +187,9 @@ class Builder:
         self.emit(StridedSlice(begin, size, (1,) * len(size)), x)
 
     def _mean(self, x: Value) -> None:
-        axes = tuple(axis for axis in range(x.type.rank) if self.draw(st.booleans()))
+        axes = tuple(axis for axis in range(x.type.rank) if self.draw(booleans))
         all_of_them = len(axes) == x.type.rank
-        self.emit(Mean(axes, all_of_them or self.draw(st.booleans()), self.element()), x)
+        self.emit(Mean(axes, all_of_them or self.draw(booleans), self.element()), x)
 
     def _softmax(self, x: Value) -> None:
         self.emit(Softmax(1.0, UNIT[self.dtype]), x)
@@ -232,7 +233,7 @@ class Builder:
 
     def _pool(self, x: Value) -> None:
         size, strides, padding = self._window()
-        op = AveragePool2D if self.draw(st.booleans()) else MaxPool2D
+        op = AveragePool2D if self.draw(booleans) else MaxPool2D
         self.emit(op(size, strides, padding, self._layout()), x)
 
     def _padded_pool(self, x: Value) -> None:
@@ -260,14 +261,14 @@ class Builder:
             assert isinstance(node, Node)
             infinite = isinstance(node.op, Pad) and math.isinf(node.op.fill)
             if not infinite:
-                self.emit(node.op, *(node.inputs if self.draw(st.booleans()) else (x, *node.inputs[1:])))
+                self.emit(node.op, *(node.inputs if self.draw(booleans) else (x, *node.inputs[1:])))
 
     def graph(self) -> Graph:
         inputs = tuple(Value(self.name(), self.image()) for _ in range(self.number(1, 2)))
         kept = tuple(Value("state", self.image()) for _ in range(self.number(0, 2)))
         initial = [self.data(value.type) for value in kept]
         self.pool += [*inputs, *kept]
-        if self.draw(st.booleans()):
+        if self.draw(booleans):
             self.pool.append(self.constant(self.image()))
         for _ in range(self.number(1, 12)):
             self.step()

@@ -1,11 +1,26 @@
-"""Sweeps that a run of all tests samples, and continuous integration makes in full."""
+"""Sweeps of which quick runs, and runs of all tests, make a part, and continuous integration all."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+
+
+def quick(items: Iterable[Any], every: int = sys.maxsize) -> list[Any]:
+    """Values of one parameter: the first, and every so many after it, stand for all in quick runs.
+
+    The others are slow. Items may be what `sampled` gives.
+    """
+    return [_slow(item) if index % every else item for index, item in enumerate(items)]
+
+
+def _slow(item: Any) -> Any:
+    if hasattr(item, "marks"):  # a `pytest.param`
+        return pytest.param(*item.values, marks=[*item.marks, pytest.mark.slow])
+    return pytest.param(item, marks=pytest.mark.slow)
 
 
 def sampled(items: Iterable[Any], every: int) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
+@cache
 def imports(path: Path) -> list[str]:
     """The modules of microfold that a file imports, wherever in it."""
     found: list[str] = []

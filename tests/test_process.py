@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import quick
+
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "tests" / "models" / "made" / "cnn_int8.tflite"
 # Runs a command; a signal comes when a module is about to be imported.
@@ -70,7 +72,7 @@ def test_signals_while_another_program_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("inspect", MODEL), ("inspect", MODEL, "--json"), ("inspect", "x", "--json")]
+    "arguments", quick([("inspect", MODEL), ("inspect", MODEL, "--json"), ("inspect", "x", "--json")])
 )
 def test_nobody_reads_the_output(arguments: tuple[object, ...]) -> None:
     reader, writer = os.pipe()
@@ -80,7 +82,9 @@ def test_nobody_reads_the_output(arguments: tuple[object, ...]) -> None:
     assert (result.returncode, result.stderr) == (141, "")
 
 
-@pytest.mark.parametrize("arguments", [("inspect", MODEL), ("passes", "--json"), ("inspect", "x", "--json")])
+@pytest.mark.parametrize(
+    "arguments", quick([("inspect", "x", "--json"), ("inspect", MODEL), ("passes", "--json")])
+)
 def test_the_output_is_full(arguments: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what is left in a buffer fails a second time
     with open("/dev/full", "w", encoding="utf-8") as full:
@@ -92,6 +96,7 @@ def test_the_output_is_full(arguments: tuple[object, ...], monkeypatch: pytest.M
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_streams_that_are_closed(tmp_path: Path) -> None:
     """No file that is opened gets the number of one of them."""
     command = f"exec {sys.executable} -m microfold build {MODEL} -o {tmp_path} >&- 2>&- <&-"

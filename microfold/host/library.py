@@ -19,6 +19,8 @@ from microfold.program import Program
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
 
+# How the compiler optimises, unless it is told otherwise.
+FLAGS = ("-O2",)
 # What memory holds that nobody has written yet.
 RUBBISH = 0xA5
 
@@ -56,14 +58,15 @@ class HostLibrary:
 
     Args:
         program: compiled for a target whose code the host can run.
-        flags: more compiler flags.
+        flags: more compiler flags; None: `FLAGS`.
 
     Raises:
         ToolError: there is no compiler, or it failed.
     """
 
-    def __init__(self, program: Program, flags: Sequence[str] = ("-O2",)):
+    def __init__(self, program: Program, flags: Sequence[str] | None = None):
         self.program = program
+        flags = FLAGS if flags is None else flags
         name = program.name
         self.ffi = cffi.FFI()
         self.ffi.cdef(self._declarations())

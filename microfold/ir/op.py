@@ -133,9 +133,11 @@ class Op:
     def infer_all(self, operands: Sequence[TensorType | None]) -> tuple[TensorType, ...]:
         """`infer` with the presence of operands checked and the result always a tuple."""
         self._check_count(len(operands))
-        names = required_operands(type(self))
-        absent = [name for name, operand in zip(names, operands, strict=False) if name and operand is None]
-        require(not absent, f"{self.name} needs its operand {', '.join(absent)}; it is absent")
+        if None in operands:
+            names = required_operands(type(self))
+            given = zip(names, operands, strict=False)
+            absent = [name for name, operand in given if name and operand is None]
+            require(not absent, f"{self.name} needs its operand {', '.join(absent)}; it is absent")
         result = self.infer(*operands)
         results = result if isinstance(result, tuple) else (result,)
         if not self.any_zero_point:

@@ -36,7 +36,7 @@ class DType(enum.Enum):
     @property
     def numpy(self) -> np.dtype[Any]:
         """The numpy type that holds one element (int8 for int4)."""
-        return np.dtype("int8" if self is DType.INT4 else self.value)
+        return _NUMPY_TYPES[self]
 
     @property
     def itemsize(self) -> int:
@@ -54,10 +54,16 @@ class DType(enum.Enum):
     @property
     def range(self) -> tuple[int, int]:
         """Smallest and largest value of an integer type."""
-        if self is DType.INT4:
-            return -8, 7
-        info = np.iinfo(self.numpy)
-        return int(info.min), int(info.max)
+        return _RANGES[self]
+
+
+# Type rules and references ask for these all the time; numpy takes microseconds to find each of them.
+_NUMPY_TYPES = {dtype: np.dtype("int8" if dtype is DType.INT4 else dtype.value) for dtype in DType}
+_RANGES = {
+    dtype: (int(np.iinfo(dtype.numpy).min), int(np.iinfo(dtype.numpy).max))
+    for dtype in DType
+    if dtype.is_integer
+} | {DType.INT4: (-8, 7)}
 
 
 @dataclass(frozen=True)

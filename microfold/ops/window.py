@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from microfold.errors import TypeRuleError
 from microfold.ir.limits import MAX_ELEMENTS
 from microfold.ir.op import require
 from microfold.ir.types import Array, TensorType
@@ -44,8 +45,11 @@ class Window:
         Raises:
             TypeRuleError: the window does not fit in the padded image.
         """
-        require(min(*self.size, *self.strides, *self.dilations) >= 1, f"{self}: sizes must be positive")
-        require(min(self.padding[0] + self.padding[1]) >= 0, f"{self}: padding must not be negative")
+        # Words are made where they are needed: this is asked for at every look at a convolution.
+        if min(*self.size, *self.strides, *self.dilations) < 1:
+            raise TypeRuleError(f"{self}: sizes must be positive")
+        if min(self.padding[0] + self.padding[1]) < 0:
+            raise TypeRuleError(f"{self}: padding must not be negative")
         padded = (height + sum(self.padding[0]), width + sum(self.padding[1]))
         spans = [p - e for p, e in zip(padded, self.extent, strict=True)]
         require(min(spans) >= 0, f"window {self.extent} must fit in the padded image {padded}")

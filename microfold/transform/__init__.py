@@ -6,21 +6,24 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from microfold.passes.decorators import PassFactory
 from microfold.passes.kinds import Pass
 
 
+@cache
 def available() -> Mapping[str, Pass | PassFactory[Any]]:
     """Every pass by its name; those with options as factories."""
-    return {
-        item.name: item
-        for module in _modules()
-        for item in vars(module).values()
-        if isinstance(item, Pass | PassFactory) and item.name == _stem(module)
-    }
+    return MappingProxyType(
+        {
+            item.name: item
+            for module in _modules()
+            for item in vars(module).values()
+            if isinstance(item, Pass | PassFactory) and item.name == _stem(module)
+        }
+    )
 
 
 def location(name: str) -> str:

@@ -31,6 +31,7 @@ from microfold.ops.movement.transpose import Transpose
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean
+from tests.draws import booleans, integers, pick
 
 SCALES = (0.02, 0.1, 1.5)
 ZERO_POINTS = (-128, -128, -7, 0, 127)
@@ -50,26 +51,26 @@ class _Builder:
     def __init__(self, draw: st.DrawFn):
         self.draw = draw
         self.rng = np.random.default_rng(draw(st.integers(0, 1 << 16)))
-        self.dtype = draw(st.sampled_from((DType.INT8, DType.INT8, DType.INT8, DType.INT16)))
+        self.dtype = pick(draw, (DType.INT8, DType.INT8, DType.INT8, DType.INT16))
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
         self.pool: list[Value] = []
 
     def number(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        return self.draw(integers(low, high))
 
     def flag(self) -> bool:
-        return self.draw(st.booleans())
+        return self.draw(booleans)
 
     def element(self) -> ElementType:
-        zero_point = self.draw(st.sampled_from(ZERO_POINTS)) if self.dtype is DType.INT8 else 0
-        return ElementType(self.dtype, Quant.per_tensor(self.draw(st.sampled_from(SCALES)), zero_point))
+        zero_point = pick(self.draw, ZERO_POINTS) if self.dtype is DType.INT8 else 0
+        return ElementType(self.dtype, Quant.per_tensor(pick(self.draw, SCALES), zero_point))
 
     def pick(self, rank: int | None = None) -> Value:
         """Late values are likelier: networks are deep rather than wide."""
         fitting = [v for v in self.pool if rank is None or v.type.rank == rank]
         recent = fitting[-3:] if self.flag() else fitting
-        return self.draw(st.sampled_from(recent or self.pool))
+        return pick(self.draw, recent or self.pool)
 
     def constant(self, array: Array, type: TensorType) -> Value:
         value = Value(f"c{len(self.constants)}", type)
@@ -100,7 +101,7 @@ class _Builder:
         wide = self.dtype is DType.INT16 and self.flag()
         values = self.rng.integers(-3000, 3000, channels)
         extreme = self.rng.choice([-(1 << 30), -(10**6), 10**6, 1 << 30, INT32 - 1, -INT32], channels)
-        share = self.draw(st.sampled_from((0.0, 0.4, 1.0)))
+        share = pick(self.draw, (0.0, 0.4, 1.0))
         array = np.where(self.rng.random(channels) < share, extreme, values)
         return self.constant(array, TensorType(DType.INT64 if wide else DType.INT32, (channels,)))
 
@@ -119,7 +120,7 @@ class _Builder:
             self.pool.append(node.output)
 
     def step(self) -> None:
-        getattr(self, f"_{self.draw(st.sampled_from(OPERATORS))}")()
+        getattr(self, f"_{pick(self.draw, OPERATORS)}")()
 
     def _window(self) -> tuple[tuple[int, int], tuple[int, int], tuple[tuple[int, int], tuple[int, int]]]:
         size = (self.number(1, 3), self.number(1, 3))
@@ -133,7 +134,7 @@ class _Builder:
         size, padding = (size, padding) if self.flag() else ((1, 1), ((0, 0), (0, 0)))
         channels = x.type.shape[3]
         divisors = [d for d in range(1, channels + 1) if channels % d == 0]
-        depth = self.draw(st.sampled_from(divisors + [channels] * 4))
+        depth = pick(self.draw, divisors + [channels] * 4)
         filters = channels // depth * self.number(1, 5)
         weights = self.weights((filters, *size, depth), 0, 3)
         op = Conv2D(strides, (self.number(1, 2), self.number(1, 2)), padding, self.element())
@@ -143,7 +144,7 @@ class _Builder:
         x, (size, strides, padding) = self.pick(4), self._window()
         if x.type.rank != 4:
             return
-        channels = x.type.shape[3] * self.draw(st.sampled_from((1, 1, 2)))
+        channels = x.type.shape[3] * pick(self.draw, (1, 1, 2))
         weights = self.weights((1, *size, channels), 3, None)
         self.emit(DepthwiseConv2D(strides, (1, 1), padding, self.element()), x, weights, self.bias(channels))
 
@@ -167,7 +168,7 @@ class _Builder:
             self.emit(FullyConnected(self.element()), x, weights, self.bias(units))
 
     def _clip(self) -> None:
-        bounds = self.draw(st.sampled_from(((0.0, INF), (0.0, 6.0), (-1.0, 1.0), (3.0, 3.0))))
+        bounds = pick(self.draw, ((0.0, INF), (0.0, 6.0), (-1.0, 1.0), (3.0, 3.0)))
         self.emit(Clip(*bounds), self.pick())
 
     def _binary(self, op: Op) -> None:
@@ -175,11 +176,11 @@ class _Builder:
         like = [v for v in self.pool if v.type.shape == x.type.shape]
         kind = self.number(0, 4)
         if kind == 0:
-            shape = self.draw(st.sampled_from((x.type.shape, x.type.shape[-1:], (1,))))
+            shape = pick(self.draw, (x.type.shape, x.type.shape[-1:], (1,)))
             array = self.rng.integers(-100, 100, shape)
             other = self.constant(array, TensorType(self.dtype, shape, self.element().quant))
         else:
-            other = self.draw(st.sampled_from(like if kind < 4 else self.pool))
+            other = pick(self.draw, like if kind < 4 else self.pool)
         self.emit(op, *((x, other) if self.flag() else (other, x)))
 
     def _add(self) -> None:
@@ -197,7 +198,7 @@ class _Builder:
     def _concatenate(self) -> None:
         x = self.pick()
         same = [v for v in self.pool if v.type.element == x.type.element and v.type.rank == x.type.rank]
-        others = [self.draw(st.sampled_from(same)) for _ in range(self.number(1, 2))]
+        others = [pick(self.draw, same) for _ in range(self.number(1, 2))]
         self.emit(Concatenate(self.number(0, max(x.type.rank - 1, 0))), x, *others)
 
     def _pool(self) -> None:
@@ -209,25 +210,25 @@ class _Builder:
         pairs = [(self.number(0, 1), self.number(0, 1)) for _ in x.type.shape]
         if pairs and self.number(0, 3):
             pairs[-1] = (0, 0)
-        self.emit(Pad(tuple(pairs), float(self.draw(st.sampled_from((-128, -7, 0))))), x)
+        self.emit(Pad(tuple(pairs), float(pick(self.draw, (-128, -7, 0)))), x)
 
     def _reshape(self) -> None:
         x = self.pick()
         last = x.type.shape[-1] if x.type.shape else 1
         half = (-1, last // 2) if last % 2 == 0 and last > 1 else (-1, last)
-        shape = self.draw(st.sampled_from(((1, x.type.size), (1, 1, -1, last), half, (x.type.size,))))
+        shape = pick(self.draw, ((1, x.type.size), (1, 1, -1, last), half, (x.type.size,)))
         known = abs(int(np.prod(shape)))
         self.emit(Reshape(tuple(x.type.size // known if n == -1 else n for n in shape)), x)
 
     def _mean(self) -> None:
         x = self.pick(4)
-        axes = self.draw(st.sampled_from(((1, 2), (1,), (1, 2, 3))))
+        axes = pick(self.draw, ((1, 2), (1,), (1, 2, 3)))
         self.emit(Mean(axes, self.flag(), self.element()), x)
 
     def _unary(self) -> None:
         kinds = (LeakyRelu(-0.3, self.element()), Relu(0.0, 6.0, self.element()))
         limit = Quant.per_tensor(1 / 128) if self.dtype is DType.INT8 else Quant.per_tensor(1 / 32768)
-        self.emit(self.draw(st.sampled_from((*kinds, Tanh(ElementType(self.dtype, limit))))), self.pick())
+        self.emit(pick(self.draw, (*kinds, Tanh(ElementType(self.dtype, limit)))), self.pick())
 
     def _requantize(self) -> None:
         self.emit(Requantize(self.element()), self.pick())
@@ -252,7 +253,7 @@ class _Builder:
         for _ in range(self.number(1, 14)):
             self.step()
         alike = {s: [v for v in self.pool if v.type == s.type] for s in kept}
-        following = [self.draw(st.sampled_from(alike[s])) for s in kept]
+        following = [pick(self.draw, alike[s]) for s in kept]
         zeros = [np.zeros(s.type.shape, s.type.dtype.numpy) for s in kept]
         state = tuple(map(State, kept, zeros, following))
         outputs = [self.pool[-1], *self.draw(st.lists(st.sampled_from(self.pool), max_size=1))]

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from microfold import target
@@ -34,16 +34,32 @@ AWKWARD = [
 names = st.one_of(st.sampled_from(AWKWARD), st.text(max_size=50))
 
 
+@pytest.mark.parametrize(
+    ("model", "first", "layers", "single_file"),
+    [
+        ("mf", "mf_clamp", ["mf_clamp", "mf_channel", "x", "x_2", "x", "x_scratch"], True),
+        ("stdint", "input_0", ["input_0", "input_0_offset", "arena", "context", "", ""], False),
+        (
+            *("net", "x"),
+            ["net_run", "run", "net_context", "context", "size_check", "s8_fully_connected__c_4"],
+            False,
+        ),
+        ("s8_fully_connected", "x", ["c_4", "c_4_channel", "layer"], True),
+        ("s8_fully_connected", "x", ["c", "c_4", "constant"], False),
+    ],
+)
+def test_awkward_names_compile(model: str, first: str, layers: list[str], single_file: bool) -> None:
+    assert_compiles(model, first, layers, single_file)
+
+
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(names, names, st.lists(names, min_size=1, max_size=6), st.booleans())
-@example("mf", "mf_clamp", ["mf_clamp", "mf_channel", "x", "x_2", "x", "x_scratch"], True)
-@example("stdint", "input_0", ["input_0", "input_0_offset", "arena", "context", "", ""], False)
-@example(
-    "net", "x", ["net_run", "run", "net_context", "context", "size_check", "s8_fully_connected__c_4"], False
-)
-@example("s8_fully_connected", "x", ["c_4", "c_4_channel", "layer"], True)
-@example("s8_fully_connected", "x", ["c", "c_4", "constant"], False)
 def test_any_names_compile(model: str, first: str, layers: list[str], single_file: bool) -> None:
+    assert_compiles(model, first, layers, single_file)
+
+
+def assert_compiles(model: str, first: str, layers: list[str], single_file: bool) -> None:
     need_tools("cc")
     program = compile_graph(
         dense_chain(model, first, layers), target.load("host"), Options(single_file=single_file)

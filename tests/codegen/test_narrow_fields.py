@@ -17,6 +17,7 @@ from tests.codegen.test_warnings import check_core
 from tests.kernels import graphs
 from tests.kernels.random_networks import merge
 from tests.needs import need_tools
+from tests.sampling import quick
 
 RANGES = {
     "uint8_t": (0, 255),
@@ -62,7 +63,7 @@ def test_fields_hold_all_values_in_the_narrowest_type(core: str) -> None:
     assert {"uint8_t", "uint16_t", "int8_t"} <= seen
 
 
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus", "cortex-m55"])
+@pytest.mark.parametrize("core", quick(["cortex-m4", "cortex-m0plus", "cortex-m55"]))
 def test_compilers_are_silent(core: str, tmp_path: Path) -> None:
     need_tools("arm-none-eabi-gcc", "clang")
     check_core([_compiled(core, "size")], core, tmp_path)

@@ -14,7 +14,7 @@ from microfold.ir.types import DType, TensorType
 from microfold.program import Program
 from tests.codegen.builds import compile_sample, compiled_models, sample_graphs, write_sources
 from tests.needs import need_sanitizers
-from tests.sampling import sampled
+from tests.sampling import quick, sampled
 
 COMPILERS = ("gcc", "clang")
 FLAGS = (
@@ -55,7 +55,7 @@ def check(programs: Iterable[Program], compiler: str, folder: Path) -> int:
     return len(programs)
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", quick(COMPILERS))
 def test_samples(compiler: str, tmp_path: Path) -> None:
     need_sanitizers(compiler)
     check([compile_sample(name, graph) for name, graph in sample_graphs().items()], compiler, tmp_path)

@@ -14,7 +14,7 @@ from tests.codegen import sweep
 from tests.codegen.builds import STRICT, compile_sample, sample_graphs, write_sources
 from tests.counts import MODELS
 from tests.needs import need_tools
-from tests.sampling import sampled
+from tests.sampling import quick, sampled
 
 SOME = ["cortex-m4", "cortex-m55", "cortex-m3", "cortex-m0plus"]
 PATHS = sorted((sweep.MODELS / "made").rglob("*.tflite"))
@@ -46,14 +46,16 @@ def samples(core: str) -> list[Program]:
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-@pytest.mark.parametrize("optimize", ["-O0", "-O3"])
+@pytest.mark.parametrize("optimize", quick(["-O0", "-O3"]))
 def test_host(compiler: str, optimize: str, tmp_path: Path) -> None:
     need_tools(compiler)
     sources = [name for program in samples("host") for name in write_sources(program, tmp_path)]
     silent([compiler, *STRICT, optimize, "-c", *sources], tmp_path)
 
 
-@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m33-nofp", "cortex-m55"])
+@pytest.mark.parametrize(
+    "core", quick(["cortex-m4", "cortex-m0plus", "cortex-m3", "cortex-m33-nofp", "cortex-m55"])
+)
 def test_cores(core: str, tmp_path: Path) -> None:
     need_tools("arm-none-eabi-gcc", "clang")
     check_core(samples(core), core, tmp_path)

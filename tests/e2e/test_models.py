@@ -71,6 +71,7 @@ def check(path: Path, core: str, runs: int = 8, options: Options | None = None) 
     assert result.exact, result.first_difference
 
 
+@pytest.mark.usefixtures("optimized_host_code")
 @pytest.mark.parametrize("name", BUNDLED)
 def test_bundled_on_the_host(name: str) -> None:
     check(MADE / f"{name}.tflite", "host")
@@ -82,6 +83,7 @@ def test_bundled_on_a_simulated_core(name: str, core: str) -> None:
     check(MADE / f"{name}.tflite", core)
 
 
+@pytest.mark.usefixtures("optimized_host_code")
 @pytest.mark.parametrize("name", REQUIRED)
 def test_real_models_on_the_host(name: str) -> None:
     check(elsewhere(name), "host")

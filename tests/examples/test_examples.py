@@ -45,7 +45,7 @@ def expected_output(example: str, first_line: str) -> str:
 
 @pytest.mark.parametrize(
     ("goal", "tools"),
-    [("host", HOST_TOOLS), pytest.param("run", ARM_TOOLS, marks=pytest.mark.slow)],
+    [pytest.param(*goal, marks=pytest.mark.slow) for goal in (("host", HOST_TOOLS), ("run", ARM_TOOLS))],
 )
 def test_digits(goal: str, tools: tuple[str, ...], tmp_path: Path) -> None:
     output = make("digits", goal, tmp_path, tools)

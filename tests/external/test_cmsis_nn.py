@@ -31,6 +31,7 @@ from tests.codegen.toolchain import run, write
 from tests.external import networks
 from tests.frontend.models import MADE
 from tests.needs import need_tools
+from tests.sampling import quick
 
 STUB = Path(__file__).parent / "stub"
 # The library's variants: what the planner thinks of, and what the stub does.
@@ -60,11 +61,15 @@ def test_the_calls_compute_the_reference(name: str, make) -> None:
     assert result.exact, result.differences
 
 
-@pytest.mark.parametrize(("model", "calls"), [("cnn_int8", 5), ("preact_bn_int8", 7), ("attn_int8", 14)])
-def test_models(model: str, calls: int) -> None:
+# Calls of the library that models need.
+CALLS = {"cnn_int8": 5, "preact_bn_int8": 7, "attn_int8": 14}
+
+
+@pytest.mark.parametrize("model", quick(CALLS))
+def test_models(model: str) -> None:
     options = Options(external=("cmsis-nn",), external_flags=(f"-I{STUB}", str(STUB / "arm_nnfunctions.c")))
     program = compiler.compile_file(MADE / f"{model}.tflite", target.load("host"), options)
-    assert sum("__cmsis_nn" in layer.kernel.name for layer in program.layers) == calls
+    assert sum("__cmsis_nn" in layer.kernel.name for layer in program.layers) == CALLS[model]
     assert program.macs == compiler.compile_file(MADE / f"{model}.tflite", target.load("host")).macs
     assert verify(program, input_sets([b.type for b in program.inputs], 4)).exact
 

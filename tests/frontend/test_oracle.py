@@ -11,6 +11,7 @@ from microfold.frontend.tflite import trace_model
 from tests import oracle
 from tests.frontend import models
 from tests.needs import need_modules
+from tests.sampling import quick
 
 CALLS = 4
 # LiteRT reads int4 filters of int16 depthwise convolutions as if they were int8.
@@ -31,7 +32,7 @@ def check(path: Path) -> None:
     assert not faults, f"{path.name} against {name}:\n" + "\n".join(faults[:10])
 
 
-@pytest.mark.parametrize("name", models.made())
+@pytest.mark.parametrize("name", quick(models.made(), 8))
 def test_bundled_model(name: str) -> None:
     if name in WRONG_ORACLE:
         pytest.skip("the oracle that runs it is wrong")

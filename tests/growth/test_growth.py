@@ -15,7 +15,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.parse import parse
 from tests.growth.families import FAMILIES, build
 from tests.growth.stages import Stages, Steps, other_passes, whole_compilation
-from tests.sampling import sampled
+from tests.sampling import quick, sampled
 
 FOUND = Path(__file__).resolve().parents[1] / "models" / "found"
 # Of graphs with four times the nodes: n log n, and some room.
@@ -51,7 +51,7 @@ def steps(graph: Graph) -> Stages:
     return stages
 
 
-@pytest.mark.parametrize("name", [*FAST, *sampled(SLOW, 3)])
+@pytest.mark.parametrize("name", quick([*FAST, *sampled(SLOW, 3)]))
 def test_steps_grow_with_the_graph(name: str) -> None:
     small, large = (steps(build(name, size)).spent for size in (24, 96))
     assert large.total() <= GROWTH * small.total(), {

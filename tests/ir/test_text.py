@@ -198,6 +198,7 @@ def test_random_graphs_round_trip(graph: Graph) -> None:
     assert to_text(parse(to_text(graph, elide=True), constants=digests(graph))) == text
 
 
+@pytest.mark.slow
 def test_models_round_trip(made_models: Path) -> None:
     count = 0
     for path in sorted(made_models.rglob("*.tflite")):

@@ -28,7 +28,7 @@ from tests.codegen.test_sanitizers import check as check_with_sanitizers
 from tests.kernels.graphs import int8_element, int8_input
 from tests.kernels.random_networks import merge, random_network
 from tests.needs import need_tools
-from tests.sampling import sampled
+from tests.sampling import quick, sampled
 
 TYPES = (DType.INT8, DType.FLOAT32, DType.INT16)
 CORES = ("cortex-m4", "cortex-m55", "cortex-m3", "cortex-m33", "cortex-m7", "cortex-m0plus")
@@ -55,8 +55,9 @@ def assert_exact(graph: Graph, core: str = "host", options: Options | None = Non
     return program
 
 
+@pytest.mark.usefixtures("optimized_host_code")
 @pytest.mark.parametrize("first", sampled([0, TOGETHER], 2))
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("dtype", quick(TYPES))
 def test_host(first: int, dtype: DType) -> None:
     need_tools("cc")
     check(first, dtype, "host")
@@ -81,7 +82,7 @@ def test_constant_too_large_to_fold() -> None:
     assert_exact(Graph("net", (x,), (total.output,), (padded, pooled, total), {pixel: array}))
 
 
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", quick(CORES))
 def test_every_kernel_has_a_cost(core: str) -> None:
     """Kernels that compute a node say at what cost, and lower it."""
     program = compile_graph(networks(1000, DType.INT8), target.load(core))
@@ -127,6 +128,7 @@ def test_core_other_types(dtype: DType) -> None:
     check(3000, dtype, "cortex-m4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", sampled(TYPES, 3))
 def test_sanitizers(dtype: DType, tmp_path: Path) -> None:
     need_tools("gcc")

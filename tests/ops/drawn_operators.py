@@ -57,6 +57,7 @@ from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.ops.window import Padding, Pair, same_padding
+from tests.draws import booleans, integers
 
 I8, I16, I32, F32, BOOL = DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32, DType.BOOL
 ALL = (I8, I16, F32)
@@ -83,10 +84,10 @@ class Draw:
         self.rng = np.random.default_rng(self.number(0, 1 << 16))
 
     def number(self, low: int, high: int) -> int:
-        return self.data.draw(st.integers(low, high))
+        return self.data.draw(integers(low, high))
 
     def flag(self) -> bool:
-        return self.data.draw(st.booleans())
+        return self.data.draw(booleans)
 
     def pair(self, low: int, high: int) -> Pair:
         return self.number(low, high), self.number(low, high)

@@ -8,6 +8,7 @@ import pytest
 from microfold.simulate.boards import BOARDS, Board
 from microfold.simulate.sources import LayerSpec, LayerTensor, ModelSources, TensorSpec
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import quick
 
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
 INT8 = np.dtype(np.int8)
@@ -140,12 +141,15 @@ def simulation_tools() -> None:
     need_tools(*CROSS_TOOLS)
 
 
-# One core of each kind of instruction set is enough for a quick round.
-QUICK = ("cortex-m0plus", "cortex-m4", "cortex-m55")
+# One core of each kind of instruction set is enough for a round of all tests, the first for a quick one.
+KINDS = ("cortex-m4", "cortex-m0plus", "cortex-m55")
 
 
 @pytest.fixture(
-    params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.exhaustive) for name in CORES]
+    params=[
+        *quick(KINDS),
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in CORES if name not in KINDS),
+    ]
 )
 def core(request: pytest.FixtureRequest, simulation_tools: None) -> tuple[Board, tuple[str, ...]]:  # noqa: ARG001
     """Board and compiler flags of each core."""

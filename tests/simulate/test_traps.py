@@ -21,7 +21,7 @@ from tests.codegen.builds import sample_graphs
 from tests.counts import MODELS
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import sampled_rows
+from tests.sampling import quick, sampled_rows
 
 from .conftest import CORES, LENGTH, toy
 
@@ -48,7 +48,7 @@ def check_program(program: Program) -> None:
     assert result.exact, result.first_difference
 
 
-@pytest.mark.parametrize("core", ["cortex-m3", "cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55"])
+@pytest.mark.parametrize("core", quick(["cortex-m4", "cortex-m3", "cortex-m7", "cortex-m33", "cortex-m55"]))
 def test_trap_is_set_where_the_compiler_is_told(simulation_tools: None, core: str) -> None:  # noqa: ARG001
     machine, flags = CORES[core]
     unaligned = toy(ACCESS % (1, "ldr r2, [%0]"))

@@ -17,7 +17,7 @@ from microfold.transform.placement.materialize_outputs import materialize_output
 from microfold.transform.placement.slice_as_view import slice_as_view
 from tests.evaluation import assert_same_meaning
 from tests.golden import Golden
-from tests.sampling import sampled
+from tests.sampling import quick, sampled
 
 CHUNKS = 12
 
@@ -28,7 +28,7 @@ def test_optimized_models(model: str, made_models: Path, golden: Golden) -> None
     golden.check(f"{model}.mf", to_text(graph, elide=True))
 
 
-@pytest.mark.parametrize("chunk", sampled(range(CHUNKS), 3))
+@pytest.mark.parametrize("chunk", quick(sampled(range(CHUNKS), 3)))
 def test_all_models_keep_their_meaning(chunk: int, made_models: Path) -> None:
     count = 0
     for path in sorted(made_models.rglob("*.tflite"))[chunk::CHUNKS]:

@@ -110,10 +110,12 @@ def check(
     assert_exact(program, 8)
 
 
+@pytest.mark.slow
 def test_equals_reference() -> None:
     check(_made(*CASES), _wanted(*CASES))
 
 
+@pytest.mark.slow
 def test_speed_keeps_int16_weights() -> None:
     names = ("pointwise, 3 channels", "3x3 same, relu6, other zero point", "3x3 same")
     check(_made(*names), {name: {"packing": "int16"} for name in names}, optimize="speed")
@@ -125,11 +127,13 @@ def test_other_cores(core: str) -> None:
     check(_made(name), _wanted(name), core)
 
 
+@pytest.mark.slow
 def test_without_assembly() -> None:
     names = ("pointwise, 3 channels", "3x3 same", "wide range of scales")
     check(_made(*names), _wanted(*names), flags=("-DMF_NO_ASM",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("-DMF_NO_ASM",)])
 @pytest.mark.parametrize(("channels", "optimize"), [(7, "balanced"), (16, "speed")])
 def test_written_out(channels: int, optimize: str, flags: tuple[str, ...]) -> None:

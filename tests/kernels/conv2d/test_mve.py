@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from microfold.kernels.packing import mve
 from tests.kernels import graphs
@@ -59,6 +60,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_equals_the_reference() -> None:
     cases = [graphs.conv2d_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
     check_all(cases, "cortex-m55", {"s8_conv2d__mve_2x4"}, runs=8)

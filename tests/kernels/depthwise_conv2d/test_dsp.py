@@ -72,11 +72,13 @@ def only_these(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
 
 
+@pytest.mark.slow
 def test_equals_the_reference() -> None:
     cases = [graphs.depthwise_conv2d_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
     check_all(cases, "cortex-m4", {KERNEL}, runs=8)
 
 
+@pytest.mark.slow
 def test_without_assembly() -> None:
     names = ("3x3 same relu", "3x3 no activation", "3x3 stride 2", "3 channels")
     cases = {
@@ -100,6 +102,7 @@ FEW_OUTPUTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 def test_few_outputs_equal_the_reference() -> None:
     cases = [
         graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options)

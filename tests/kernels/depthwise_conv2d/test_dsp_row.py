@@ -38,7 +38,7 @@ from tests.kernels.depthwise_conv2d.test_dsp import CASES as PLANE_CASES
 from tests.kernels.depthwise_conv2d.test_dsp import SAME3
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import sampled
+from tests.sampling import quick, sampled
 
 Case = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -139,7 +139,7 @@ def test_only_for_speed_or_a_large_part(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("only_rows")
-@pytest.mark.parametrize("cases", [CASES, CASES[:1], [((7, 6, 2), {"padding": SAME3})]])
+@pytest.mark.parametrize("cases", quick([[((7, 6, 2), {"padding": SAME3})], CASES, CASES[:1]]))
 def test_compilers_are_silent(cases: list[Case], tmp_path: Path) -> None:
     """Text of assembly that fits a C99 string, too, and no helper that only the code in C needs."""
     need_tools(*CROSS_TOOLS, "clang")

@@ -53,11 +53,13 @@ def test_equals_reference() -> None:
     check(CASES)
 
 
+@pytest.mark.slow
 @needs_tools
 def test_speed_takes_no_larger_weights() -> None:
     check(["odd units and inputs, batch 3", "relu"], "speed", packing="dual")
 
 
+@pytest.mark.slow
 @needs_tools
 def test_without_assembly() -> None:
     check(["odd units and inputs, batch 3", "saturated weights"], flags=("-DMF_NO_ASM",))

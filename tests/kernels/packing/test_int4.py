@@ -23,7 +23,7 @@ from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import NO_PADDING, RELU, RELU6, conv2d_graph, fully_connected_graph, int8_element
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import sampled
+from tests.sampling import quick, sampled
 
 SAME = ((1, 1), (1, 1))
 CORES = ("cortex-m4", "cortex-m3", "cortex-m0plus", "cortex-m55")
@@ -82,7 +82,7 @@ def check(program: Program, runs: int = 6) -> None:
 
 
 @pytest.mark.usefixtures("all_packed")
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", quick(CORES))
 def test_equals_reference(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     program = compiled(merge([*dense(), *images()]), core)
@@ -144,6 +144,7 @@ def test_what_fits_is_a_fact_about_values() -> None:
     assert not compiled(changed, "cortex-m4").layers[0].kernel.trades & PACKED
 
 
+@pytest.mark.slow
 def test_weights_with_a_zero_point() -> None:
     need_tools(*CROSS_TOOLS)
     graph = fully_connected_graph(64, 40, largest=7)

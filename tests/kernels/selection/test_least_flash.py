@@ -15,6 +15,7 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.least_flash import Planner, select_least_flash
 from microfold.options import Options
 from tests.counts import MODELS
+from tests.sampling import quick
 
 SIZE = Options(optimize="size")
 
@@ -31,7 +32,7 @@ def _fastest(path: Path, core: str, monkeypatch: pytest.MonkeyPatch) -> int:
         return compile_file(path, target.load(core), SIZE).arena.size
 
 
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55", "cortex-m0plus"])
+@pytest.mark.parametrize("core", quick(["cortex-m4", "cortex-m55", "cortex-m0plus"]))
 def test_the_arena_does_not_grow(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in MODELS.values():
         limit = _fastest(path, core, monkeypatch)

@@ -42,6 +42,7 @@ from microfold.transform.scales.fold_scale_axis import fold_scale_axis
 from microfold.transform.scales.fold_shift_axis import fold_shift_axis
 from microfold.transform.scales.forward_fold_scale_axis import forward_fold_scale_axis
 from microfold.transform.simplify.canonicalize_ops import canonicalize_ops
+from tests.draws import integers, pick
 from tests.evaluation import assert_same_meaning
 
 FLOAT = ElementType(DType.FLOAT32)
@@ -68,7 +69,7 @@ class _Builder:
         self.pool = [self.input]
 
     def number(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        return self.draw(integers(low, high))
 
     def constant(self, *shape: int, positive: bool = False) -> Value:
         value = Value(f"c{len(self.constants)}", TensorType(DType.FLOAT32, shape))
@@ -99,9 +100,9 @@ class _Builder:
         return value
 
     def step(self) -> None:
-        x = self.draw(st.sampled_from(self.pool[-4:]))
+        x = pick(self.draw, self.pool[-4:])
         shape, rank = x.type.shape, x.type.rank
-        other = self.draw(st.sampled_from([v for v in self.pool if v.type.shape == shape]))
+        other = pick(self.draw, [v for v in self.pool if v.type.shape == shape])
         kind = self.number(0, 30)
         if kind < 8:
             operands = [x, self.along(shape)]
@@ -117,7 +118,7 @@ class _Builder:
         elif kind == 13:
             self.emit(LeakyRelu(0.25, FLOAT), x)
         elif kind == 14:
-            self.emit(self.draw(st.sampled_from([Clip(-1.0, 6.0), Unary("neg", FLOAT), Abs(FLOAT)])), x)
+            self.emit(pick(self.draw, [Clip(-1.0, 6.0), Unary("neg", FLOAT), Abs(FLOAT)]), x)
         elif kind == 15:
             self.emit(Concatenate(self.number(0, rank - 1)), x, other)
         elif kind == 16:
@@ -137,7 +138,7 @@ class _Builder:
             keep = bool(self.number(0, 1))
             self.emit(Mean(axes, keep, FLOAT) if self.number(0, 1) else ReduceMax(axes, keep), x)
         elif kind == 20:
-            stride = self.draw(st.sampled_from([1, -1]))
+            stride = pick(self.draw, [1, -1])
             begin = tuple(self.number(0, n - 1) for n in shape)
             size = tuple(n - b if stride == 1 else b + 1 for n, b in zip(shape, begin, strict=True))
             self.emit(StridedSlice(begin, size, (stride,) * rank), x)
@@ -170,7 +171,7 @@ class _Builder:
             op = TransposeConv2D((2, 2), (0, 0), (6, 6), FLOAT)
             self.emit(op, x, self.constant(2, *size, channels))
         else:
-            depth = self.draw(st.sampled_from([d for d in range(1, channels + 1) if channels % d == 0]))
+            depth = pick(self.draw, [d for d in range(1, channels + 1) if channels % d == 0])
             filters = channels // depth * self.number(1, 2)
             bias = self.constant(filters) if self.number(0, 1) else None
             self.emit(Conv2D((1, 1), (1, 1), border, FLOAT), x, self.constant(filters, *size, depth), bias)

@@ -486,6 +486,7 @@ def test_meaning_idempotence_and_proof(graph: Graph, block: int) -> None:
         assert check_pruning(graph, proof) == []
 
 
+@pytest.mark.slow
 @thorough
 @given(graph=networks())
 def test_in_the_pipeline(graph: Graph) -> None:
