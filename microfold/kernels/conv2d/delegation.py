@@ -55,6 +55,7 @@ def register_by(base: type[ByConvolution], what: str, convolutions: Iterable[typ
             "__doc__": f"{what} by `{convolution.__name__}`, with its constants and its proofs.",
             "name": convolution.name.replace("conv2d__", f"{base.op.name}__") + "_rows",
             "features": convolution.features,
+            "superseded_by": convolution.superseded_by,
             "convolution": convolution(),
         }
         register(type(f"{base.op.__name__}Rows{convolution.__name__}", (base,), fields))

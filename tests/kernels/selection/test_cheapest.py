@@ -51,11 +51,13 @@ def _rivals(found: Sequence[Candidate]) -> list[Candidate]:
 
 
 def test_better_kernels_of_a_core_supersede_others() -> None:
-    graph = conv2d_graph(9, 9, 8, 8, (3, 3))
-    for core, fits in (("cortex-m3", True), ("cortex-m4", False)):
-        (found,) = (c for c in candidates_of(graph, core) if c.kernel.name == "s8_conv2d__thumb2_4x1")
-        assert (found.cost is not None) == fits
-        assert found.reason == (None if fits else "for cores with dsp there are better kernels")
+    for graph, name in (
+        (conv2d_graph(9, 9, 8, 8, (3, 3)), "s8_conv2d__thumb2_4x1"),
+        (fully_connected_graph(64, 8, batch=4), "s8_fully_connected__thumb2_4x1_rows"),
+    ):
+        for core, better in (("cortex-m3", False), ("cortex-m4", True)):
+            (found,) = (c for c in candidates_of(graph, core) if c.kernel.name == name)
+            assert (found.reason == "for cores with dsp there are better kernels") == better, (name, core)
 
 
 @pytest.mark.slow
