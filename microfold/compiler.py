@@ -34,7 +34,7 @@ from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage, computing_nodes
 from microfold.plan.memory import Memory, plan_memory
 from microfold.plan.overlap import align
-from microfold.program import Buffer, Layer, Program, StateSlot
+from microfold.program import Buffer, Layer, Origin, Program, StateSlot, origin_of
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
 
@@ -50,7 +50,10 @@ def compile_file(
     Raises:
         MicrofoldError: the file is malformed or has parts that cannot be compiled (all are listed).
     """
-    return compile_graph(tflite.load(path), target, options, name=name)
+    path = Path(path)
+    data = tflite.read_file(path)
+    graph = tflite.import_model(data, path.stem, path.name)
+    return compile_graph(graph, target, options, name=name, origin=origin_of(path, data))
 
 
 def compile_graph(
@@ -60,12 +63,14 @@ def compile_graph(
     *,
     name: str = "",
     context: PassContext | None = None,
+    origin: Origin | None = None,
 ) -> Program:
     """Compile an imported graph; see `compile_file`.
 
     Args:
         context: which passes run, and what watches them. What the target and the options say of numerics and
             external code is taken from them.
+        origin: the file of the graph.
 
     Raises:
         InputError: options and context ask for different numerics.
@@ -80,6 +85,7 @@ def compile_graph(
         ranges=way.ranges,
         pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
+        origin=origin,
     )
 
 
@@ -183,9 +189,8 @@ class _Way:
 
 def _plan(way: _Way, name: str) -> Program:
     graph, options = way.graph, way.options
-    chosen = [*zip([ranking.layer for ranking in way.rankings], way.chosen, strict=True)]
-    calls = [candidate.kernel.lower(layer) for layer, candidate in chosen]
-    memory = way.memory([candidate.kernel for _, candidate in chosen], calls)
+    calls = [c.kernel.lower(r.layer) for r, c in zip(way.rankings, way.chosen, strict=True)]
+    memory = way.memory([candidate.kernel for candidate in way.chosen], calls)
     arena = memory.arena
     if arena.size > MAX_BYTES:
         where, reason = (
@@ -199,11 +204,10 @@ def _plan(way: _Way, name: str) -> Program:
     locate = _Locator(graph, views, memory.owners, arena.offsets, options)
     namer = Namer()
     layers: list[Layer] = []
-    for index, ((layer, candidate), call) in enumerate(zip(chosen, calls, strict=True)):
+    for index, (ranking, chosen, call) in enumerate(zip(way.rankings, way.chosen, calls, strict=True)):
         block = memory.scratch.get(index)
-        layers.append(
-            _layer(index, namer, layer, candidate, call, locate, arena.offsets[block] if block else None)
-        )
+        scratch = arena.offsets[block] if block else None
+        layers.append(_layer(index, namer, ranking, chosen, call, locate, scratch))
     return Program(
         name=name,
         source=way.source,
@@ -223,13 +227,14 @@ def _plan(way: _Way, name: str) -> Program:
 def _layer(
     index: int,
     namer: Namer,
-    layer: LayerContext,
-    candidate: Candidate,
+    ranking: Ranking,
+    chosen: Candidate,
     call: KernelCall,
     locate: _Locator,
     scratch: int | None,
 ) -> Layer:
-    node, kernel = layer.node, candidate.kernel
+    layer, kernel = ranking.layer, chosen.kernel
+    node = layer.node
     work = kernel.work(layer)
     inputs = [node.inputs[i] for i in kernel.data_inputs(layer)]
     return Layer(
@@ -241,11 +246,12 @@ def _layer(
         work=work,
         macs=sum(each.macs() for each in work),
         estimated_instructions=None
-        if candidate.cost is None or isinstance(kernel, ExternalKernel)
-        else round(candidate.cost),
+        if chosen.cost is None or isinstance(kernel, ExternalKernel)
+        else round(chosen.cost),
         inputs=tuple(locate(value) for value in inputs if value is not None),
         outputs=tuple(locate(value) for value in node.outputs),
         scratch=scratch,
+        candidates=tuple(ranking.candidates),
     )
 
 

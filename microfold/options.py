@@ -10,6 +10,8 @@ from microfold.errors import InputError
 OPTIMIZE = ("size", "balanced", "speed")
 IO = ("arena", "caller")
 NUMERICS = ("exact", "relaxed")
+# What is generated belongs to whoever generates it, see docs/licence.md.
+OWN_LICENSE = "LicenseRef-microfold-output"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Options:
             that of the model.
         single_file: weights and code in one ``.c``.
         weights_section: linker section of the constants; empty for the default.
+        license: SPDX expression that every generated file carries.
         numerics: ``exact`` admits only rewrites whose outputs are the same bits; ``relaxed`` also others, and
             reports what they change.
         external: names of external code generators to use, the preferred ones first.
@@ -38,6 +41,7 @@ class Options:
     io_layout: str = "model"
     single_file: bool = False
     weights_section: str = ""
+    license: str = OWN_LICENSE
     numerics: str = "exact"
     external: tuple[str, ...] = ()
     external_flags: tuple[str, ...] = ()
@@ -70,6 +74,10 @@ class Options:
         for flag in self.external_flags:
             if not flag.isprintable():
                 raise InputError(f"external_flags must be printable; one is {flag!r}")
+        if not re.fullmatch(r"[A-Za-z0-9.+:()-]+( [A-Za-z0-9.+:()-]+)*", self.license):
+            raise InputError(
+                f"a license is an SPDX expression such as MIT or LicenseRef-Own; it is {self.license!r}"
+            )
         if self.weights_section and not re.fullmatch(r"[A-Za-z0-9_.$]+", self.weights_section):
             raise InputError(
                 f"a section name has letters, digits, '_', '.' and '$'; it is {self.weights_section!r}"

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import NO_RANGES, Ranges
@@ -17,6 +19,7 @@ from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
 from microfold.kernels.call import KernelCall, Library
 from microfold.kernels.kernel import Kernel
+from microfold.kernels.selection.cheapest import Candidate
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
@@ -53,6 +56,7 @@ class Layer:
         inputs: the buffers that the call reads, in C order.
         outputs: where the results lie right after the call.
         scratch: offset in the arena, or None.
+        candidates: the kernels that were considered, see `selection.cheapest.candidates`.
         reads: names and types of all the node's inputs, for comments.
     """
 
@@ -67,6 +71,7 @@ class Layer:
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     scratch: int | None
+    candidates: tuple[Candidate, ...]
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -98,6 +103,28 @@ class StateSlot:
     next: Buffer | None
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a program comes from: the same wherever the file lies.
+
+    Attributes:
+        file: name of the model's file, without folders.
+        size: of the file, bytes.
+        sha256: of the file, in hexadecimal digits.
+        command: the command line that compiled it; empty if a program did.
+    """
+
+    file: str
+    size: int
+    sha256: str
+    command: str = ""
+
+
+def origin_of(path: Path, data: bytes, command: str = "") -> Origin:
+    """The origin of what is compiled from a file with this content."""
+    return Origin(path.name, len(data), hashlib.sha256(data).hexdigest(), command)
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A model compiled for a target.
@@ -111,6 +138,7 @@ class Program:
         ranges: what is proved about the integers of `graph`.
         pruned: the proofs of what `prune_constant_channels` removed.
         relaxations: what relaxed numerics changed; empty where outputs are the same bits.
+        origin: None if the graph is not from a file.
     """
 
     name: str
@@ -127,6 +155,7 @@ class Program:
     ranges: Ranges = NO_RANGES
     pruned: tuple[PruningProof, ...] = ()
     relaxations: tuple[Relaxation, ...] = ()
+    origin: Origin | None = None
 
     @property
     def libraries(self) -> Mapping[Library, tuple[str, ...]]:

@@ -24,11 +24,11 @@ def test_build_writes_c_and_report(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "cnn_int8.c",
         "cnn_int8.h",
+        "cnn_int8_report.json",
         "cnn_int8_weights.c",
         "cnn_int8_weights.h",
-        "report.json",
     ]
-    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert json.loads((tmp_path / "cnn_int8_report.json").read_text()) == report
     assert report["macs"] == 9856
     assert set(report["ram"]) >= {"arena", "state", "stack"}
     assert set(report["flash"]) >= {"weights", "code"}
@@ -46,7 +46,7 @@ def test_build_prints_how_to_call_it(tmp_path: Path) -> None:
     output = succeed("build", CNN, "-o", tmp_path, "--name", "digits", "--single-file")
     assert "digits_run(&network);" in output
     assert "arena" in output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.c", "digits.h", "report.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.c", "digits.h", "digits_report.json"]
 
 
 def test_verify_on_the_host() -> None:

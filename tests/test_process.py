@@ -102,7 +102,7 @@ def test_streams_that_are_closed(tmp_path: Path) -> None:
     command = f"exec {sys.executable} -m microfold build {MODEL} -o {tmp_path} >&- 2>&- <&-"
     result = subprocess.run(["sh", "-c", command], cwd=ROOT, check=False)
     assert result.returncode == 0
-    assert json.loads((tmp_path / "report.json").read_text())["model"] == "cnn_int8"
+    assert json.loads((tmp_path / "cnn_int8_report.json").read_text())["model"] == "cnn_int8"
 
 
 def test_output_that_the_terminal_cannot_show() -> None:

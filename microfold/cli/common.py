@@ -98,10 +98,14 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
 
 def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> Program:
     """The model of a file, compiled for a target."""
+    from microfold.cli.command_line import build_command
     from microfold.compiler import compile_graph
+    from microfold.program import origin_of
+    from microfold.support.files import read_file
 
     with _prepared(model, target, code, passes, quiet) as (graph, core, options, context):
-        return compile_graph(graph, core, options, name=code.name, context=context)
+        origin = origin_of(model, read_file(model), build_command(model, target, code, passes))
+        return compile_graph(graph, core, options, name=code.name, context=context, origin=origin)
 
 
 def explain_model(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microfold.errors import InputError
+from microfold.options import OWN_LICENSE
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -74,6 +75,15 @@ class CodeOptions:
         str, typer.Option("--weights-section", help="Linker section of the weights.")
     ] = ""
 
+    license: Annotated[
+        str,
+        typer.Option(
+            "--license",
+            metavar="SPDX",
+            help="What the generated files carry as their license, e.g. MIT; default: they are yours.",
+            show_default=False,
+        ),
+    ] = OWN_LICENSE
     external: External = None
     external_flags: Annotated[
         str,
@@ -98,6 +108,7 @@ class CodeOptions:
             io_layout=self.io_layout,
             single_file=self.single_file,
             weights_section=self.weights_section,
+            license=self.license,
             external=tuple(self.external or ()),
             external_flags=tuple(map(_absolute, self._split_flags())),
         )
@@ -112,6 +123,9 @@ class CodeOptions:
 
 
 Names = list[str] | None
+
+# Options of passes that do not change what is compiled.
+WATCHING = frozenset({"print_after", "print_after_all", "dump", "timing", "verify_each"})
 
 
 @dataclass(frozen=True)

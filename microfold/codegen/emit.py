@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from microfold import __version__
-from microfold.codegen import requirements
+from microfold.codegen import provenance, requirements
 from microfold.codegen.environment import render
 from microfold.codegen.layout import wrap_code
 from microfold.codegen.model import Model
+from microfold.codegen.provenance import Build
 from microfold.program import Program
 
 
 def emit(program: Program) -> dict[str, str]:
     """The C files of a program: file name to text. Equal programs give equal bytes."""
+    return dict(emit_build(program).files)
+
+
+def emit_build(program: Program) -> Build:
+    """The C files of a program, and the identity that they share."""
     model = Model(program)
     functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
@@ -23,9 +28,8 @@ def emit(program: Program) -> dict[str, str]:
     preludes = [
         render(library.prelude, {}, library.templates) for library in program.libraries if library.prelude
     ]
-    parts = {
+    parts = provenance.facts(program) | {
         "model": model,
-        "version": __version__,
         "preludes": [prelude.text.strip() for prelude in preludes],
         "functions": functions,
         "records": [record.text for record in records],
@@ -50,7 +54,7 @@ def emit(program: Program) -> dict[str, str]:
     if not single:
         files[f"{name}_weights.h"] = _render("model/weights.h.j2", parts)
         files[f"{name}_weights.c"] = _render("model/weights.c.j2", parts)
-    return files
+    return provenance.identify(files)
 
 
 def stand_ins(program: Program) -> dict[str, str]:

@@ -1,26 +1,30 @@
-"""What a build is, as data: `report.json`."""
+"""What a build is, as data: `<model>_report.json`, which `report.schema.json` beside this file describes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Set
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
+from microfold import __version__
 from microfold.analysis.deviation import Deviation, measure_deviation
 from microfold.analysis.interval import channel_count
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import Ranges, analyze
+from microfold.codegen.provenance import API_VERSION
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.program import Buffer, Layer, Program
+from microfold.report.structure import Report, blocks, edges
 from microfold.simulate.run import Cycles, SimulationResult
 from microfold.verification.measure import Measurement
 from microfold.verification.verify import Verification, input_sets
 
-Report = dict[str, Any]
+# Of the fields below. Counted up where one is taken away, or gets another meaning.
+REPORT_VERSION = 1
 
 # Input sets over which relaxed numerics are held against the imported graph.
 RELAXED_RUNS = 8
@@ -36,12 +40,18 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
     cycles, timing = program.estimated_cycles, program.target.timing
     ranges = _with_external_sums(program)
     return {
+        "report_version": REPORT_VERSION,
+        "microfold_version": __version__,
+        "api_version": API_VERSION,
+        "build_id": None,
+        "origin": asdict(program.origin) if program.origin is not None else None,
         "model": program.name,
         "target": program.target.name,
         "options": _settings(program.options),
         "passes": _settings(program.context, without=_NOT_CHOSEN),
         "macs": program.macs,
         "estimated_instructions": program.estimated_instructions,
+        "instructions": None,
         "estimated_cycles": cycles,
         "cycles_source": timing.source if cycles is not None and timing is not None else None,
         "ram": {
@@ -65,8 +75,14 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                 "op": layer.operators[0],
                 "fused": list(layer.operators[1:]),
                 "kernel": layer.kernel.name,
+                "candidates": [
+                    {"kernel": c.kernel.name, "estimated_instructions": round(c.cost)}
+                    for c in layer.candidates
+                    if c.cost is not None
+                ],
                 "macs": layer.macs,
                 "estimated_instructions": layer.estimated_instructions,
+                "instructions": None,
                 "estimated_cycles": layer.estimated_cycles(program.target),
                 "scratch": layer.call.scratch,
                 "weights": sum(c.array.nbytes for c in layer.call.constants.values()),
@@ -77,6 +93,8 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
             }
             for layer in program.layers
         ],
+        "edges": edges(program),
+        "blocks": blocks(program),
         "libraries": [
             {"name": library.name, "headers": list(library.headers), "functions": list(functions)}
             for library, functions in program.libraries.items()

@@ -39,7 +39,8 @@ EVIL = [
 # made safe (`label_text`, `comment_text`). The list is complete; what is new here must be looked at.
 SAFE = {
     "name", "version", "model.name", "model.macro", "note", "usage", "what", "header", "slot.label",
-    "place.comment", "port.index", "port.type.size", "model.options.weights_section",
+    "place.comment", "port.index", "port.type.size", "model.options.weights_section", "origin.sha256",
+    "suffix",
     '(" *     %-44s %s" | format(code, remark)).rstrip()',
     '(" * " ~ text) | wordwrap(107, wrapstring="\\n * ", break_on_hyphens=False)',
 }  # fmt: skip
