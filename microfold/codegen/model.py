@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -34,6 +36,7 @@ class ConstantArray:
     Attributes:
         record: C struct type of one row; empty for plain elements.
         comment: a line for people.
+        members: see `Constant`.
         alignment: its address is a multiple of this many bytes; 1: what the elements need.
     """
 
@@ -41,6 +44,7 @@ class ConstantArray:
     array: Array
     record: str
     comment: str
+    members: tuple[int, ...] = ()
     alignment: int = 1
 
     @property
@@ -57,8 +61,20 @@ class ConstantArray:
         """The lines between the braces."""
         if self.record:
             rows = self.array.reshape(self.length, -1).tolist()
-            return ["{" + ", ".join(map(literal, row)) + "}," for row in rows]
+            return [_braced(self._by_members([*map(literal, row)])) + "," for row in rows]
         return list(array_lines(self.array))
+
+    def _by_members(self, row: list[str]) -> list[str]:
+        """What initialises each member of a record."""
+        if not self.members:
+            return row
+        ends = [*accumulate(self.members)]
+        parts = [row[end - count : end] for count, end in zip(self.members, ends, strict=True)]
+        return [_braced(part) if len(part) > 1 else part[0] for part in parts]
+
+
+def _braced(values: Iterable[str]) -> str:
+    return "{" + ", ".join(values) + "}"
 
 
 @dataclass(frozen=True)
@@ -272,15 +288,15 @@ class Model:
         self._places[key] = NamedOffset(self._namer.claim(name, "_offset"), buffer.offset, comment)
         self._regions[buffer.region].append(self._places[key])
 
-    def _array(self, array: Array, record: str, name: str, comment: str, alignment: int = 1) -> str:
+    def _array(self, constant: Constant, comment: str) -> str:
+        array, record = constant.array, constant.record
         key = constant_key(array, record)
         if key not in self._arrays:
+            name = self._namer.claim(f"{self._constants}{constant.label}")
             shape = ", ".join(map(str, array.shape))
-            self._arrays[key] = ConstantArray(
-                self._namer.claim(f"{self._constants}{name}"), array, record, f"{comment}: [{shape}]"
-            )
-        if self._arrays[key].alignment < alignment:
-            self._arrays[key] = replace(self._arrays[key], alignment=alignment)
+            self._arrays[key] = ConstantArray(name, array, record, f"{comment}: [{shape}]", constant.members)
+        if self._arrays[key].alignment < constant.alignment:
+            self._arrays[key] = replace(self._arrays[key], alignment=constant.alignment)
         return self._arrays[key].name
 
     def _call(self, layer: Layer) -> CallText:
@@ -291,8 +307,7 @@ class Model:
                 continue
             if isinstance(value, Constant):
                 what = f"Layer {layer.index}, {layer.name}"
-                name_of_array = f"{layer.name}_{value.label}"
-                text = self._array(value.array, value.record, name_of_array, what, value.alignment)
+                text = self._array(replace(value, label=f"{layer.name}_{value.label}"), what)
             else:
                 text = literal(value)
             fields.append(FieldValue(name, text))
@@ -319,7 +334,7 @@ class Model:
         root = self._views[buffer.value].root
         if buffer.region == "constant":
             name = f"{short_name(root.name, 'constant')}_constant"
-            return self._array(self.program.graph.constants[root], "", name, label_text(root.name))
+            return self._array(Constant(name, self.program.graph.constants[root]), label_text(root.name))
         return f"{buffer.region}_{buffer.offset}"
 
     def _slot(self, index: int) -> StateText:
@@ -331,7 +346,9 @@ class Model:
             label_text(label),
             self._address(slot.buffer),
             slot.buffer.type.nbytes,
-            self._array(initial, "", name, f"Initial state {label_text(label)}") if initial.any() else "",
+            self._array(Constant(name, initial), f"Initial state {label_text(label)}")
+            if initial.any()
+            else "",
             self._address(slot.next) if slot.next is not None else "",
         )
 

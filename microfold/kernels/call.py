@@ -23,12 +23,15 @@ class Constant:
     Attributes:
         label: ends its name in the generated C, e.g. ``conv1_weights``.
         record: C struct type of one row (a helper of ``templates/simd``); empty for plain elements.
+        members: how many numbers of a row are in each member of the struct: more than one in a struct or an
+            array, whose braces compilers want to see; empty: one in each.
         alignment: its address is a multiple of this many bytes; 1: what the elements need.
     """
 
     label: str
     array: Array
     record: str = ""
+    members: tuple[int, ...] = ()
     alignment: int = 1
 
 

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from microfold import target
-from microfold.compiler import compile_file
+from microfold.compiler import compile_file, compile_graph
+from microfold.options import Options
 from microfold.program import Program
 from tests.codegen import sweep
 from tests.codegen.builds import STRICT, compile_sample, sample_graphs, write_sources
 from tests.counts import MODELS
+from tests.kernels.choice import prefer
+from tests.kernels.graphs import conv2d_graph
 from tests.needs import need_tools
 from tests.sampling import quick, sampled
 
@@ -59,6 +62,18 @@ def test_host(compiler: str, optimize: str, tmp_path: Path) -> None:
 def test_cores(core: str, tmp_path: Path) -> None:
     need_tools("arm-none-eabi-gcc", "clang")
     check_core(samples(core), core, tmp_path)
+
+
+@pytest.mark.parametrize("kernel", ["s8_conv2d__dsp_winograd_2x2", "s8_conv2d__dsp_winograd_4x4"])
+def test_constants_of_structs_with_arrays(
+    kernel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_tools("arm-none-eabi-gcc", "clang")
+    prefer(monkeypatch, kernel)
+    graph = conv2d_graph(16, 16, 16, 16, (3, 3), padding=((1, 1), (1, 1)))
+    program = compile_graph(graph, target.load("cortex-m4"), Options(optimize="speed"), name="winograd")
+    assert program.layers[0].kernel.name == kernel
+    check_core([program], "cortex-m4", tmp_path)
 
 
 @pytest.mark.slow

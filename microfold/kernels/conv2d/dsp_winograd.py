@@ -199,7 +199,10 @@ class _Winograd(Kernel):
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", smlad.pack_int16(lanes)),
             "channels": Constant(
-                "channels", self._records(plan, filters), record=f"mf_winograd{self.tile}_channel"
+                "channels",
+                self._records(plan, filters),
+                record=f"mf_winograd{self.tile}_channel",
+                members=(4, 1) if self.tile == 2 else (4, 1, 4),
             ),
             **{name: value for name, value in shape_parameters(layer).items() if name in SHAPE},
             "input_zero_point": x.quant.zero_point,
