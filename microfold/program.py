@@ -71,7 +71,7 @@ class Layer:
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     scratch: int | None
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...] = ()
 
     @property
     def operators(self) -> tuple[str, ...]:
