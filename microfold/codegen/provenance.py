@@ -12,8 +12,8 @@ from microfold.program import Program
 # Of what firmware uses: functions, macros and types of the header. Counted up where a change can break it.
 API_VERSION = 1
 
-# Stands for the identity of a build while its files are made.
-_PLACEHOLDER = "0x00000000u"
+# Stands for the identity of a build while its files are made: as long, and nothing that C has.
+_PLACEHOLDER = "0xMF_BUILDu"
 
 
 def facts(program: Program) -> dict[str, object]:
