@@ -73,19 +73,26 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
     Raises:
         MicrofoldError: it cannot be read, is not well-formed or has parts that cannot be compiled.
     """
+    return read_graph(model, input_shapes)[0]
+
+
+def read_graph(model: Path, input_shapes: Sequence[str] = ()) -> tuple[Graph, bytes]:
+    """`load_graph`, and the bytes of the file."""
     if model.suffix != ".mf":
         from microfold.frontend import tflite
         from microfold.frontend.bind_symbolic_vars import parse_shapes
 
-        return tflite.load(model, parse_shapes(input_shapes))
+        data = tflite.read_file(model)
+        return tflite.import_model(data, model.stem, model.name, parse_shapes(input_shapes)), data
     if input_shapes:
         raise InputError("the text form leaves no dimension open; give --input-shape with a .tflite file")
     from microfold.ir.domain import admit
     from microfold.ir.text import parse
     from microfold.support.files import read_file
 
+    data = read_file(model)
     try:
-        text = read_file(model).decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{model} is not UTF-8 text: byte {error.start} is {error.object[error.start]}"
@@ -93,7 +100,7 @@ def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
     import_module("microfold.ops")  # makes the operators' names known
     graph = parse(text, source=str(model))
     admit(graph)
-    return graph
+    return graph, data
 
 
 def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> Program:
@@ -101,10 +108,9 @@ def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptio
     from microfold.cli.command_line import build_command
     from microfold.compiler import compile_graph
     from microfold.program import origin_of
-    from microfold.support.files import read_file
 
-    with _prepared(model, target, code, passes, quiet) as (graph, core, options, context):
-        origin = origin_of(model, read_file(model), build_command(model, target, code, passes))
+    with _prepared(model, target, code, passes, quiet) as (graph, data, core, options, context):
+        origin = origin_of(model, data, build_command(model, target, code, passes))
         return compile_graph(graph, core, options, name=code.name, context=context, origin=origin)
 
 
@@ -114,18 +120,19 @@ def explain_model(
     """Every layer of the model of a file, with every kernel considered for it on a target."""
     from microfold.compiler import explain_kernels
 
-    with _prepared(model, target, code, passes, quiet) as (graph, core, options, context):
+    with _prepared(model, target, code, passes, quiet) as (graph, _, core, options, context):
         return explain_kernels(graph, core, options, context=context)
 
 
 @contextmanager
 def _prepared(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
-) -> Generator[tuple[Graph, Target, Options, PassContext]]:
+) -> Generator[tuple[Graph, bytes, Target, Options, PassContext]]:
     """What the options mean; the spinner is on while it is used."""
     from microfold import target as targets
 
     options = replace(code.options(), numerics=passes.numerics)
     core = targets.load(target)
     with passes.context() as context, working(f"compiling {model.name}", quiet):
-        yield load_graph(model, passes.input_shape or ()), core, options, context
+        graph, data = read_graph(model, passes.input_shape or ())
+        yield graph, data, core, options, context
