@@ -27,6 +27,7 @@ class Options:
             that of the model.
         single_file: weights and code in one ``.c``.
         weights_section: linker section of the constants; empty for the default.
+        step: also a function that runs one layer, of which the run function is a loop.
         license: SPDX expression that every generated file carries.
         numerics: ``exact`` admits only rewrites whose outputs are the same bits; ``relaxed`` also others, and
             reports what they change.
@@ -41,6 +42,7 @@ class Options:
     io_layout: str = "model"
     single_file: bool = False
     weights_section: str = ""
+    step: bool = False
     license: str = OWN_LICENSE
     numerics: str = "exact"
     external: tuple[str, ...] = ()

@@ -74,7 +74,9 @@ class CodeOptions:
     weights_section: Annotated[
         str, typer.Option("--weights-section", help="Linker section of the weights.")
     ] = ""
-
+    step: Annotated[
+        bool, typer.Option("--step", help="Also a function that runs one layer, e.g. for a scheduler.")
+    ] = False
     license: Annotated[
         str,
         typer.Option(
@@ -108,6 +110,7 @@ class CodeOptions:
             io_layout=self.io_layout,
             single_file=self.single_file,
             weights_section=self.weights_section,
+            step=self.step,
             license=self.license,
             external=tuple(self.external or ()),
             external_flags=tuple(map(_absolute, self._split_flags())),

@@ -21,8 +21,8 @@ from microfold.plan.overlap import align
 from microfold.program import Buffer, Layer, Program, constant_key
 
 # The linker sees these of every model, besides its constants. The last ones are those of host runs.
-API = ("context", "init", "reset", "run", "context_size_check", "context_size", "set_observer", "layer_done",
-       "external_failed", "external_failure")  # fmt: skip
+API = ("context", "init", "reset", "run", "step", "context_size_check", "context_size", "set_observer",
+       "layer_done", "external_failed", "external_failure")  # fmt: skip
 
 
 # A root, and which of its bytes: where they begin, and how many.

@@ -140,7 +140,8 @@ def _disassemble(compiler: str, image: Path, folder: Path) -> str | None:
 
 def _api(program: Program) -> list[str]:
     """The functions that a firmware calls."""
-    names = [f"{program.name}_{function}" for function in ("run", "init", "reset")]
+    functions = ("run", "init", "reset", *(("step",) if program.options.step else ()))
+    names = [f"{program.name}_{function}" for function in functions]
     if program.options.io == "arena":
         names += [f"{program.name}_input_{i}" for i in range(len(program.inputs))]
         names += [f"{program.name}_output_{i}" for i in range(len(program.outputs))]

@@ -13,9 +13,18 @@
 #include <stddef.h>
 #include <string.h>
 
-/* A hook after every layer, for profiling and tests: ACCUMULATOR_HOOKS names a header that defines it. */
+/*
+ * Hooks, for profiling, watchdogs, schedulers and tests: ACCUMULATOR_HOOKS names a header that defines some
+ * of them. Those that it does not define are nothing.
+ */
 #ifdef ACCUMULATOR_HOOKS
 #include ACCUMULATOR_HOOKS
+#endif
+#ifndef ACCUMULATOR_RUN_BEGIN
+#define ACCUMULATOR_RUN_BEGIN(context) ((void)0)
+#endif
+#ifndef ACCUMULATOR_LAYER_BEGIN
+#define ACCUMULATOR_LAYER_BEGIN(context, layer) ((void)0)
 #endif
 #ifndef ACCUMULATOR_LAYER_DONE
 #define ACCUMULATOR_LAYER_DONE(context, layer) ((void)0)
@@ -250,10 +259,13 @@ void accumulator_reset(accumulator_context *context)
 
 void accumulator_run(accumulator_context *context, const float *input_0, float *output_0, float *output_1)
 {
+    ACCUMULATOR_RUN_BEGIN(context);
+
     /*
      * Layer 0: add, float32[1,5], float32[1,5] -> float32[1,5]
      * "next_total"
      */
+    ACCUMULATOR_LAYER_BEGIN(context, 0);
     f32_add__c(&next_total_layer, ACCUMULATOR_STATE(total_offset), input_0,
                ACCUMULATOR_ARENA(next_total_offset));
     ACCUMULATOR_LAYER_DONE(context, 0);
@@ -262,6 +274,7 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * Layer 1: mul, float32[1,5], float32[1,5] -> float32[1,5]
      * "scaled"
      */
+    ACCUMULATOR_LAYER_BEGIN(context, 1);
     f32_mul__c(&scaled_layer, ACCUMULATOR_ARENA(next_total_offset), accumulator__fixed_constant, output_0);
     ACCUMULATOR_LAYER_DONE(context, 1);
 
@@ -269,6 +282,7 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * Layer 2: add, float32[1,5], float32[1,5] -> float32[1,5]
      * "next_product"
      */
+    ACCUMULATOR_LAYER_BEGIN(context, 2);
     f32_add__c(&next_product_layer, ACCUMULATOR_STATE(product_offset), output_0,
                ACCUMULATOR_ARENA(next_product_offset));
     ACCUMULATOR_LAYER_DONE(context, 2);
@@ -277,6 +291,7 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * Layer 3: copy, float32[1,5] -> float32[1,5]
      * "product"
      */
+    ACCUMULATOR_LAYER_BEGIN(context, 3);
     move__c(&product_layer, ACCUMULATOR_STATE(product_offset), output_1);
     ACCUMULATOR_LAYER_DONE(context, 3);
 
@@ -285,4 +300,5 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
 
     /* Kept for the next run: "product" */
     mf_copy_block(ACCUMULATOR_STATE(product_offset), ACCUMULATOR_ARENA(next_product_offset), 20);
+
 }

@@ -9,9 +9,18 @@
 
 #include "dense_weights.h"
 
-/* A hook after every layer, for profiling and tests: DENSE_HOOKS names a header that defines it. */
+/*
+ * Hooks, for profiling, watchdogs, schedulers and tests: DENSE_HOOKS names a header that defines some of
+ * them. Those that it does not define are nothing.
+ */
 #ifdef DENSE_HOOKS
 #include DENSE_HOOKS
+#endif
+#ifndef DENSE_RUN_BEGIN
+#define DENSE_RUN_BEGIN(context) ((void)0)
+#endif
+#ifndef DENSE_LAYER_BEGIN
+#define DENSE_LAYER_BEGIN(context, layer) ((void)0)
 #endif
 #ifndef DENSE_LAYER_DONE
 #define DENSE_LAYER_DONE(context, layer) ((void)0)
@@ -220,10 +229,13 @@ const int8_t *dense_output_0(const dense_context *context)
 
 void dense_run(dense_context *context)
 {
+    DENSE_RUN_BEGIN(context);
+
     /*
      * Layer 0: fully_connected, int8[1,4], int8[4,4] -> int8[1,4]; 16 MACs
      * "net/one/Relu;net/one/BiasAdd"
      */
+    DENSE_LAYER_BEGIN(context, 0);
     s8_fully_connected__c_4_1(&one_layer, DENSE_ARENA(input_0_offset), DENSE_ARENA(one_offset));
     DENSE_LAYER_DONE(context, 0);
 
@@ -231,6 +243,7 @@ void dense_run(dense_context *context)
      * Layer 1: fully_connected, int8[1,4], int8[5,4] -> int8[1,5]; 20 MACs
      * "net/two"
      */
+    DENSE_LAYER_BEGIN(context, 1);
     s8_fully_connected__c_4_1(&two_layer, DENSE_ARENA(one_offset), DENSE_ARENA(two_offset));
     DENSE_LAYER_DONE(context, 1);
 
@@ -238,7 +251,9 @@ void dense_run(dense_context *context)
      * Layer 2: fully_connected, int8[1,5], int8[6,5] -> int8[1,6]; 30 MACs
      * "Identity"
      */
+    DENSE_LAYER_BEGIN(context, 2);
     s8_fully_connected__c_4_2(&fully_connected_layer, DENSE_ARENA(two_offset),
                               DENSE_ARENA(fully_connected_offset));
     DENSE_LAYER_DONE(context, 2);
+
 }
