@@ -187,7 +187,7 @@ def test_unsupported_model_lists_all_problems(tmp_path: Path) -> None:
 def test_a_failed_check_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that miscompiles is caught: here one that is told to turn minima into maxima."""
     wrapper = tmp_path / "cc"
-    wrapper.write_text('#!/bin/sh\nexec gcc -Dmf_clamp="(int8_t)~mf_clamp" "$@"\n')
+    wrapper.write_text('#!/bin/sh\nexec gcc -Dcnn_int8_mf_clamp="(int8_t)~cnn_int8_mf_clamp" "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setenv("CC", str(wrapper))
     result = microfold("verify", CNN, "--json")

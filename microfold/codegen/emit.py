@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from microfold.codegen import provenance, requirements
 from microfold.codegen.environment import render
 from microfold.codegen.layout import wrap_code
 from microfold.codegen.model import Model
+from microfold.codegen.names import own_helpers
 from microfold.codegen.provenance import Build
 from microfold.program import Program
 
@@ -28,13 +30,14 @@ def emit_build(program: Program) -> Build:
     preludes = [
         render(library.prelude, {}, library.templates) for library in program.libraries if library.prelude
     ]
+    own = partial(own_helpers, program.name)
     parts = provenance.facts(program) | {
         "model": model,
         "preludes": [prelude.text.strip() for prelude in preludes],
-        "functions": functions,
-        "records": [record.text for record in records],
+        "functions": [own(function) for function in functions],
+        "records": [own(record.text) for record in records],
         # With weights in a file of their own, its header defines the record types.
-        "helpers": [h.text for h in helpers if program.options.single_file or h not in records],
+        "helpers": [own(h.text) for h in helpers if program.options.single_file or h not in records],
         "checks": requirements.feature_checks(f for layer in program.layers for f in layer.kernel.features),
         "needs": requirements.needs(program),
         "uses_fpu": requirements.uses_fpu(program),

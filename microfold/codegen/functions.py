@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from microfold.codegen.environment import render
+from microfold.codegen.names import private_name
 from microfold.codegen.structs import layer_structs
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.program import Program
@@ -29,7 +30,7 @@ class RenderedFunction:
 def render_functions(program: Program) -> dict[CFunction, RenderedFunction]:
     """Every distinct function of the program, in order of its first use.
 
-    Its name is the kernel's, numbered where functions of one kernel differ.
+    Its name is the model's and the kernel's, numbered where functions of one kernel differ.
     """
     numbers: dict[str, list[CFunction]] = {}
     calls: dict[CFunction, list[KernelCall]] = {}
@@ -41,7 +42,8 @@ def render_functions(program: Program) -> dict[CFunction, RenderedFunction]:
     rendered: dict[CFunction, RenderedFunction] = {}
     for function in calls:
         same = numbers[function.name]
-        name = function.name if len(same) == 1 else f"{function.name}_{same.index(function) + 1}"
+        number = f"_{same.index(function) + 1}" if len(same) > 1 else ""
+        name = private_name(program.name, f"{function.name}{number}")
         narrow = program.options.optimize == "size" and function.library is None
         rendered[function] = render_function(name, program.name.upper(), calls[function], narrow=narrow)
     return rendered

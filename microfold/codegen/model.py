@@ -12,18 +12,13 @@ import numpy as np
 from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal, literal_headers
-from microfold.codegen.names import Namer, short_name
+from microfold.codegen.names import Namer, own_helpers, private_name, short_name
 from microfold.ir.node import Value
 from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
 from microfold.kernels.call import Constant
 from microfold.plan.overlap import align
 from microfold.program import Buffer, Layer, Program, constant_key
-
-# The linker sees these of every model, besides its constants. The last ones are those of host runs.
-API = ("context", "init", "reset", "run", "step", "context_size_check", "context_size", "set_observer",
-       "layer_done", "external_failed", "external_failure")  # fmt: skip
-
 
 # A root, and which of its bytes: where they begin, and how many.
 _Bytes = tuple[Value, int, int]
@@ -34,22 +29,20 @@ class ConstantArray:
     """A constant array of the generated C.
 
     Attributes:
-        record: C struct type of one row; empty for plain elements.
+        type: of an element, or of a record, in C.
+        record: the helper that is the struct type of one row; empty for plain elements.
         comment: a line for people.
         members: see `Constant`.
         alignment: its address is a multiple of this many bytes; 1: what the elements need.
     """
 
     name: str
+    type: str
     array: Array
     record: str
     comment: str
     members: tuple[int, ...] = ()
     alignment: int = 1
-
-    @property
-    def type(self) -> str:
-        return self.record or c_type(self.array)
 
     @property
     def length(self) -> int:
@@ -196,12 +189,7 @@ class Model:
         self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
         self.ports = [*self.inputs, *self.outputs]
         self.functions = render_functions(program)
-        api = [*API, *(port.name for port in self.ports)]
-        taken = [f"{self.name}_{name}" for name in api]
-        self._namer = Namer(taken)
-        # Names of functions, and of what belongs to them, go on with an instruction set.
-        alike = any(function.name.startswith(f"{self.name}__") for function in self.functions.values())
-        self._constants = f"{self.name}__constant_" if alike else f"{self.name}__"
+        self._namer = Namer()
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
         self._views = Views(program.graph)
         self._places: dict[_Bytes, NamedOffset] = {}
@@ -276,7 +264,7 @@ class Model:
                 self._add_place(buffer, layer.name)
             if layer.scratch is not None:
                 comment = f"{layer.call.scratch} bytes, only during layer {layer.index}"
-                name = self._namer.claim(f"{layer.name}_scratch", "_offset")
+                name = self._claim(f"{layer.name}_scratch", "_offset")
                 self._scratch[layer.index] = NamedOffset(name, layer.scratch, comment)
                 self.arena.append(self._scratch[layer.index])
 
@@ -285,16 +273,21 @@ class Model:
         if buffer.region not in self._regions or key in self._places:
             return
         comment = f"{buffer.type}, {buffer.type.nbytes} bytes"
-        self._places[key] = NamedOffset(self._namer.claim(name, "_offset"), buffer.offset, comment)
+        self._places[key] = NamedOffset(self._claim(name, "_offset"), buffer.offset, comment)
         self._regions[buffer.region].append(self._places[key])
+
+    def _claim(self, name: str, suffix: str = "") -> str:
+        return self._namer.claim(private_name(self.name, name), suffix)
 
     def _array(self, constant: Constant, comment: str) -> str:
         array, record = constant.array, constant.record
         key = constant_key(array, record)
         if key not in self._arrays:
-            name = self._namer.claim(f"{self._constants}{constant.label}")
+            name = self._claim(constant.label)
             shape = ", ".join(map(str, array.shape))
-            self._arrays[key] = ConstantArray(name, array, record, f"{comment}: [{shape}]", constant.members)
+            element = own_helpers(self.name, record) or c_type(array)
+            comment = f"{comment}: [{shape}]"
+            self._arrays[key] = ConstantArray(name, element, array, record, comment, constant.members)
         if self._arrays[key].alignment < constant.alignment:
             self._arrays[key] = replace(self._arrays[key], alignment=constant.alignment)
         return self._arrays[key].name
@@ -311,7 +304,7 @@ class Model:
             else:
                 text = literal(value)
             fields.append(FieldValue(name, text))
-        description = self._namer.claim(layer.name, "_layer") if fields else ""
+        description = self._claim(layer.name, "_layer") if fields else ""
         arguments = [f"&{description}"] if fields else []
         arguments += [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]
         if layer.scratch is not None:

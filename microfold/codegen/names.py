@@ -1,22 +1,20 @@
 """C names made from the model's.
 
-A generated file has names of five kinds, told apart by their form, so that no model can make them collide,
-and no two models of one program:
+All names in generated files begin with the model's, so that models can share a program, and even a
+translation unit. They are of four kinds, told apart by their form, so that no model can make them collide, nor
+two models:
 
-- ``mf_clamp``: helpers. No model's prefix is ``mf``.
-- ``s8_conv2d__c_2x2``: kernels, with two underscores in a row. A model's name has none.
-- ``kws_run``: functions that the linker sees begin with the model's name.
-- ``kws__conv1_weights``: so do constants; the underscores tell those of model ``a``'s layer ``b_conv`` from
-  those of model ``a_b``'s layer ``conv``. A model ``s8_conv2d`` has ``s8_conv2d__constant_conv1_weights``.
-- ``conv1_layer``, ``conv1_offset``: a layer's, declared behind all functions whose variables might hide them.
-
-Among constants, and among a layer's names, a `Namer` numbers what is taken.
+- ``kws_run``: what firmware calls.
+- ``kws_mf_clamp``: helpers. Nothing that firmware calls has ``mf`` behind the model's name.
+- ``kws__conv1_weights``, ``kws__conv1_layer``, ``kws__conv1_offset``: constants and what else belongs to a
+  layer. Two underscores, which a model's name lacks, tell model ``a``'s layer ``b_conv`` from model ``a_b``'s
+  layer ``conv``. A `Namer` numbers what is taken.
+- ``kws__s8_conv2d__c_2x2``: kernels, with another two underscores.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 _KEYWORDS = """
     auto break case char const continue default do double else enum extern float for goto if inline int long
@@ -30,7 +28,7 @@ _FILES = """
     signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string tgmath threads time
     uchar unistd wchar wctype
 """
-# Prefixes that the helpers and the simulation harness use.
+# Prefixes of the macros for all models (MF_NO_ASM), and of the simulation harness.
 _PREFIXES = ("mf", "simulate")
 MAX_LENGTH = 40
 # Its files' names have limits, too.
@@ -119,15 +117,21 @@ def _shorten(name: str) -> str:
     return c_identifier("_".join(words)[-MAX_LENGTH:])
 
 
+def private_name(model: str, name: str) -> str:
+    """The name of a layer, constant or kernel of a model."""
+    return f"{model}__{name}"
+
+
+def own_helpers(model: str, code: str) -> str:
+    """The code with the helpers of the templates, ``mf_clamp``, as those of a model."""
+    return re.sub(r"\bmf_(?=\w)", f"{model}_mf_", code)
+
+
 class Namer:
-    """Hands out unique identifiers.
+    """Hands out unique identifiers."""
 
-    Args:
-        taken: identifiers never to hand out.
-    """
-
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken: set[str] = set(taken)
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
         # The number to try first, by name and suffix: smaller ones are taken.
         self._next: dict[tuple[str, str], int] = {}
 

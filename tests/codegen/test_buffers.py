@@ -71,4 +71,4 @@ def test_initial_states_of_zeros_take_no_flash() -> None:
     files = emit(compile_graph(graphs.accumulator(), target.load("host")))
     assert "accumulator__total_initial[5]" in files["accumulator_weights.h"]
     assert "product_initial" not in files["accumulator_weights.h"]
-    assert "memset(ACCUMULATOR_STATE(product_offset), 0, 20);" in files["accumulator.c"]
+    assert "memset(ACCUMULATOR_STATE(accumulator__product_offset), 0, 20);" in files["accumulator.c"]

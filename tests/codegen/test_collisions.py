@@ -76,13 +76,17 @@ def assert_compiles(model: str, first: str, layers: list[str], single_file: bool
     assert all(text.isascii() for text in files.values())
 
 
-def test_no_constant_is_called_like_a_part_of_a_function() -> None:
-    names: dict[str, set[str]] = {}
-    for model in ("net", "s8_fully_connected"):
-        program = compile_graph(dense_chain(model, "x", ["c_4"]), target.load("host"))
-        names[model] = {array.name for array in Model(program).arrays}
-    assert all(name.startswith("net__c_4_") for name in names["net"])
-    assert all(n.startswith("s8_fully_connected__constant_c_4_") for n in names["s8_fully_connected"])
+def test_names_of_a_file_are_of_kinds_that_their_form_tells() -> None:
+    """Two underscores after the model's name: a layer's; another two: a kernel's."""
+    program = compile_graph(dense_chain("net", "x", ["c_4", "mf_clamp"]), target.load("host"))
+    model, files = Model(program), emit(program)
+    layers = [array.name for array in model.arrays]
+    layers += [f"{call.description}" for call in model.calls] + [place.name for place in model.arena]
+    assert all(re.fullmatch(r"net__[a-z0-9]+(_[a-z0-9]+)*", name) for name in layers)
+    kernels = [function.name for function in model.functions.values()]
+    assert all(re.fullmatch(r"net__[a-z0-9_]+?[a-z0-9]__[a-z0-9_]+", name) for name in kernels)
+    assert "net_mf_clamp(" in files["net.c"] and not re.search(r"(?<![\w\"])mf_", files["net.c"])
+    assert "net_mf_" not in files["net.h"]
 
 
 @given(st.text())

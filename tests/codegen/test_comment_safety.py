@@ -38,7 +38,7 @@ EVIL = [
 # What the templates of a model put into comments and strings: identifiers, numbers, and texts that Python has
 # made safe (`label_text`, `comment_text`). The list is complete; what is new here must be looked at.
 SAFE = {
-    "name", "version", "model.name", "model.macro", "note", "usage", "what", "header", "slot.label",
+    "name", "version", "model.name", "model.macro", "macro", "note", "usage", "what", "header", "slot.label",
     "place.comment", "port.index", "port.type.size", "model.options.weights_section", "origin.sha256",
     "suffix",
     '(" *     %-44s %s" | format(code, remark)).rstrip()',

@@ -61,7 +61,8 @@ def test_steps_grow_with_the_graph(name: str) -> None:
 
 def test_names_that_are_the_same_but_for_a_number() -> None:
     def spent(count: int) -> float:
-        counter, namer = Steps(), Namer(["layer"])
+        counter, namer = Steps(), Namer()
+        namer.claim("layer")
         with counter.counting():
             names = [namer.claim("layer", suffix) for _ in range(count) for suffix in ("", "_offset")]
         assert len({*names, "layer"}) == 2 * count + 1

@@ -39,24 +39,24 @@ typedef struct {
     int32_t size;
     int32_t first;
     int32_t second;
-} mf_loop;
+} accumulator_mf_loop;
 
 /* A function of its own has all registers for its loops. */
 #if defined(__GNUC__)
-#define mf_noinline __attribute__((noinline))
+#define accumulator_mf_noinline __attribute__((noinline))
 #else
-#define mf_noinline
+#define accumulator_mf_noinline
 #endif
 
 /* Not used where there is assembly. */
 #if defined(__GNUC__)
-#define mf_unused __attribute__((unused))
+#define accumulator_mf_unused __attribute__((unused))
 #else
-#define mf_unused
+#define accumulator_mf_unused
 #endif
 
 /* Copies bytes, four words at a time where both addresses allow it; the ranges must not overlap. */
-static mf_noinline void mf_copy_bytes(void *to, const void *from, int32_t bytes)
+static accumulator_mf_noinline void accumulator_mf_copy_bytes(void *to, const void *from, int32_t bytes)
 {
     const uint8_t *source = from;
     uint8_t *target = to;
@@ -94,7 +94,7 @@ static mf_noinline void mf_copy_bytes(void *to, const void *from, int32_t bytes)
 
 /* Like memcpy. That of a C library may load words at any address, whatever this code is compiled for. */
 #if defined(__thumb2__) && !defined(__ARM_FEATURE_UNALIGNED)
-static mf_unused void mf_copy_block(void *to, const void *from, size_t bytes)
+static accumulator_mf_unused void accumulator_mf_copy_block(void *to, const void *from, size_t bytes)
 {
     const uint8_t *source = from;
     uint8_t *target = to;
@@ -113,14 +113,15 @@ static mf_unused void mf_copy_block(void *to, const void *from, size_t bytes)
     }
 }
 #else
-#define mf_copy_block memcpy
+#define accumulator_mf_copy_block memcpy
 #endif
 
 typedef struct {
     int32_t length; /* of the innermost loop */
-} f32_add__c_layer;
+} accumulator__f32_add__c_layer;
 
-static void f32_add__c(const f32_add__c_layer *layer, const float *first, const float *second, float *output)
+static void accumulator__f32_add__c(const accumulator__f32_add__c_layer *layer, const float *first,
+                                    const float *second, float *output)
 {
     const float *const end = output + layer->length;
 
@@ -133,9 +134,10 @@ static void f32_add__c(const f32_add__c_layer *layer, const float *first, const 
 
 typedef struct {
     int32_t length; /* of the innermost loop */
-} f32_mul__c_layer;
+} accumulator__f32_mul__c_layer;
 
-static void f32_mul__c(const f32_mul__c_layer *layer, const float *first, const float *second, float *output)
+static void accumulator__f32_mul__c(const accumulator__f32_mul__c_layer *layer, const float *first,
+                                    const float *second, float *output)
 {
     const float *const end = output + layer->length;
 
@@ -147,31 +149,32 @@ static void f32_mul__c(const f32_mul__c_layer *layer, const float *first, const 
 }
 
 typedef struct {
-    const mf_loop *loops; /* first: step in the input; second: step in the output */
+    const accumulator_mf_loop *loops; /* first: step in the input; second: step in the output */
     int32_t source_start;
     int32_t target_start;
     int32_t length; /* bytes of a run */
-} move__c_layer;
+} accumulator__move__c_layer;
 
 /*
  * The two innermost loops. What they need of the layer is read once: bytes written might be those of
  * the layer.
  */
-static mf_noinline void move__c_runs(const move__c_layer *layer, const uint8_t *source, uint8_t *target)
+static accumulator_mf_noinline void accumulator__move__c_runs(const accumulator__move__c_layer *layer,
+                                                              const uint8_t *source, uint8_t *target)
 {
-    const mf_loop loop = layer->loops[3];
+    const accumulator_mf_loop loop = layer->loops[3];
     const int32_t length = layer->length;
 
     for (int32_t l = loop.size; l > 0; l--) {
-        mf_copy_bytes(target, source, length);
+        accumulator_mf_copy_bytes(target, source, length);
         source += loop.first;
         target += loop.second;
     }
 }
 
-static void move__c(const move__c_layer *layer, const void *input, void *output)
+static void accumulator__move__c(const accumulator__move__c_layer *layer, const void *input, void *output)
 {
-    const mf_loop *const loops = layer->loops;
+    const accumulator_mf_loop *const loops = layer->loops;
     const uint8_t *const source = (const uint8_t *)input + layer->source_start;
     uint8_t *const target = (uint8_t *)output + layer->target_start;
 
@@ -181,7 +184,7 @@ static void move__c(const move__c_layer *layer, const void *input, void *output)
                 const int32_t from = i * loops[0].first + j * loops[1].first + k * loops[2].first;
                 const int32_t to = i * loops[0].second + j * loops[1].second + k * loops[2].second;
 
-                move__c_runs(layer, &source[from], &target[to]);
+                accumulator__move__c_runs(layer, &source[from], &target[to]);
             }
         }
     }
@@ -200,7 +203,7 @@ const float accumulator__fixed_constant[5] = {
 
 /* Layer 3, product: [4, 3] */
 static ACCUMULATOR_WEIGHTS_SECTION
-const mf_loop accumulator__product_loops[4] = {
+const accumulator_mf_loop accumulator__product_loops[4] = {
     {1, 0, 0},
     {1, 0, 0},
     {1, 0, 0},
@@ -215,31 +218,31 @@ const float accumulator__total_initial[5] = {
 
 /* Where tensors lie in the arena. Those that are not needed at the same time share bytes. */
 enum {
-    next_total_offset = 0,    /* float32[1,5], 20 bytes */
-    next_product_offset = 24, /* float32[1,5], 20 bytes */
+    accumulator__next_total_offset = 0,    /* float32[1,5], 20 bytes */
+    accumulator__next_product_offset = 24, /* float32[1,5], 20 bytes */
 };
 #define ACCUMULATOR_ARENA(offset) ((void *)(context->arena.bytes + (offset)))
 
 /* Where the values lie that are kept from run to run. */
 enum {
-    total_offset = 0,    /* float32[1,5], 20 bytes */
-    product_offset = 24, /* float32[1,5], 20 bytes */
+    accumulator__total_offset = 0,    /* float32[1,5], 20 bytes */
+    accumulator__product_offset = 24, /* float32[1,5], 20 bytes */
 };
 #define ACCUMULATOR_STATE(offset) ((void *)(context->state.bytes + (offset)))
 
-static const f32_add__c_layer next_total_layer = {
+static const accumulator__f32_add__c_layer accumulator__next_total_layer = {
     .length = 5,
 };
 
-static const f32_mul__c_layer scaled_layer = {
+static const accumulator__f32_mul__c_layer accumulator__scaled_layer = {
     .length = 5,
 };
 
-static const f32_add__c_layer next_product_layer = {
+static const accumulator__f32_add__c_layer accumulator__next_product_layer = {
     .length = 5,
 };
 
-static const move__c_layer product_layer = {
+static const accumulator__move__c_layer accumulator__product_layer = {
     .loops = accumulator__product_loops,
     .source_start = 0,
     .target_start = 0,
@@ -253,8 +256,9 @@ void accumulator_init(accumulator_context *context)
 
 void accumulator_reset(accumulator_context *context)
 {
-    mf_copy_block(ACCUMULATOR_STATE(total_offset), accumulator__total_initial, 20); /* "total" */
-    memset(ACCUMULATOR_STATE(product_offset), 0, 20); /* "product" */
+    /* "total" */
+    accumulator_mf_copy_block(ACCUMULATOR_STATE(accumulator__total_offset), accumulator__total_initial, 20);
+    memset(ACCUMULATOR_STATE(accumulator__product_offset), 0, 20); /* "product" */
 }
 
 void accumulator_run(accumulator_context *context, const float *input_0, float *output_0, float *output_1)
@@ -266,8 +270,8 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * "next_total"
      */
     ACCUMULATOR_LAYER_BEGIN(context, 0);
-    f32_add__c(&next_total_layer, ACCUMULATOR_STATE(total_offset), input_0,
-               ACCUMULATOR_ARENA(next_total_offset));
+    accumulator__f32_add__c(&accumulator__next_total_layer, ACCUMULATOR_STATE(accumulator__total_offset),
+                            input_0, ACCUMULATOR_ARENA(accumulator__next_total_offset));
     ACCUMULATOR_LAYER_DONE(context, 0);
 
     /*
@@ -275,7 +279,8 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * "scaled"
      */
     ACCUMULATOR_LAYER_BEGIN(context, 1);
-    f32_mul__c(&scaled_layer, ACCUMULATOR_ARENA(next_total_offset), accumulator__fixed_constant, output_0);
+    accumulator__f32_mul__c(&accumulator__scaled_layer, ACCUMULATOR_ARENA(accumulator__next_total_offset),
+                            accumulator__fixed_constant, output_0);
     ACCUMULATOR_LAYER_DONE(context, 1);
 
     /*
@@ -283,8 +288,8 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * "next_product"
      */
     ACCUMULATOR_LAYER_BEGIN(context, 2);
-    f32_add__c(&next_product_layer, ACCUMULATOR_STATE(product_offset), output_0,
-               ACCUMULATOR_ARENA(next_product_offset));
+    accumulator__f32_add__c(&accumulator__next_product_layer, ACCUMULATOR_STATE(accumulator__product_offset),
+                            output_0, ACCUMULATOR_ARENA(accumulator__next_product_offset));
     ACCUMULATOR_LAYER_DONE(context, 2);
 
     /*
@@ -292,13 +297,15 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * "product"
      */
     ACCUMULATOR_LAYER_BEGIN(context, 3);
-    move__c(&product_layer, ACCUMULATOR_STATE(product_offset), output_1);
+    accumulator__move__c(&accumulator__product_layer, ACCUMULATOR_STATE(accumulator__product_offset),
+                         output_1);
     ACCUMULATOR_LAYER_DONE(context, 3);
 
     /* Kept for the next run: "total" */
-    mf_copy_block(ACCUMULATOR_STATE(total_offset), ACCUMULATOR_ARENA(next_total_offset), 20);
+    accumulator_mf_copy_block(ACCUMULATOR_STATE(accumulator__total_offset),
+                              ACCUMULATOR_ARENA(accumulator__next_total_offset), 20);
 
     /* Kept for the next run: "product" */
-    mf_copy_block(ACCUMULATOR_STATE(product_offset), ACCUMULATOR_ARENA(next_product_offset), 20);
-
+    accumulator_mf_copy_block(ACCUMULATOR_STATE(accumulator__product_offset),
+                              ACCUMULATOR_ARENA(accumulator__next_product_offset), 20);
 }

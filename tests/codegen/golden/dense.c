@@ -32,19 +32,19 @@ typedef char dense_context_size_check
 
 /* What must stay in registers: such functions are part of the caller at every level of optimisation. */
 #if defined(__GNUC__)
-#define mf_forceinline inline __attribute__((always_inline))
+#define dense_mf_forceinline inline __attribute__((always_inline))
 #else
-#define mf_forceinline inline
+#define dense_mf_forceinline inline
 #endif
 
-static inline int32_t mf_clamp(int32_t value, int32_t minimum, int32_t maximum)
+static inline int32_t dense_mf_clamp(int32_t value, int32_t minimum, int32_t maximum)
 {
     value = value < minimum ? minimum : value;
     return value > maximum ? maximum : value;
 }
 
 /* Upper half of the 64-bit product. */
-static inline int32_t mf_multiply_high(int32_t a, int32_t b)
+static inline int32_t dense_mf_multiply_high(int32_t a, int32_t b)
 {
 #if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1
     /*
@@ -65,27 +65,28 @@ static inline int32_t mf_multiply_high(int32_t a, int32_t b)
 }
 
 /* Exact for |accumulator| < 2^29; negative results round half away from zero. */
-static mf_forceinline int32_t mf_requantize_short(int32_t accumulator, const mf_channel *channel)
+static dense_mf_forceinline int32_t dense_mf_requantize_short(int32_t accumulator,
+                                                              const dense_mf_channel *channel)
 {
-    const int32_t scaled = mf_multiply_high(accumulator * 4, channel->multiplier) + channel->addend;
+    const int32_t scaled = dense_mf_multiply_high(accumulator * 4, channel->multiplier) + channel->addend;
 
     return (scaled - (accumulator < 0 ? 2 : 0)) >> channel->shift;
 }
 
 typedef struct {
     const int8_t *weights; /* [outputs / 4][inputs][4] */
-    const mf_channel *channels;
+    const dense_mf_channel *channels;
     int32_t batch;
     int32_t inputs;
     int32_t outputs;
-} s8_fully_connected__c_4_1_layer;
+} dense__s8_fully_connected__c_4_1_layer;
 
-static void s8_fully_connected__c_4_1(const s8_fully_connected__c_4_1_layer *layer, const int8_t *input,
-                                      int8_t *output)
+static void dense__s8_fully_connected__c_4_1(const dense__s8_fully_connected__c_4_1_layer *layer,
+                                             const int8_t *input, int8_t *output)
 {
     for (int32_t n = 0; n < layer->batch; n++) {
         const int8_t *weights = layer->weights;
-        const mf_channel *channel = layer->channels;
+        const dense_mf_channel *channel = layer->channels;
         const int8_t *const end = input + layer->inputs;
 
         for (int32_t m = 0; m < layer->outputs; m += 4) {
@@ -120,7 +121,8 @@ static void s8_fully_connected__c_4_1(const s8_fully_connected__c_4_1_layer *lay
 
             /* Behind the last unit lies padding. */
             for (int32_t u = 0; u < 4 && m + u < layer->outputs; u++) {
-                output[m + u] = (int8_t)mf_clamp(mf_requantize_short(sums[u], &channel[u]), -128, 127);
+                output[m + u] = (int8_t)dense_mf_clamp(dense_mf_requantize_short(sums[u], &channel[u]), -128,
+                                                       127);
             }
             channel += 4;
         }
@@ -131,18 +133,18 @@ static void s8_fully_connected__c_4_1(const s8_fully_connected__c_4_1_layer *lay
 
 typedef struct {
     const int8_t *weights; /* [outputs / 4][inputs][4] */
-    const mf_channel *channels;
+    const dense_mf_channel *channels;
     int32_t batch;
     int32_t inputs;
     int32_t outputs;
-} s8_fully_connected__c_4_2_layer;
+} dense__s8_fully_connected__c_4_2_layer;
 
-static void s8_fully_connected__c_4_2(const s8_fully_connected__c_4_2_layer *layer, const int8_t *input,
-                                      int8_t *output)
+static void dense__s8_fully_connected__c_4_2(const dense__s8_fully_connected__c_4_2_layer *layer,
+                                             const int8_t *input, int8_t *output)
 {
     for (int32_t n = 0; n < layer->batch; n++) {
         const int8_t *weights = layer->weights;
-        const mf_channel *channel = layer->channels;
+        const dense_mf_channel *channel = layer->channels;
         const int8_t *const end = input + layer->inputs;
 
         for (int32_t m = 0; m < layer->outputs; m += 4) {
@@ -165,7 +167,8 @@ static void s8_fully_connected__c_4_2(const s8_fully_connected__c_4_2_layer *lay
 
             /* Behind the last unit lies padding. */
             for (int32_t u = 0; u < 4 && m + u < layer->outputs; u++) {
-                output[m + u] = (int8_t)mf_clamp(mf_requantize_short(sums[u], &channel[u]), -128, 127);
+                output[m + u] = (int8_t)dense_mf_clamp(dense_mf_requantize_short(sums[u], &channel[u]), -128,
+                                                       127);
             }
             channel += 4;
         }
@@ -176,14 +179,14 @@ static void s8_fully_connected__c_4_2(const s8_fully_connected__c_4_2_layer *lay
 
 /* Where tensors lie in the arena. Those that are not needed at the same time share bytes. */
 enum {
-    input_0_offset = 0,         /* int8[1,4], 4 bytes */
-    one_offset = 8,             /* int8[1,4], 4 bytes */
-    two_offset = 0,             /* int8[1,5], 5 bytes */
-    fully_connected_offset = 8, /* int8[1,6], 6 bytes */
+    dense__input_0_offset = 0,         /* int8[1,4], 4 bytes */
+    dense__one_offset = 8,             /* int8[1,4], 4 bytes */
+    dense__two_offset = 0,             /* int8[1,5], 5 bytes */
+    dense__fully_connected_offset = 8, /* int8[1,6], 6 bytes */
 };
 #define DENSE_ARENA(offset) ((void *)(context->arena.bytes + (offset)))
 
-static const s8_fully_connected__c_4_1_layer one_layer = {
+static const dense__s8_fully_connected__c_4_1_layer dense__one_layer = {
     .weights = dense__one_weights,
     .channels = dense__one_channels,
     .batch = 1,
@@ -191,7 +194,7 @@ static const s8_fully_connected__c_4_1_layer one_layer = {
     .outputs = 4,
 };
 
-static const s8_fully_connected__c_4_1_layer two_layer = {
+static const dense__s8_fully_connected__c_4_1_layer dense__two_layer = {
     .weights = dense__two_weights,
     .channels = dense__two_channels,
     .batch = 1,
@@ -199,7 +202,7 @@ static const s8_fully_connected__c_4_1_layer two_layer = {
     .outputs = 5,
 };
 
-static const s8_fully_connected__c_4_2_layer fully_connected_layer = {
+static const dense__s8_fully_connected__c_4_2_layer dense__fully_connected_layer = {
     .weights = dense__fully_connected_weights,
     .channels = dense__fully_connected_channels,
     .batch = 1,
@@ -219,12 +222,12 @@ void dense_reset(dense_context *context)
 
 int8_t *dense_input_0(dense_context *context)
 {
-    return DENSE_ARENA(input_0_offset);
+    return DENSE_ARENA(dense__input_0_offset);
 }
 
 const int8_t *dense_output_0(const dense_context *context)
 {
-    return (const void *)(context->arena.bytes + fully_connected_offset);
+    return (const void *)(context->arena.bytes + dense__fully_connected_offset);
 }
 
 void dense_run(dense_context *context)
@@ -236,7 +239,8 @@ void dense_run(dense_context *context)
      * "net/one/Relu;net/one/BiasAdd"
      */
     DENSE_LAYER_BEGIN(context, 0);
-    s8_fully_connected__c_4_1(&one_layer, DENSE_ARENA(input_0_offset), DENSE_ARENA(one_offset));
+    dense__s8_fully_connected__c_4_1(&dense__one_layer, DENSE_ARENA(dense__input_0_offset),
+                                     DENSE_ARENA(dense__one_offset));
     DENSE_LAYER_DONE(context, 0);
 
     /*
@@ -244,7 +248,8 @@ void dense_run(dense_context *context)
      * "net/two"
      */
     DENSE_LAYER_BEGIN(context, 1);
-    s8_fully_connected__c_4_1(&two_layer, DENSE_ARENA(one_offset), DENSE_ARENA(two_offset));
+    dense__s8_fully_connected__c_4_1(&dense__two_layer, DENSE_ARENA(dense__one_offset),
+                                     DENSE_ARENA(dense__two_offset));
     DENSE_LAYER_DONE(context, 1);
 
     /*
@@ -252,8 +257,7 @@ void dense_run(dense_context *context)
      * "Identity"
      */
     DENSE_LAYER_BEGIN(context, 2);
-    s8_fully_connected__c_4_2(&fully_connected_layer, DENSE_ARENA(two_offset),
-                              DENSE_ARENA(fully_connected_offset));
+    dense__s8_fully_connected__c_4_2(&dense__fully_connected_layer, DENSE_ARENA(dense__two_offset),
+                                     DENSE_ARENA(dense__fully_connected_offset));
     DENSE_LAYER_DONE(context, 2);
-
 }

@@ -19,7 +19,7 @@ const int8_t dense__one_weights[16] = {
 
 /* Layer 0, one: [4, 4] */
 DENSE_WEIGHTS_SECTION
-const mf_channel dense__one_channels[4] = {
+const dense_mf_channel dense__one_channels[4] = {
     {589, 1374389504, -287, 6},
     {1452, 1374389504, -287, 6},
     {-61, 1374389504, -287, 6},
@@ -35,7 +35,7 @@ const int8_t dense__two_weights[32] = {
 
 /* Layer 1, two: [8, 4] */
 DENSE_WEIGHTS_SECTION
-const mf_channel dense__two_channels[8] = {
+const dense_mf_channel dense__two_channels[8] = {
     {-876, 1374389504, -575, 7},
     {-3036, 1374389504, -575, 7},
     {-2308, 1374389504, -575, 7},
@@ -55,7 +55,7 @@ const int8_t dense__fully_connected_weights[40] = {
 
 /* Layer 2, fully_connected: [8, 4] */
 DENSE_WEIGHTS_SECTION
-const mf_channel dense__fully_connected_channels[8] = {
+const dense_mf_channel dense__fully_connected_channels[8] = {
     {2616, 1374389504, -575, 7},
     {-1403, 1374389504, -575, 7},
     {4064, 1374389504, -575, 7},

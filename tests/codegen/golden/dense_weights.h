@@ -15,13 +15,13 @@ typedef struct {
     int32_t multiplier;
     int32_t addend;
     int32_t shift;
-} mf_channel;
+} dense_mf_channel;
 
 extern const int8_t dense__one_weights[16];
-extern const mf_channel dense__one_channels[4];
+extern const dense_mf_channel dense__one_channels[4];
 extern const int8_t dense__two_weights[32];
-extern const mf_channel dense__two_channels[8];
+extern const dense_mf_channel dense__two_channels[8];
 extern const int8_t dense__fully_connected_weights[40];
-extern const mf_channel dense__fully_connected_channels[8];
+extern const dense_mf_channel dense__fully_connected_channels[8];
 
 #endif
