@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from microfold.codegen.environment import render
 from microfold.codegen.names import private_name
-from microfold.codegen.structs import layer_structs
+from microfold.codegen.signatures import parameter_types
+from microfold.codegen.structs import Struct, definitions, layer_structs
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.program import Program
 
@@ -20,11 +21,15 @@ class RenderedFunction:
         name: its C name.
         text: the layer struct, if it has one, and the function.
         headers: standard headers that it needs.
+        structs: the layer struct, behind those of its members that are structs; empty if it has none.
+        parameters: the types of its parameters, without the layer.
     """
 
     name: str
     text: str
     headers: frozenset[str]
+    structs: tuple[Struct, ...]
+    parameters: tuple[str, ...]
 
 
 def render_functions(program: Program) -> dict[CFunction, RenderedFunction]:
@@ -62,5 +67,7 @@ def render_function(
     function = calls[0].function
     folder = function.library.templates if function.library is not None else None
     rendered = render(function.template, {"name": name, "macro": macro} | dict(function.spec), folder)
-    text = f"{layer_structs(name, calls, narrow=narrow)}\n\n{rendered.text.strip()}".strip()
-    return RenderedFunction(name, text, rendered.uses)
+    structs = layer_structs(name, calls, narrow=narrow)
+    text = f"{definitions(structs)}\n\n{rendered.text.strip()}".strip()
+    parameters = parameter_types(rendered.text, name)[1 if structs else 0 :]
+    return RenderedFunction(name, text, rendered.uses, structs, parameters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -13,10 +13,11 @@ from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal, literal_headers
 from microfold.codegen.names import Namer, own_helpers, private_name, short_name
+from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
 from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
-from microfold.kernels.call import Constant
+from microfold.kernels.call import Constant, Parameter
 from microfold.plan.overlap import align
 from microfold.program import Buffer, Layer, Program, constant_key
 
@@ -84,10 +85,16 @@ class NamedOffset:
 
 @dataclass(frozen=True)
 class FieldValue:
-    """An initialised field of a layer's description."""
+    """What initialises a field of a layer's description.
+
+    Attributes:
+        text: empty for a struct.
+        fields: those of a struct, in order.
+    """
 
     name: str
     text: str
+    fields: tuple[FieldValue, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -294,29 +301,29 @@ class Model:
 
     def _call(self, layer: Layer) -> CallText:
         function = self.functions[layer.call.function]
-        fields: list[FieldValue] = []
-        for name, value in layer.call.parameters.items():
-            if value is None:
-                continue
-            if isinstance(value, Constant):
-                what = f"Layer {layer.index}, {layer.name}"
-                text = self._array(replace(value, label=f"{layer.name}_{value.label}"), what)
-            else:
-                text = literal(value)
-            fields.append(FieldValue(name, text))
+        values = {name: self._field(layer, value) for name, value in layer.call.parameters.items()}
+        fields = _field_values(function.structs, values)
         description = self._claim(layer.name, "_layer") if fields else ""
-        arguments = [f"&{description}"] if fields else []
-        arguments += [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]
+        addresses = [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]
         if layer.scratch is not None:
-            arguments.append(self._at("arena", self._scratch[layer.index].name))
+            addresses.append(self._at("arena", self._scratch[layer.index].name))
+        arguments = [f"&{description}"] if fields else []
+        arguments += [_argument(p, a) for p, a in zip(function.parameters, addresses, strict=True)]
         return CallText(
             layer.index,
             description,
             function.name,
-            tuple(fields),
+            fields,
             tuple(arguments),
             _comment(layer),
         )
+
+    def _field(self, layer: Layer, value: Parameter) -> str:
+        """What a field holds, in C."""
+        if isinstance(value, Constant):
+            what = f"Layer {layer.index}, {layer.name}"
+            return self._array(replace(value, label=f"{layer.name}_{value.label}"), what)
+        return "0" if value is None else literal(value)
 
     def _at(self, region: str, offset: str) -> str:
         return f"{self.macro}_{region.upper()}({offset})"
@@ -344,6 +351,27 @@ class Model:
             else "",
             self._address(slot.next) if slot.next is not None else "",
         )
+
+
+def _field_values(
+    structs: Sequence[Struct], values: Mapping[str, str], prefix: str = ""
+) -> tuple[FieldValue, ...]:
+    """The values of the last struct's members, in their order; those before are types of members."""
+    inner = {struct.name: struct for struct in structs[:-1]}
+    return tuple(
+        FieldValue(m.name, "", _field_values([inner[m.type]], values, f"{prefix}{m.name}."))
+        if m.type in inner
+        else FieldValue(m.name, values[prefix + m.name])
+        for struct in structs[-1:]
+        for m in struct.members
+    )
+
+
+def _argument(parameter: str, address: str) -> str:
+    """An address of the context as C++ wants it for a parameter: C converts a pointer to void itself."""
+    if "(" not in address or parameter.startswith(("void", "const void")):
+        return address
+    return f"({parameter}){address}"
 
 
 def _comment(layer: Layer) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """C names made from the model's.
 
 All names in generated files begin with the model's, so that models can share a program, and even a
-translation unit. They are of four kinds, told apart by their form, so that no model can make them collide, nor
-two models:
+translation unit. They are of four kinds, told apart by their form, so that no model can make them collide,
+nor two models:
 
 - ``kws_run``: what firmware calls.
 - ``kws_mf_clamp``: helpers. Nothing that firmware calls has ``mf`` behind the model's name.

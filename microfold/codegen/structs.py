@@ -42,8 +42,13 @@ class Struct:
     members: tuple[Member, ...]
 
 
-def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> str:
-    """The C definition of a function's layer struct, inner ones before it; empty if it has no fields.
+def definitions(structs: Sequence[Struct]) -> str:
+    """Structs in C."""
+    return environment().get_template("model/layer_struct.j2").render(structs=structs).strip()
+
+
+def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> tuple[Struct, ...]:
+    """A function's layer struct, behind those of its members that are structs; empty if it has no fields.
 
     Args:
         name: of the function in C.
@@ -66,7 +71,7 @@ def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> st
             held.setdefault(field, []).append(value)
     if not held:
         # C has no empty structs.
-        return ""
+        return ()
     inner = _inner_layers(held)
     structs = [
         Struct(f"{name}_{part}_layer", tuple(_members(name, function.fields, held, inner, f"{part}.")))
@@ -74,8 +79,8 @@ def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> st
         if part in inner
     ]
     members = _members(name, function.fields, held, inner)
-    structs += [Struct(f"{name}_layer", tuple(_narrowed(members, held) if narrow else members))]
-    return environment().get_template("model/layer_struct.j2").render(structs=structs).strip()
+    structs.append(Struct(f"{name}_layer", tuple(_narrowed(members, held) if narrow else members)))
+    return tuple(structs)
 
 
 def _inner_layers(held: Iterable[str]) -> set[str]:

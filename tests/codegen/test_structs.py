@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from microfold.codegen.environment import template_source
-from microfold.codegen.structs import layer_structs
+from microfold.codegen.structs import definitions, layer_structs
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.fields import Field, Fields, declare, inner_fields
 from microfold.support import resources
@@ -27,7 +27,7 @@ CHANNELS = Constant("channels", np.zeros((2, 4), np.int32), record="mf_channel")
 
 def _structs(*calls: Mapping[str, Parameter], fields: Fields = FIELDS, narrow: bool = False) -> str:
     function = CFunction("t", "f", (), fields)
-    return layer_structs("f_1", [KernelCall(function, call) for call in calls], narrow=narrow)
+    return definitions(layer_structs("f_1", [KernelCall(function, call) for call in calls], narrow=narrow))
 
 
 def test_types_follow_from_values_and_order_from_the_declaration() -> None:

@@ -49,7 +49,7 @@ def test_the_example(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("it does not broadcast" in decision.reason for decision in decisions)
     source = emit(program)["net.c"]
     assert '#include "acme_dsp.h"' in source
-    assert "net__s8_maximum__acme(&net__l_layer, NET_ARENA(net__input_0_offset)," in source
+    assert "net__s8_maximum__acme(&net__l_layer, (const int8_t *)NET_ARENA(net__input_0_offset)," in source
     result = verify(program, input_sets([b.type for b in program.inputs], 6))
     assert result.exact, result.differences
 

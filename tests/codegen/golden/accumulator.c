@@ -58,8 +58,8 @@ typedef struct {
 /* Copies bytes, four words at a time where both addresses allow it; the ranges must not overlap. */
 static accumulator_mf_noinline void accumulator_mf_copy_bytes(void *to, const void *from, int32_t bytes)
 {
-    const uint8_t *source = from;
-    uint8_t *target = to;
+    const uint8_t *source = (const uint8_t *)from;
+    uint8_t *target = (uint8_t *)to;
 
 #if defined(__GNUC__) && defined(__thumb__) && !defined(MF_NO_ASM)
     if ((((uintptr_t)target | (uintptr_t)source) & 3u) == 0) {
@@ -96,8 +96,8 @@ static accumulator_mf_noinline void accumulator_mf_copy_bytes(void *to, const vo
 #if defined(__thumb2__) && !defined(__ARM_FEATURE_UNALIGNED)
 static accumulator_mf_unused void accumulator_mf_copy_block(void *to, const void *from, size_t bytes)
 {
-    const uint8_t *source = from;
-    uint8_t *target = to;
+    const uint8_t *source = (const uint8_t *)from;
+    uint8_t *target = (uint8_t *)to;
 
     if ((((uintptr_t)target | (uintptr_t)source) & 3u) == 0) {
         for (; bytes >= 4; bytes -= 4) {
@@ -231,22 +231,22 @@ enum {
 #define ACCUMULATOR_STATE(offset) ((void *)(context->state.bytes + (offset)))
 
 static const accumulator__f32_add__c_layer accumulator__next_total_layer = {
-    .length = 5,
+    5, /* length */
 };
 
 static const accumulator__f32_mul__c_layer accumulator__scaled_layer = {
-    .length = 5,
+    5, /* length */
 };
 
 static const accumulator__f32_add__c_layer accumulator__next_product_layer = {
-    .length = 5,
+    5, /* length */
 };
 
 static const accumulator__move__c_layer accumulator__product_layer = {
-    .loops = accumulator__product_loops,
-    .source_start = 0,
-    .target_start = 0,
-    .length = 20,
+    accumulator__product_loops, /* loops */
+    0, /* source_start */
+    0, /* target_start */
+    20, /* length */
 };
 
 void accumulator_init(accumulator_context *context)
@@ -270,8 +270,9 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * "next_total"
      */
     ACCUMULATOR_LAYER_BEGIN(context, 0);
-    accumulator__f32_add__c(&accumulator__next_total_layer, ACCUMULATOR_STATE(accumulator__total_offset),
-                            input_0, ACCUMULATOR_ARENA(accumulator__next_total_offset));
+    accumulator__f32_add__c(&accumulator__next_total_layer,
+                            (const float *)ACCUMULATOR_STATE(accumulator__total_offset), input_0,
+                            (float *)ACCUMULATOR_ARENA(accumulator__next_total_offset));
     ACCUMULATOR_LAYER_DONE(context, 0);
 
     /*
@@ -279,7 +280,8 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * "scaled"
      */
     ACCUMULATOR_LAYER_BEGIN(context, 1);
-    accumulator__f32_mul__c(&accumulator__scaled_layer, ACCUMULATOR_ARENA(accumulator__next_total_offset),
+    accumulator__f32_mul__c(&accumulator__scaled_layer,
+                            (const float *)ACCUMULATOR_ARENA(accumulator__next_total_offset),
                             accumulator__fixed_constant, output_0);
     ACCUMULATOR_LAYER_DONE(context, 1);
 
@@ -288,8 +290,9 @@ void accumulator_run(accumulator_context *context, const float *input_0, float *
      * "next_product"
      */
     ACCUMULATOR_LAYER_BEGIN(context, 2);
-    accumulator__f32_add__c(&accumulator__next_product_layer, ACCUMULATOR_STATE(accumulator__product_offset),
-                            output_0, ACCUMULATOR_ARENA(accumulator__next_product_offset));
+    accumulator__f32_add__c(&accumulator__next_product_layer,
+                            (const float *)ACCUMULATOR_STATE(accumulator__product_offset), output_0,
+                            (float *)ACCUMULATOR_ARENA(accumulator__next_product_offset));
     ACCUMULATOR_LAYER_DONE(context, 2);
 
     /*

@@ -187,27 +187,27 @@ enum {
 #define DENSE_ARENA(offset) ((void *)(context->arena.bytes + (offset)))
 
 static const dense__s8_fully_connected__c_4_1_layer dense__one_layer = {
-    .weights = dense__one_weights,
-    .channels = dense__one_channels,
-    .batch = 1,
-    .inputs = 4,
-    .outputs = 4,
+    dense__one_weights, /* weights */
+    dense__one_channels, /* channels */
+    1, /* batch */
+    4, /* inputs */
+    4, /* outputs */
 };
 
 static const dense__s8_fully_connected__c_4_1_layer dense__two_layer = {
-    .weights = dense__two_weights,
-    .channels = dense__two_channels,
-    .batch = 1,
-    .inputs = 4,
-    .outputs = 5,
+    dense__two_weights, /* weights */
+    dense__two_channels, /* channels */
+    1, /* batch */
+    4, /* inputs */
+    5, /* outputs */
 };
 
 static const dense__s8_fully_connected__c_4_2_layer dense__fully_connected_layer = {
-    .weights = dense__fully_connected_weights,
-    .channels = dense__fully_connected_channels,
-    .batch = 1,
-    .inputs = 5,
-    .outputs = 6,
+    dense__fully_connected_weights, /* weights */
+    dense__fully_connected_channels, /* channels */
+    1, /* batch */
+    5, /* inputs */
+    6, /* outputs */
 };
 
 void dense_init(dense_context *context)
@@ -222,12 +222,12 @@ void dense_reset(dense_context *context)
 
 int8_t *dense_input_0(dense_context *context)
 {
-    return DENSE_ARENA(dense__input_0_offset);
+    return (int8_t *)DENSE_ARENA(dense__input_0_offset);
 }
 
 const int8_t *dense_output_0(const dense_context *context)
 {
-    return (const void *)(context->arena.bytes + dense__fully_connected_offset);
+    return (const int8_t *)(const void *)(context->arena.bytes + dense__fully_connected_offset);
 }
 
 void dense_run(dense_context *context)
@@ -239,8 +239,8 @@ void dense_run(dense_context *context)
      * "net/one/Relu;net/one/BiasAdd"
      */
     DENSE_LAYER_BEGIN(context, 0);
-    dense__s8_fully_connected__c_4_1(&dense__one_layer, DENSE_ARENA(dense__input_0_offset),
-                                     DENSE_ARENA(dense__one_offset));
+    dense__s8_fully_connected__c_4_1(&dense__one_layer, (const int8_t *)DENSE_ARENA(dense__input_0_offset),
+                                     (int8_t *)DENSE_ARENA(dense__one_offset));
     DENSE_LAYER_DONE(context, 0);
 
     /*
@@ -248,8 +248,8 @@ void dense_run(dense_context *context)
      * "net/two"
      */
     DENSE_LAYER_BEGIN(context, 1);
-    dense__s8_fully_connected__c_4_1(&dense__two_layer, DENSE_ARENA(dense__one_offset),
-                                     DENSE_ARENA(dense__two_offset));
+    dense__s8_fully_connected__c_4_1(&dense__two_layer, (const int8_t *)DENSE_ARENA(dense__one_offset),
+                                     (int8_t *)DENSE_ARENA(dense__two_offset));
     DENSE_LAYER_DONE(context, 1);
 
     /*
@@ -257,7 +257,8 @@ void dense_run(dense_context *context)
      * "Identity"
      */
     DENSE_LAYER_BEGIN(context, 2);
-    dense__s8_fully_connected__c_4_2(&dense__fully_connected_layer, DENSE_ARENA(dense__two_offset),
-                                     DENSE_ARENA(dense__fully_connected_offset));
+    dense__s8_fully_connected__c_4_2(&dense__fully_connected_layer,
+                                     (const int8_t *)DENSE_ARENA(dense__two_offset),
+                                     (int8_t *)DENSE_ARENA(dense__fully_connected_offset));
     DENSE_LAYER_DONE(context, 2);
 }

@@ -17,11 +17,19 @@ typedef struct {
     int32_t shift;
 } dense_mf_channel;
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 extern const int8_t dense__one_weights[16];
 extern const dense_mf_channel dense__one_channels[4];
 extern const int8_t dense__two_weights[32];
 extern const dense_mf_channel dense__two_channels[8];
 extern const int8_t dense__fully_connected_weights[40];
 extern const dense_mf_channel dense__fully_connected_channels[8];
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
