@@ -30,6 +30,7 @@ from microfold.kernels.selection.policy import Policy
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.pipeline import optimize
+from microfold.placement import check_placement
 from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage, computing_nodes
 from microfold.plan.memory import Memory, plan_memory
@@ -208,6 +209,7 @@ def _plan(way: _Way, name: str) -> Program:
         block = memory.scratch.get(index)
         scratch = arena.offsets[block] if block else None
         layers.append(_layer(index, namer, ranking, chosen, call, locate, scratch))
+    check_placement(layers, options)
     return Program(
         name=name,
         source=way.source,

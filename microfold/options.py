@@ -27,6 +27,8 @@ class Options:
             that of the model.
         single_file: weights and code in one ``.c``.
         weights_section: linker section of the constants; empty for the default.
+        place: ``LAYER=SECTION``: the linker section of a layer's constants.
+        place_code: likewise of its kernel, which then is not made part of the run function.
         step: also a function that runs one layer, of which the run function is a loop.
         license: SPDX expression that every generated file carries.
         numerics: ``exact`` admits only rewrites whose outputs are the same bits; ``relaxed`` also others, and
@@ -42,6 +44,8 @@ class Options:
     io_layout: str = "model"
     single_file: bool = False
     weights_section: str = ""
+    place: tuple[str, ...] = ()
+    place_code: tuple[str, ...] = ()
     step: bool = False
     license: str = OWN_LICENSE
     numerics: str = "exact"
@@ -80,7 +84,32 @@ class Options:
             raise InputError(
                 f"a license is an SPDX expression such as MIT or LicenseRef-Own; it is {self.license!r}"
             )
-        if self.weights_section and not re.fullmatch(r"[A-Za-z0-9_.$]+", self.weights_section):
-            raise InputError(
-                f"a section name has letters, digits, '_', '.' and '$'; it is {self.weights_section!r}"
-            )
+        if self.weights_section:
+            _check_section(self.weights_section)
+        for name, given in (("place", self.place), ("place_code", self.place_code)):
+            layers = [layer for layer, _ in map(_placement, given)]
+            if twice := sorted({layer for layer in layers if layers.count(layer) > 1}):
+                raise InputError(f"{name} must give a layer one section; it gives {', '.join(twice)} several")
+
+    @property
+    def data_sections(self) -> dict[str, str]:
+        """Sections of layers' constants by the layers' names."""
+        return dict(map(_placement, self.place))
+
+    @property
+    def code_sections(self) -> dict[str, str]:
+        """Sections of layers' kernels by the layers' names."""
+        return dict(map(_placement, self.place_code))
+
+
+def _placement(text: str) -> tuple[str, str]:
+    layer, equals, section = text.partition("=")
+    if not (layer and equals):
+        raise InputError(f"a placement is LAYER=SECTION, e.g. conv1=.qspi; it is {text!r}")
+    _check_section(section)
+    return layer, section
+
+
+def _check_section(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_.$]+", name):
+        raise InputError(f"a section name has letters, digits, '_', '.' and '$'; it is {name!r}")

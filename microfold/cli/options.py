@@ -74,6 +74,24 @@ class CodeOptions:
     weights_section: Annotated[
         str, typer.Option("--weights-section", help="Linker section of the weights.")
     ] = ""
+    place: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--place",
+            metavar="LAYER=SECTION",
+            help="Linker section of a layer's constants; may be given several times.",
+            show_default=False,
+        ),
+    ] = None
+    place_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--place-code",
+            metavar="LAYER=SECTION",
+            help="Linker section of a layer's kernel; may be given several times.",
+            show_default=False,
+        ),
+    ] = None
     step: Annotated[
         bool, typer.Option("--step", help="Also a function that runs one layer, e.g. for a scheduler.")
     ] = False
@@ -110,6 +128,8 @@ class CodeOptions:
             io_layout=self.io_layout,
             single_file=self.single_file,
             weights_section=self.weights_section,
+            place=tuple(self.place or ()),
+            place_code=tuple(self.place_code or ()),
             step=self.step,
             license=self.license,
             external=tuple(self.external or ()),

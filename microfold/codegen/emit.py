@@ -12,6 +12,8 @@ from microfold.codegen.layout import wrap_code
 from microfold.codegen.model import Model
 from microfold.codegen.names import own_helpers
 from microfold.codegen.provenance import Build
+from microfold.codegen.sections import in_section, kept_apart
+from microfold.kernels.call import CFunction
 from microfold.program import Program
 
 
@@ -26,6 +28,7 @@ def emit_build(program: Program) -> Build:
     functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
     copies = ["mf_copy_block"] if program.state else []
+    copies += ["mf_noinline"] if program.options.place_code else []
     helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
     preludes = [
         render(library.prelude, {}, library.templates) for library in program.libraries if library.prelude
@@ -34,10 +37,14 @@ def emit_build(program: Program) -> Build:
     parts = provenance.facts(program) | {
         "model": model,
         "preludes": [prelude.text.strip() for prelude in preludes],
-        "functions": [own(function) for function in functions],
+        "functions": [own(_placed(model, function)) for function in model.functions],
         "records": [own(record.text) for record in records],
         # With weights in a file of their own, its header defines the record types.
-        "helpers": [own(h.text) for h in helpers if program.options.single_file or h not in records],
+        "helpers": [
+            own(in_section(h.text, f"{model.macro}_CODE_SECTION"))
+            for h in helpers
+            if program.options.single_file or h not in records
+        ],
         "checks": requirements.feature_checks(f for layer in program.layers for f in layer.kernel.features),
         "needs": requirements.needs(program),
         "uses_fpu": requirements.uses_fpu(program),
@@ -58,6 +65,15 @@ def emit_build(program: Program) -> Build:
         files[f"{name}_weights.h"] = _render("model/weights.h.j2", parts)
         files[f"{name}_weights.c"] = _render("model/weights.c.j2", parts)
     return provenance.identify(files)
+
+
+def _placed(model: Model, function: CFunction) -> str:
+    """A function in its section: that of the model's code, or its own."""
+    name, text = model.functions[function].name, model.functions[function].text
+    if function not in model.code_sections:
+        return in_section(text, f"{model.macro}_CODE_SECTION")
+    text = in_section(text, f'{model.macro}_PLACED("{model.code_sections[function]}")')
+    return kept_apart(text, name, "mf_noinline")
 
 
 def stand_ins(program: Program) -> dict[str, str]:

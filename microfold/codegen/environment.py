@@ -54,7 +54,7 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
     env.filters["trim"] = trim
     env.filters |= {"literal": literal, "comment": comment_block}
     env.filters |= {"comment_safe": comment_text, "string_safe": string_text}
-    env.filters |= {"parameter_types": parameter_types}
+    env.globals["parameter_types"] = parameter_types
     return env
 
 

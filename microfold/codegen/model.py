@@ -17,7 +17,7 @@ from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
 from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
-from microfold.kernels.call import Constant, Parameter
+from microfold.kernels.call import CFunction, Constant, Parameter
 from microfold.plan.overlap import align
 from microfold.program import Buffer, Layer, Program, constant_key
 
@@ -35,6 +35,7 @@ class ConstantArray:
         comment: a line for people.
         members: see `Constant`.
         alignment: its address is a multiple of this many bytes; 1: what the elements need.
+        section: of the linker; empty for that of all constants.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ConstantArray:
     comment: str
     members: tuple[int, ...] = ()
     alignment: int = 1
+    section: str = ""
 
     @property
     def length(self) -> int:
@@ -249,6 +251,13 @@ class Model:
         parameters = [p for layer in self.program.layers for p in layer.call.parameters.values()]
         return literal_headers(value for value in parameters if isinstance(value, float))
 
+    @property
+    def code_sections(self) -> dict[CFunction, str]:
+        """Sections of kernels that have one of their own."""
+        sections = self.options.code_sections
+        layers = [layer for layer in self.program.layers if layer.name in sections]
+        return {layer.call.function: sections[layer.name] for layer in layers}
+
     def place(self, port: Port) -> NamedOffset:
         """Where an input or output lies in the arena."""
         return self._places[self._bytes(port.buffer)]
@@ -286,7 +295,7 @@ class Model:
     def _claim(self, name: str, suffix: str = "") -> str:
         return self._namer.claim(private_name(self.name, name), suffix)
 
-    def _array(self, constant: Constant, comment: str) -> str:
+    def _array(self, constant: Constant, comment: str, section: str = "") -> str:
         array, record = constant.array, constant.record
         key = constant_key(array, record)
         if key not in self._arrays:
@@ -295,6 +304,8 @@ class Model:
             element = own_helpers(self.name, record) or c_type(array)
             comment = f"{comment}: [{shape}]"
             self._arrays[key] = ConstantArray(name, element, array, record, comment, constant.members)
+        if section:
+            self._arrays[key] = replace(self._arrays[key], section=section)
         if self._arrays[key].alignment < constant.alignment:
             self._arrays[key] = replace(self._arrays[key], alignment=constant.alignment)
         return self._arrays[key].name
@@ -322,7 +333,8 @@ class Model:
         """What a field holds, in C."""
         if isinstance(value, Constant):
             what = f"Layer {layer.index}, {layer.name}"
-            return self._array(replace(value, label=f"{layer.name}_{value.label}"), what)
+            section = self.options.data_sections.get(layer.name, "")
+            return self._array(replace(value, label=f"{layer.name}_{value.label}"), what, section)
         return "0" if value is None else literal(value)
 
     def _at(self, region: str, offset: str) -> str:

@@ -30,6 +30,11 @@
 #define ACCUMULATOR_LAYER_DONE(context, layer) ((void)0)
 #endif
 
+/* Where the code goes: define it to place it elsewhere, e.g. in memory without wait states. */
+#ifndef ACCUMULATOR_CODE_SECTION
+#define ACCUMULATOR_CODE_SECTION
+#endif
+
 /* The size that the header promises, checked by the compiler. */
 typedef char accumulator_context_size_check
     [sizeof(accumulator_context) == ACCUMULATOR_CONTEXT_SIZE ? 1 : -1];
@@ -56,6 +61,7 @@ typedef struct {
 #endif
 
 /* Copies bytes, four words at a time where both addresses allow it; the ranges must not overlap. */
+ACCUMULATOR_CODE_SECTION
 static accumulator_mf_noinline void accumulator_mf_copy_bytes(void *to, const void *from, int32_t bytes)
 {
     const uint8_t *source = (const uint8_t *)from;
@@ -94,6 +100,7 @@ static accumulator_mf_noinline void accumulator_mf_copy_bytes(void *to, const vo
 
 /* Like memcpy. That of a C library may load words at any address, whatever this code is compiled for. */
 #if defined(__thumb2__) && !defined(__ARM_FEATURE_UNALIGNED)
+ACCUMULATOR_CODE_SECTION
 static accumulator_mf_unused void accumulator_mf_copy_block(void *to, const void *from, size_t bytes)
 {
     const uint8_t *source = (const uint8_t *)from;
@@ -120,6 +127,7 @@ typedef struct {
     int32_t length; /* of the innermost loop */
 } accumulator__f32_add__c_layer;
 
+ACCUMULATOR_CODE_SECTION
 static void accumulator__f32_add__c(const accumulator__f32_add__c_layer *layer, const float *first,
                                     const float *second, float *output)
 {
@@ -136,6 +144,7 @@ typedef struct {
     int32_t length; /* of the innermost loop */
 } accumulator__f32_mul__c_layer;
 
+ACCUMULATOR_CODE_SECTION
 static void accumulator__f32_mul__c(const accumulator__f32_mul__c_layer *layer, const float *first,
                                     const float *second, float *output)
 {
@@ -159,6 +168,7 @@ typedef struct {
  * The two innermost loops. What they need of the layer is read once: bytes written might be those of
  * the layer.
  */
+ACCUMULATOR_CODE_SECTION
 static accumulator_mf_noinline void accumulator__move__c_runs(const accumulator__move__c_layer *layer,
                                                               const uint8_t *source, uint8_t *target)
 {
@@ -172,6 +182,7 @@ static accumulator_mf_noinline void accumulator__move__c_runs(const accumulator_
     }
 }
 
+ACCUMULATOR_CODE_SECTION
 static void accumulator__move__c(const accumulator__move__c_layer *layer, const void *input, void *output)
 {
     const accumulator_mf_loop *const loops = layer->loops;
@@ -249,11 +260,13 @@ static const accumulator__move__c_layer accumulator__product_layer = {
     20, /* length */
 };
 
+ACCUMULATOR_CODE_SECTION
 void accumulator_init(accumulator_context *context)
 {
     accumulator_reset(context);
 }
 
+ACCUMULATOR_CODE_SECTION
 void accumulator_reset(accumulator_context *context)
 {
     /* "total" */
@@ -261,6 +274,7 @@ void accumulator_reset(accumulator_context *context)
     memset(ACCUMULATOR_STATE(accumulator__product_offset), 0, 20); /* "product" */
 }
 
+ACCUMULATOR_CODE_SECTION
 void accumulator_run(accumulator_context *context, const float *input_0, float *output_0, float *output_1)
 {
     ACCUMULATOR_RUN_BEGIN(context);

@@ -26,6 +26,11 @@
 #define DENSE_LAYER_DONE(context, layer) ((void)0)
 #endif
 
+/* Where the code goes: define it to place it elsewhere, e.g. in memory without wait states. */
+#ifndef DENSE_CODE_SECTION
+#define DENSE_CODE_SECTION
+#endif
+
 /* The size that the header promises, checked by the compiler. */
 typedef char dense_context_size_check
     [sizeof(dense_context) == DENSE_CONTEXT_SIZE ? 1 : -1];
@@ -37,6 +42,7 @@ typedef char dense_context_size_check
 #define dense_mf_forceinline inline
 #endif
 
+DENSE_CODE_SECTION
 static inline int32_t dense_mf_clamp(int32_t value, int32_t minimum, int32_t maximum)
 {
     value = value < minimum ? minimum : value;
@@ -44,6 +50,7 @@ static inline int32_t dense_mf_clamp(int32_t value, int32_t minimum, int32_t max
 }
 
 /* Upper half of the 64-bit product. */
+DENSE_CODE_SECTION
 static inline int32_t dense_mf_multiply_high(int32_t a, int32_t b)
 {
 #if defined(__ARM_ARCH_ISA_THUMB) && __ARM_ARCH_ISA_THUMB == 1
@@ -65,6 +72,7 @@ static inline int32_t dense_mf_multiply_high(int32_t a, int32_t b)
 }
 
 /* Exact for |accumulator| < 2^29; negative results round half away from zero. */
+DENSE_CODE_SECTION
 static dense_mf_forceinline int32_t dense_mf_requantize_short(int32_t accumulator,
                                                               const dense_mf_channel *channel)
 {
@@ -81,6 +89,7 @@ typedef struct {
     int32_t outputs;
 } dense__s8_fully_connected__c_4_1_layer;
 
+DENSE_CODE_SECTION
 static void dense__s8_fully_connected__c_4_1(const dense__s8_fully_connected__c_4_1_layer *layer,
                                              const int8_t *input, int8_t *output)
 {
@@ -139,6 +148,7 @@ typedef struct {
     int32_t outputs;
 } dense__s8_fully_connected__c_4_2_layer;
 
+DENSE_CODE_SECTION
 static void dense__s8_fully_connected__c_4_2(const dense__s8_fully_connected__c_4_2_layer *layer,
                                              const int8_t *input, int8_t *output)
 {
@@ -210,26 +220,31 @@ static const dense__s8_fully_connected__c_4_2_layer dense__fully_connected_layer
     6, /* outputs */
 };
 
+DENSE_CODE_SECTION
 void dense_init(dense_context *context)
 {
     dense_reset(context);
 }
 
+DENSE_CODE_SECTION
 void dense_reset(dense_context *context)
 {
     (void)context;
 }
 
+DENSE_CODE_SECTION
 int8_t *dense_input_0(dense_context *context)
 {
     return (int8_t *)DENSE_ARENA(dense__input_0_offset);
 }
 
+DENSE_CODE_SECTION
 const int8_t *dense_output_0(const dense_context *context)
 {
     return (const int8_t *)(const void *)(context->arena.bytes + dense__fully_connected_offset);
 }
 
+DENSE_CODE_SECTION
 void dense_run(dense_context *context)
 {
     DENSE_RUN_BEGIN(context);

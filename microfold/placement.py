@@ -1,0 +1,37 @@
+"""Linker sections of layers: that the layers are there, and that what they share has one section."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from microfold.errors import InputError
+from microfold.options import Options
+from microfold.program import Layer, constant_key
+
+
+def check_placement(layers: Sequence[Layer], options: Options) -> None:
+    """Raises `InputError` where a section is given for no layer, or two for what two layers share."""
+    names = [layer.name for layer in layers]
+    for unknown in [*options.data_sections, *options.code_sections]:
+        if unknown not in names:
+            raise InputError(
+                f"a placement names a layer; there is no {unknown!r}; layers are {', '.join(names)}"
+            )
+    constants = (
+        (layer, constant_key(c.array, c.record)) for layer in layers for c in layer.call.constants.values()
+    )
+    _check_shared("a constant", constants, options.data_sections)
+    _check_shared("their kernel", ((layer, layer.call.function) for layer in layers), options.code_sections)
+
+
+def _check_shared(what: str, users: Iterable[tuple[Layer, Hashable]], sections: Mapping[str, str]) -> None:
+    first: dict[Hashable, str] = {}
+    for layer, shared in users:
+        if layer.name not in sections:
+            continue
+        other = first.setdefault(shared, layer.name)
+        if sections[other] != sections[layer.name]:
+            raise InputError(
+                f"layers that share {what} must be in one section; {other} is to be in {sections[other]}, "
+                f"{layer.name} in {sections[layer.name]}: place both in one"
+            )
