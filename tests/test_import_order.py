@@ -19,7 +19,7 @@ PASSES = [*OPS, "support", "analysis", "passes", "transform", "pipeline"]
 PROGRAM = [*KERNELS, "passes", "plan", "program"]
 CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
-COMPILER = [*CODEGEN, "frontend", *EXTERNAL, "compiler"]
+COMPILER = [*CODEGEN, "frontend", *EXTERNAL, "placement", "compiler"]
 RUN = [*COMPILER, "host", "simulate", "verification", "report"]
 
 MAY_IMPORT: dict[str, list[str]] = {
@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, list[str]] = {
     "kernels": KERNELS,
     "plan": KERNELS,
     "program": PROGRAM,
+    "placement": PROGRAM,
     "codegen": CODEGEN,
     "external": EXTERNAL,
     "compiler": COMPILER,
