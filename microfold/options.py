@@ -9,6 +9,7 @@ from microfold.errors import InputError
 
 OPTIMIZE = ("size", "balanced", "speed")
 IO = ("arena", "caller")
+WEIGHTS = ("arrays", "blob")
 NUMERICS = ("exact", "relaxed")
 # What is generated belongs to whoever generates it, see docs/licence.md.
 OWN_LICENSE = "LicenseRef-microfold-output"
@@ -27,6 +28,7 @@ class Options:
             that of the model.
         single_file: weights and code in one ``.c``.
         weights_section: linker section of the constants; empty for the default.
+        weights: constants are C ``arrays``, or in a binary file, a ``blob``, which the caller hands in.
         place: ``LAYER=SECTION``: the linker section of a layer's constants.
         place_code: likewise of its kernel, which then is not made part of the run function.
         step: also a function that runs one layer, of which the run function is a loop.
@@ -44,6 +46,7 @@ class Options:
     io_layout: str = "model"
     single_file: bool = False
     weights_section: str = ""
+    weights: str = "arrays"
     place: tuple[str, ...] = ()
     place_code: tuple[str, ...] = ()
     step: bool = False
@@ -66,6 +69,7 @@ class Options:
         choices = (
             ("optimize", self.optimize, OPTIMIZE),
             ("io", self.io, IO),
+            ("weights", self.weights, WEIGHTS),
             ("numerics", self.numerics, NUMERICS),
         )
         for name, value, allowed in choices:
@@ -83,6 +87,11 @@ class Options:
         if not re.fullmatch(r"[A-Za-z0-9.+:()-]+( [A-Za-z0-9.+:()-]+)*", self.license):
             raise InputError(
                 f"a license is an SPDX expression such as MIT or LicenseRef-Own; it is {self.license!r}"
+            )
+        if self.weights == "blob" and (self.single_file or self.weights_section or self.place):
+            raise InputError(
+                "weights in a blob are placed by the firmware: "
+                "leave single_file, weights_section and place away, or leave weights away"
             )
         if self.weights_section:
             _check_section(self.weights_section)

@@ -31,7 +31,10 @@ def build(
     with working("measuring code size", as_json):
         measurement = measure(program)
     report = build_report(program, measurement) | {"build_id": built.id}
-    write_files(output, {**built.files, f"{program.name}_report.json": to_json(report) + "\n"})
+    files: dict[str, str | bytes] = {**built.files, f"{program.name}_report.json": to_json(report) + "\n"}
+    if built.blob is not None:
+        files[f"{program.name}_weights.bin"] = built.blob
+    write_files(output, files)
     if as_json:
         print_json(report)
     else:

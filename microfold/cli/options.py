@@ -74,6 +74,12 @@ class CodeOptions:
     weights_section: Annotated[
         str, typer.Option("--weights-section", help="Linker section of the weights.")
     ] = ""
+    weights: Annotated[
+        str,
+        typer.Option(
+            "--weights", help="arrays: constants are in the C; blob: in a binary file that init is handed."
+        ),
+    ] = "arrays"
     place: Annotated[
         list[str] | None,
         typer.Option(
@@ -128,6 +134,7 @@ class CodeOptions:
             io_layout=self.io_layout,
             single_file=self.single_file,
             weights_section=self.weights_section,
+            weights=self.weights,
             place=tuple(self.place or ()),
             place_code=tuple(self.place_code or ()),
             step=self.step,

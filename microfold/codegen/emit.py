@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
-from microfold.codegen import provenance, requirements
+from microfold.codegen import blob, provenance, requirements
 from microfold.codegen.environment import render
 from microfold.codegen.layout import wrap_code
 from microfold.codegen.model import Model
@@ -34,7 +35,11 @@ def emit_build(program: Program) -> Build:
         render(library.prelude, {}, library.templates) for library in program.libraries if library.prelude
     ]
     own = partial(own_helpers, program.name)
+    single = program.options.single_file
     parts = provenance.facts(program) | {
+        "magic": blob.MAGIC,
+        "format": blob.FORMAT,
+        "layout_id": ("", ""),
         "model": model,
         "preludes": [prelude.text.strip() for prelude in preludes],
         "functions": [own(_placed(model, function)) for function in model.functions],
@@ -43,7 +48,7 @@ def emit_build(program: Program) -> Build:
         "helpers": [
             own(in_section(h.text, f"{model.macro}_CODE_SECTION"))
             for h in helpers
-            if program.options.single_file or h not in records
+            if single or model.blob or h not in records
         ],
         "checks": requirements.feature_checks(f for layer in program.layers for f in layer.kernel.features),
         "needs": requirements.needs(program),
@@ -51,20 +56,37 @@ def emit_build(program: Program) -> Build:
         "weight_headers": sorted(model.constant_headers),
     }
     name = program.name
-    single = program.options.single_file
     headers = set(render("model/source.c.j2", parts | {"headers": []}).uses) | model.field_headers
     headers |= {header for function in model.functions.values() for header in function.headers}
     headers |= {header for part in (*helpers, *preludes) for header in part.uses}
     if single:
         headers |= model.constant_headers
-    files = {
-        f"{name}.h": _render("model/header.h.j2", parts),
-        f"{name}.c": _render("model/source.c.j2", parts | {"headers": sorted(headers)}),
-    }
+    parts["headers"] = sorted(headers)
+    if model.blob:
+        return _emit_blob(model, parts)
+    files = _code(name, parts)
     if not single:
         files[f"{name}_weights.h"] = _render("model/weights.h.j2", parts)
         files[f"{name}_weights.c"] = _render("model/weights.c.j2", parts)
     return provenance.identify(files)
+
+
+def _code(name: str, parts: Mapping[str, object]) -> dict[str, str]:
+    return {
+        f"{name}.h": _render("model/header.h.j2", parts),
+        f"{name}.c": _render("model/source.c.j2", parts),
+    }
+
+
+def _emit_blob(model: Model, parts: Mapping[str, object]) -> Build:
+    """The files without constants, and the blob that has them."""
+    nameless = {"origin": None, "version": "", "license": ""}
+    layout = blob.layout_id(model.name, _code(model.name, {**parts, **nameless}))
+    words = tuple(f"0x{word:08x}u" for word in (layout & 0xFFFFFFFF, layout >> 32))
+    build = provenance.identify(_code(model.name, {**parts, "layout_id": words}))
+    placed = [(place.offset, a.array) for place, a in zip(model.weights, model.arrays, strict=True)]
+    content = blob.pack(placed, model.blob_size, layout, int(build.id.rstrip("u"), 16))
+    return replace(build, blob=content)
 
 
 def _placed(model: Model, function: CFunction) -> str:

@@ -14,7 +14,6 @@ from jinja2.bccache import Bucket
 from microfold.codegen.declarations import Rendered, Uses, split, trim
 from microfold.codegen.layout import comment_block, comment_text, string_text
 from microfold.codegen.literals import literal
-from microfold.codegen.signatures import parameter_types
 from microfold.support import resources
 
 
@@ -54,7 +53,6 @@ def environment(folder: Path | None = None) -> jinja2.Environment:
     env.filters["trim"] = trim
     env.filters |= {"literal": literal, "comment": comment_block}
     env.filters |= {"comment_safe": comment_text, "string_safe": string_text}
-    env.globals["parameter_types"] = parameter_types
     return env
 
 

@@ -66,7 +66,8 @@ def render_function(
     """
     function = calls[0].function
     folder = function.library.templates if function.library is not None else None
-    rendered = render(function.template, {"name": name, "macro": macro} | dict(function.spec), folder)
+    variables = {"name": name, "macro": macro, "parameter_types": parameter_types}
+    rendered = render(function.template, variables | dict(function.spec), folder)
     structs = layer_structs(name, calls, narrow=narrow)
     text = f"{definitions(structs)}\n\n{rendered.text.strip()}".strip()
     parameters = parameter_types(rendered.text, name)[1 if structs else 0 :]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate
 
 import numpy as np
 
+from microfold.codegen import blob
 from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
-from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal, literal_headers
+from microfold.codegen.literals import c_type, literal, literal_headers
 from microfold.codegen.names import Namer, own_helpers, private_name, short_name
+from microfold.codegen.parts import CallText, ConstantArray, FieldValue, NamedOffset, Port, StateText
 from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
-from microfold.ir.types import Array, TensorType
 from microfold.ir.views import Views
 from microfold.kernels.call import CFunction, Constant, Parameter
 from microfold.plan.overlap import align
@@ -23,157 +23,6 @@ from microfold.program import Buffer, Layer, Program, constant_key
 
 # A root, and which of its bytes: where they begin, and how many.
 _Bytes = tuple[Value, int, int]
-
-
-@dataclass(frozen=True)
-class ConstantArray:
-    """A constant array of the generated C.
-
-    Attributes:
-        type: of an element, or of a record, in C.
-        record: the helper that is the struct type of one row; empty for plain elements.
-        comment: a line for people.
-        members: see `Constant`.
-        alignment: its address is a multiple of this many bytes; 1: what the elements need.
-        section: of the linker; empty for that of all constants.
-    """
-
-    name: str
-    type: str
-    array: Array
-    record: str
-    comment: str
-    members: tuple[int, ...] = ()
-    alignment: int = 1
-    section: str = ""
-
-    @property
-    def length(self) -> int:
-        """Elements, or records."""
-        return self.array.shape[0] if self.record else self.array.size
-
-    @property
-    def rows(self) -> list[str]:
-        """The lines between the braces."""
-        if self.record:
-            rows = self.array.reshape(self.length, -1).tolist()
-            return [_braced(self._by_members([*map(literal, row)])) + "," for row in rows]
-        return list(array_lines(self.array))
-
-    def _by_members(self, row: list[str]) -> list[str]:
-        """What initialises each member of a record."""
-        if not self.members:
-            return row
-        ends = [*accumulate(self.members)]
-        parts = [row[end - count : end] for count, end in zip(self.members, ends, strict=True)]
-        return [_braced(part) if len(part) > 1 else part[0] for part in parts]
-
-
-def _braced(values: Iterable[str]) -> str:
-    return "{" + ", ".join(values) + "}"
-
-
-@dataclass(frozen=True)
-class NamedOffset:
-    """A named offset in the arena or in the state."""
-
-    name: str
-    offset: int
-    comment: str
-
-    def __str__(self) -> str:
-        return f"{self.name} = {self.offset},"
-
-
-@dataclass(frozen=True)
-class FieldValue:
-    """What initialises a field of a layer's description.
-
-    Attributes:
-        text: empty for a struct.
-        fields: those of a struct, in order.
-    """
-
-    name: str
-    text: str
-    fields: tuple[FieldValue, ...] = ()
-
-
-@dataclass(frozen=True)
-class CallText:
-    """What the templates print for one layer."""
-
-    index: int
-    description: str
-    function: str
-    fields: tuple[FieldValue, ...]
-    arguments: tuple[str, ...]
-    comment: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Port:
-    """An input or output as the header describes it."""
-
-    direction: str
-    index: int
-    buffer: Buffer
-
-    @property
-    def type(self) -> TensorType:
-        return self.buffer.type
-
-    @property
-    def c_type(self) -> str:
-        return C_TYPES[self.type.dtype]
-
-    @property
-    def name(self) -> str:
-        return f"{self.direction}_{self.index}"
-
-    @property
-    def label(self) -> str:
-        return label_text(self.buffer.value.name)
-
-    @property
-    def shape(self) -> str:
-        return "{" + ", ".join(map(str, self.type.shape or (1,))) + "}"
-
-    @property
-    def quantized(self) -> bool:
-        """It has one scale and zero point."""
-        return self.type.quant is not None and self.type.quant.axis is None
-
-    @property
-    def scale(self) -> str:
-        assert self.type.quant is not None
-        return literal(self.type.quant.scale)
-
-    @property
-    def zero_point(self) -> str:
-        assert self.type.quant is not None
-        value = literal(self.type.quant.zero_point)
-        return f"({value})" if value.startswith("-") else value
-
-    @property
-    def range(self) -> tuple[int, int]:
-        return self.type.dtype.range
-
-
-@dataclass(frozen=True)
-class StateText:
-    """What the templates print for a value that lives from run to run.
-
-    Attributes:
-        initial: name of the constant it begins as; empty for zeros.
-        next: address of its content in the next run; empty if it never changes.
-    """
-
-    label: str
-    address: str
-    size: int
-    initial: str
-    next: str
 
 
 class Model:
@@ -193,6 +42,7 @@ class Model:
         self.target = program.target
         # The core and the flags that select it, if the target has any.
         self.build_target = ", ".join(filter(None, [program.target.name, " ".join(program.target.cpu_flags)]))
+        self.blob = program.options.weights == "blob"
         self.caller_io = program.options.io == "caller"
         self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]
         self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
@@ -223,14 +73,35 @@ class Model:
     @property
     def context_size(self) -> int:
         """sizeof the context struct: its members are unions with a uint64_t."""
-        return self.arena_bytes + self.state_bytes
+        return self.arena_bytes + self.state_bytes + (8 if self.blob else 0)
+
+    @property
+    def blob_alignment(self) -> int:
+        """Of the address of a blob."""
+        return max([blob.ALIGNMENT, *(array.alignment for array in self.arrays)])
+
+    @property
+    def weights(self) -> list[NamedOffset]:
+        """Where the constants lie in a blob."""
+        offset, places = blob.HEADER_SIZE, list[NamedOffset]()
+        for array in self.arrays:
+            offset = -(-offset // self.blob_alignment) * self.blob_alignment
+            places.append(NamedOffset(array.name, offset, array.comment))
+            offset += array.array.nbytes
+        return places
+
+    @property
+    def blob_size(self) -> int:
+        """Bytes of a blob."""
+        ends = (p.offset + a.array.nbytes for p, a in zip(self.weights, self.arrays, strict=True))
+        return max(ends, default=blob.HEADER_SIZE)
 
     @property
     def unused_parameters(self) -> list[str]:
         """Parameters of the run function that nothing reads."""
         addresses = {argument for call in self.calls for argument in call.arguments}
         addresses |= {slot.next for slot in self.slots}
-        context = any("(" in address for address in addresses)
+        context = any("(" in address for address in addresses) or any(call.local for call in self.calls)
         ports = [port.name for port in self.ports] if self.caller_io else []
         return [*(() if context else ("context",)), *(name for name in ports if name not in addresses)]
 
@@ -299,7 +170,7 @@ class Model:
         array, record = constant.array, constant.record
         key = constant_key(array, record)
         if key not in self._arrays:
-            name = self._claim(constant.label)
+            name = self._claim(constant.label, "_offset" if self.blob else "")
             shape = ", ".join(map(str, array.shape))
             element = own_helpers(self.name, record) or c_type(array)
             comment = f"{comment}: [{shape}]"
@@ -308,13 +179,19 @@ class Model:
             self._arrays[key] = replace(self._arrays[key], section=section)
         if self._arrays[key].alignment < constant.alignment:
             self._arrays[key] = replace(self._arrays[key], alignment=constant.alignment)
-        return self._arrays[key].name
+        name = self._arrays[key].name
+        return self._at("weights", name) if self.blob else name
 
     def _call(self, layer: Layer) -> CallText:
         function = self.functions[layer.call.function]
         values = {name: self._field(layer, value) for name, value in layer.call.parameters.items()}
+        local = self.blob and bool(layer.call.constants)
+        if local:
+            types = _member_types(function.structs)
+            for name in layer.call.constants:
+                values[name] = f"({own_helpers(self.name, types[name])}){values[name]}"
         fields = _field_values(function.structs, values)
-        description = self._claim(layer.name, "_layer") if fields else ""
+        description = "description" if local else self._claim(layer.name, "_layer") if fields else ""
         addresses = [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]
         if layer.scratch is not None:
             addresses.append(self._at("arena", self._scratch[layer.index].name))
@@ -325,6 +202,7 @@ class Model:
             description,
             function.name,
             fields,
+            local,
             tuple(arguments),
             _comment(layer),
         )
@@ -377,6 +255,17 @@ def _field_values(
         for struct in structs[-1:]
         for m in struct.members
     )
+
+
+def _member_types(structs: Sequence[Struct]) -> dict[str, str]:
+    """Types of the last struct's fields, by the names of parameters; those before are types of members."""
+    inner = {struct.name: struct for struct in structs[:-1]}
+    types: dict[str, str] = {}
+    for member in (member for struct in structs[-1:] for member in struct.members):
+        types[member.name] = member.type
+        if member.type in inner:
+            types |= {f"{member.name}.{m.name}": m.type for m in inner[member.type].members}
+    return types
 
 
 def _argument(parameter: str, address: str) -> str:

@@ -34,10 +34,12 @@ class Build:
     Attributes:
         id: C integer constant that all of them name; files of different builds differ in it.
         files: name to text.
+        blob: the constants, where they are in a file of their own.
     """
 
     id: str
     files: Mapping[str, str]
+    blob: bytes | None = None
 
 
 def identify(files: Mapping[str, str]) -> Build:

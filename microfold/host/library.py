@@ -11,7 +11,7 @@ from typing import Any
 
 import cffi
 
-from microfold.codegen.emit import emit, stand_ins
+from microfold.codegen.emit import emit_build, stand_ins
 from microfold.codegen.environment import environment
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import ToolError
@@ -72,7 +72,9 @@ class HostLibrary:
         self.ffi.cdef(self._declarations())
         with scratch_folder() as directory:
             external = program.options.external_flags
-            for file, text in (emit(program) | stand_ins(program)).items():
+            build = emit_build(program)
+            self._blob = build.blob
+            for file, text in (dict(build.files) | stand_ins(program)).items():
                 (directory / file).write_text(text, encoding="utf-8")
             for file in ("observer.h", "observer.c"):
                 text = environment().get_template(f"host/{file}.j2").render(name=name, macro=name.upper())
@@ -93,6 +95,26 @@ class HostLibrary:
         context = self.ffi.new("uint64_t[]", self.context_size // 8)
         self.ffi.buffer(context)[:] = bytes([RUBBISH]) * self.context_size
         return context
+
+    def init(self, context: Any) -> Any:
+        """Prepare a context.
+
+        Returns:
+            A handle to keep as long as the context is used.
+
+        Raises:
+            ToolError: the code refuses the weights that were made with it.
+        """
+        if self._blob is None:
+            self.call("init", context)
+            return None
+        # cffi aligns no better than the C type asks for.
+        weights = self.ffi.new("max_align[]", -(-len(self._blob) // self.ffi.sizeof("max_align")))
+        self.ffi.memmove(weights, self._blob, len(self._blob))
+        status = int(self.call("init", context, weights, len(self._blob)))
+        if status:
+            raise ToolError(f"the code must take the weights that were made with it; init says {status}")
+        return weights
 
     @property
     def context_size(self) -> int:
@@ -130,7 +152,10 @@ class HostLibrary:
         ports = [("input", i, b, "const ") for i, b in enumerate(program.inputs)]
         ports += [("output", i, b, "") for i, b in enumerate(program.outputs)]
         lines = [
-            f"void {name}_init(void *);",
+            f"void {name}_init(void *);"
+            if self.program.options.weights == "arrays"
+            else f"int32_t {name}_init(void *, const void *, uint32_t);",
+            "typedef struct { long double wide; } max_align;",
             f"void {name}_reset(void *);",
             f"unsigned long {name}_context_size(void);",
             f"void {name}_set_observer(void (*)(int));",

@@ -77,7 +77,7 @@ class Session:
         self._library = HostLibrary(program)
         self._lock = threading.Lock()
         self._context = self._library.new_context()
-        self._library.call("init", self._context)
+        self._weights = self._library.init(self._context)
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))

@@ -64,7 +64,9 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         run = (
             f"/* fill {name}_input_0(&network) */ {name}_run(&network); /* read {name}_output_0(&network) */"
         )
-    lines = (f'#include "{name}.h"', f"static {name}_context network;", f"{name}_init(&network);", run)
+    given = f", weights, {name.upper()}_WEIGHTS_SIZE" if program.options.weights == "blob" else ""
+    init = f"{name}_init(&network{given});"
+    lines = (f'#include "{name}.h"', f"static {name}_context network;", init, run)
     for line in lines:
         _console.print(f"    {line}", markup=False)
     for library in report["libraries"]:

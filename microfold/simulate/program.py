@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microfold.codegen.emit import emit, stand_ins
+from microfold.codegen.emit import emit_build, stand_ins
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import TargetError
 from microfold.program import Buffer, Program
@@ -13,9 +13,11 @@ from microfold.simulate.sources import LayerSpec, LayerTensor, ModelSources, Ten
 
 def model_sources(program: Program) -> ModelSources:
     """The program's C files with what the simulation needs to know of them."""
+    build = emit_build(program)
     return ModelSources(
         name=program.name,
-        files=emit(program),
+        files=build.files,
+        blob=build.blob,
         inputs=tuple(_tensor(i, b) for i, b in enumerate(program.inputs)),
         outputs=tuple(_tensor(i, b) for i, b in enumerate(program.outputs)),
         layers=tuple(

@@ -79,6 +79,7 @@ class ModelSources:
         layers: in the order of execution; ``layers[i].index == i``.
         io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run function).
         stand_ins: further files, which take the place of libraries; they do not count as the model's.
+        blob: the constants, where the init function is handed them.
         compile_flags, link_flags: arguments that find the libraries which the model calls.
     """
 
@@ -89,6 +90,7 @@ class ModelSources:
     layers: tuple[LayerSpec, ...]
     io: str = "arena"
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
+    blob: bytes | None = None
     compile_flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
 

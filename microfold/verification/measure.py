@@ -61,7 +61,8 @@ def measure(program: Program) -> Measurement | None:
         found = [file for file in files if file is not None]
         if len(found) != len(files):
             return None
-        code = sum(file.flash for file in found) - program.weight_bytes
+        weights = program.weight_bytes if program.options.weights == "arrays" else 0
+        code = sum(file.flash for file in found) - weights
         if any(file.machine != ARM for file in found):
             return Measurement(code, None, None, None)
         images = list(_link(program, compiler, folder, objects))
@@ -80,9 +81,7 @@ def measure(program: Program) -> Measurement | None:
         listings = [_disassemble(compiler, image, folder) for image in images]
         stack = None if None in listings else deepest([text for text in listings if text], _api(program))
     arguments = _stacked_arguments(program)
-    return Measurement(
-        model - program.weight_bytes, library, padding, stack + arguments if stack is not None else None
-    )
+    return Measurement(model - weights, library, padding, stack + arguments if stack is not None else None)
 
 
 def _compile(program: Program, compiler: str, folder: Path) -> list[str] | None:

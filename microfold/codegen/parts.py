@@ -1,0 +1,168 @@
+"""The parts of a model as the templates see them: constants, places, layers, inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from microfold.codegen.layout import label_text
+from microfold.codegen.literals import C_TYPES, array_lines, literal
+from microfold.ir.types import Array, TensorType
+from microfold.program import Buffer
+
+
+@dataclass(frozen=True)
+class ConstantArray:
+    """A constant array of the generated C.
+
+    Attributes:
+        type: of an element, or of a record, in C.
+        record: the helper that is the struct type of one row; empty for plain elements.
+        comment: a line for people.
+        members: see `Constant`.
+        alignment: its address is a multiple of this many bytes; 1: what the elements need.
+        section: of the linker; empty for that of all constants.
+    """
+
+    name: str
+    type: str
+    array: Array
+    record: str
+    comment: str
+    members: tuple[int, ...] = ()
+    alignment: int = 1
+    section: str = ""
+
+    @property
+    def length(self) -> int:
+        """Elements, or records."""
+        return self.array.shape[0] if self.record else self.array.size
+
+    @property
+    def rows(self) -> list[str]:
+        """The lines between the braces."""
+        if self.record:
+            rows = self.array.reshape(self.length, -1).tolist()
+            return [_braced(self._by_members([*map(literal, row)])) + "," for row in rows]
+        return list(array_lines(self.array))
+
+    def _by_members(self, row: list[str]) -> list[str]:
+        """What initialises each member of a record."""
+        if not self.members:
+            return row
+        ends = [*accumulate(self.members)]
+        parts = [row[end - count : end] for count, end in zip(self.members, ends, strict=True)]
+        return [_braced(part) if len(part) > 1 else part[0] for part in parts]
+
+
+def _braced(values: Iterable[str]) -> str:
+    return "{" + ", ".join(values) + "}"
+
+
+@dataclass(frozen=True)
+class NamedOffset:
+    """A named offset in the arena or in the state."""
+
+    name: str
+    offset: int
+    comment: str
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.offset},"
+
+
+@dataclass(frozen=True)
+class FieldValue:
+    """What initialises a field of a layer's description.
+
+    Attributes:
+        text: empty for a struct.
+        fields: those of a struct, in order.
+    """
+
+    name: str
+    text: str
+    fields: tuple[FieldValue, ...] = ()
+
+
+@dataclass(frozen=True)
+class CallText:
+    """What the templates print for one layer.
+
+    Attributes:
+        local: the description points into a blob, whose address is known when the layer runs.
+    """
+
+    index: int
+    description: str
+    function: str
+    fields: tuple[FieldValue, ...]
+    local: bool
+    arguments: tuple[str, ...]
+    comment: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output as the header describes it."""
+
+    direction: str
+    index: int
+    buffer: Buffer
+
+    @property
+    def type(self) -> TensorType:
+        return self.buffer.type
+
+    @property
+    def c_type(self) -> str:
+        return C_TYPES[self.type.dtype]
+
+    @property
+    def name(self) -> str:
+        return f"{self.direction}_{self.index}"
+
+    @property
+    def label(self) -> str:
+        return label_text(self.buffer.value.name)
+
+    @property
+    def shape(self) -> str:
+        return "{" + ", ".join(map(str, self.type.shape or (1,))) + "}"
+
+    @property
+    def quantized(self) -> bool:
+        """It has one scale and zero point."""
+        return self.type.quant is not None and self.type.quant.axis is None
+
+    @property
+    def scale(self) -> str:
+        assert self.type.quant is not None
+        return literal(self.type.quant.scale)
+
+    @property
+    def zero_point(self) -> str:
+        assert self.type.quant is not None
+        value = literal(self.type.quant.zero_point)
+        return f"({value})" if value.startswith("-") else value
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return self.type.dtype.range
+
+
+@dataclass(frozen=True)
+class StateText:
+    """What the templates print for a value that lives from run to run.
+
+    Attributes:
+        initial: name of the constant it begins as; empty for zeros.
+        next: address of its content in the next run; empty if it never changes.
+    """
+
+    label: str
+    address: str
+    size: int
+    initial: str
+    next: str
