@@ -18,7 +18,7 @@ project(demo LANGUAGES C)
 add_subdirectory({root} microfold)
 add_library(cmsis-nn STATIC {stub}/arm_nnfunctions.c)
 target_include_directories(cmsis-nn PUBLIC {stub})
-microfold_add_model(net MODEL {model} EXTERNAL cmsis-nn LIBRARIES cmsis-nn)
+microfold_add_model(net MODEL {model} EXTERNAL cmsis-nn LIBRARIES cmsis-nn STEP)
 add_executable(demo main.c)
 target_link_libraries(demo PRIVATE net)
 """
@@ -29,7 +29,9 @@ int main(void)
 {
     static net_context network;
     net_init(&network);
-    net_run(&network);
+    for (uint32_t layer = 0; layer < NET_LAYER_COUNT; layer++) {
+        net_step(&network, layer);
+    }
     return net_output_0(&network) == 0;
 }
 """
