@@ -36,7 +36,8 @@ def test_models_share_a_translation_unit(compiler: str, tmp_path: Path) -> None:
     need_tools(compiler)
     host = target.load("host")
     programs = [compile_graph(graph, host, name=f"a_{name}") for name, graph in sample_graphs().items()]
-    for options in (Options(step=True), Options(optimize="size"), Options(single_file=True, io="caller")):
+    chosen = (Options(step=True), Options(optimize="size"), Options(single_file=True, io="caller"))
+    for options in (*chosen, Options(weights="blob")):
         made = (graphs.chain(), graphs.accumulator(), graphs.several_outputs())
         prefix = f"b{len(programs)}"
         programs += [compile_graph(graph, host, options, name=f"{prefix}_{graph.name}") for graph in made]
