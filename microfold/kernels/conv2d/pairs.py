@@ -171,7 +171,7 @@ class _PairConv(Kernel):
             ("unsigned", self.unsigned),
             ("nibbles", self.nibbles),
             ("requantize", records.form),
-            ("clamped", records.clamped),
+            ("clamp", records.clamp),
             ("pointwise", pointwise),
             ("gather", gather),
             ("ragged", segment % length != 0),
@@ -205,7 +205,7 @@ class _PairConv(Kernel):
 
 @register
 class Conv2DThumb2(_PairConv):
-    """Weights are int8; outputs are products of 64 bits where `plan_line` has a line for each channel."""
+    """Weights are int8; outputs are products of 64 bits where `plan_affine` has one for each channel."""
 
     name = "s8_conv2d__thumb2_4x1"
     features = frozenset({"thumb2"})

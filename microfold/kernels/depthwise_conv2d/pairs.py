@@ -195,7 +195,7 @@ class _PairDepthwise(Kernel):
         rows, width = plane.size
         _, _, counts = self._runs(layer)
         short = expects_short_form(layer, narrow=self.thumb1)
-        columns = self._columns(window, clamped=not short)
+        columns = self._columns(window, clamp=not short)
         fast = self.thumb1 or columns == 2
         run, outputs, row = self.rows if short and fast else (self.run, 2 * self.output, 20)
         steps = plane.half * -(-out.shape[2] // columns)
@@ -203,9 +203,9 @@ class _PairDepthwise(Kernel):
         channels += out.shape[3] * (steps * outputs + plane.half * row + 120)
         return float(x.shape[0] * (x.shape[3] * rows * (width * self.word + 40) + channels))
 
-    def _columns(self, window: Window, *, clamped: bool) -> int:
+    def _columns(self, window: Window, *, clamp: bool) -> int:
         """Neighbouring columns of outputs that are computed together, if requantisation is by lines."""
-        return 2 if not self.thumb1 and not clamped and window.strides[1] == 1 else 1
+        return 2 if not self.thumb1 and not clamp and window.strides[1] == 1 else 1
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
@@ -222,12 +222,12 @@ class _PairDepthwise(Kernel):
         multipliers = product_sum.channel_multipliers(layer)
         records = sum_records(layer, depthwise_matrix(layer), multipliers, narrow=self.thumb1)
         # Twice the bytes to a run's inputs leave a bit that marks the last run.
-        columns = self._columns(window, clamped=records.clamped) if records.form == FORM else 1
+        columns = self._columns(window, clamp=records.clamp) if records.form == FORM else 1
         spec = (
             ("thumb1", self.thumb1),
             ("columns", columns),
             ("requantize", records.form),
-            ("clamped", records.clamped),
+            ("clamp", records.clamp),
             ("stride_width", window.strides[1]),
         )
         parameters: dict[str, Parameter] = {
@@ -255,7 +255,7 @@ class _PairDepthwise(Kernel):
 
 @register
 class DepthwiseConv2DThumb2(_PairDepthwise):
-    """Outputs are one product of 64 bits where `plan_line` finds a line for each channel."""
+    """Outputs are one product of 64 bits where `plan_affine` finds one for each channel."""
 
     name = "s8_depthwise_conv2d__thumb2_pairs"
     features = frozenset({"thumb2"})
