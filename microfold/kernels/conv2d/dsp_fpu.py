@@ -33,8 +33,6 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Its code is long: not worth it for fewer outputs.
-FEWEST_OUTPUTS = 3000
 # Bytes of scratch for widened inputs, unless two groups of four pixels take more.
 SCRATCH_LIMITS = (2048, 4096)
 # The mf_pixel_groups at the beginning of the scratch, as the template checks; the word behind the panels.
@@ -160,7 +158,7 @@ class Conv2DFpuDsp(Kernel):
     """
 
     chosen: FpuConvolution | None = None
-    trades: frozenset[Trade] = frozenset({Trade.WINDOW_CODE})
+    trades: frozenset[Trade] = frozenset({Trade.LONG_CODE, Trade.WINDOW_CODE, Trade.INPUT_SCRATCH})
 
     name = "s8_conv2d__dsp_fpu"
     op = Conv2D
@@ -186,17 +184,15 @@ class Conv2DFpuDsp(Kernel):
         reason = unsupported_integer_conv(layer)
         if reason is not None:
             return reason
-        x, _, out, _ = conv_types(layer)
-        if out.size < FEWEST_OUTPUTS or out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
-            return f"its code needs {FEWEST_OUTPUTS} outputs, 2 channels and {PIXELS} pixels to pay"
+        out = conv_types(layer)[2]
+        if out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
+            return f"it needs 2 output channels and {PIXELS} pixels"
         plan = FpuConvolution(layer, plan_channels(layer), SCRATCH_LIMITS[0])
         channels = plan.channels
         if not channels.plan.shift or channels.limits != (-128, 127):
             return "the channels must have a common shift, and outputs all values of int8"
         if 16 * plan.shared > REACH:
             return f"windows below each other may share {REACH // 16} pairs of inputs in each of four columns"
-        if plan.scratch > max(2 * SCRATCH_LIMITS[-1], x.nbytes + out.nbytes):
-            return "its scratch would be larger than input and output"
         return None
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
@@ -213,6 +209,9 @@ class Conv2DFpuDsp(Kernel):
     def _plan(self) -> FpuConvolution:
         assert self.chosen is not None
         return self.chosen
+
+    def input_scratch(self, layer: LayerContext) -> int:
+        return self._plan.scratch
 
     def code_kind(self, node: Node) -> Hashable:
         if not isinstance(node.op, Conv2D):

@@ -12,10 +12,10 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import UnsupportedModelError
-from microfold.kernels.conv2d import dsp_fpu
 from microfold.kernels.conv2d.dsp_fpu import Conv2DFpuDsp
 from microfold.kernels.conv2d.dsp_fpu_registers import Placement, place_weights
 from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.selection import worth
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.options import Options
 from tests.codegen.builds import STRICT, write_sources
@@ -138,7 +138,7 @@ def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """The layers are small: other kernels would be chosen."""
     others: list[Kernel] = [k for k in KERNELS if k.op is not Conv2D or isinstance(k, Conv2DFpuDsp)]
     monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", others)
-    monkeypatch.setattr(dsp_fpu, "FEWEST_OUTPUTS", 1)
+    monkeypatch.setattr(worth, "FEWEST_OUTPUTS", 1)
 
 
 def check(names: Iterable[str], core: str = "cortex-m4", *flags: str) -> None:
