@@ -96,7 +96,12 @@ def test_targets_and_kernels() -> None:
     }
     layers = json.loads(succeed("kernels", CNN, "-t", "cortex-m4", "--json"))
     assert layers[0]["op"] == "conv2d"
-    assert all(layer["candidates"][0]["cost"] is not None for layer in layers)
+    for layer in layers:
+        chosen, *others = layer["candidates"]
+        assert chosen["cost"] == chosen["variants"][0]["cost"]
+        assert chosen["variants"][0]["reason"] is None
+        assert all(len(candidate["variants"]) > 0 or candidate["reason"] for candidate in others)
+    assert "packing paired" in succeed("kernels", CNN)
 
 
 def test_ir_prints_text() -> None:

@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate
 from microfold.options import Options
 from microfold.program import Program
 from microfold.report.data import Report, deviation_report
@@ -264,18 +262,33 @@ def print_inspection(inspection: Report) -> None:
         _console.print(f"not supported: {problem}", markup=False)
 
 
-def print_kernels(layers: Sequence[tuple[LayerContext, Sequence[Candidate]]], options: Options) -> None:
-    """Every candidate of every layer, the chosen one first."""
-    table = _table("kernels", "#", "layer", "kernel", ">estimated instructions", "why not")
-    for index, (layer, candidates) in enumerate(layers):
-        for position, candidate in enumerate(candidates):
-            first = position == 0
-            cost = f"{candidate.cost:,.0f}" if candidate.cost is not None else ""
-            label = f"{layer.node.op.name} {layer.node.outputs[0].name}" if first else ""
-            name = f"{candidate.kernel.name} *" if first and cost else candidate.kernel.name
-            table.add_row(
-                str(index) if first else "", escape(label), name, cost, escape(candidate.reason or "")
-            )
+def print_kernels(layers: Sequence[Report], options: Options) -> None:
+    """Every variant of every candidate of every layer, the chosen one first."""
+    columns = (
+        "#",
+        "layer",
+        "kernel",
+        "variant",
+        ">estimated instructions",
+        ">constants",
+        ">scratch",
+        "why not",
+    )
+    table = _table("kernels", *columns)
+    for index, layer in enumerate(layers):
+        label = [str(index), escape(f"{layer['op']} {layer['tensor']}")]
+        for position, candidate in enumerate(layer["candidates"]):
+            chosen = position == 0 and candidate["cost"] is not None
+            name = f"{candidate['kernel']} *" if chosen else candidate["kernel"]
+            variants = candidate["variants"]
+            if not variants:
+                table.add_row(*label, name, "", "", "", "", escape(candidate["reason"]))
+            for variant in variants:
+                choices = ", ".join(f"{key} {_choice(value)}" for key, value in variant["choices"].items())
+                numbers = (f"{variant[key]:,.0f}" for key in ("cost", "bytes", "scratch"))
+                table.add_row(*label, name, escape(choices), *numbers, escape(variant["reason"] or ""))
+                name, label = "", ["", ""]
+            label = ["", ""]
     _console.print(table)
     rule = "the cheapest that the target can run"
     if options.flash is not None:
@@ -283,6 +296,10 @@ def print_kernels(layers: Sequence[tuple[LayerContext, Sequence[Candidate]]], op
     elif options.optimize == "size":
         rule = "the least flash for all layers together"
     _console.print(f"* is chosen: {rule}")
+
+
+def _choice(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def print_targets(targets: Sequence[Target]) -> None:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Kernel, Trade
-from microfold.kernels.layer import LayerContext
+from microfold.kernels.kernel import Trade
 from microfold.kernels.selection.model import WIDENED_SHARE
 from microfold.kernels.selection.packed_weights import four_bits, half_floats
-from microfold.kernels.selection.policy import Case, Policy, far_from_largest
+from microfold.kernels.selection.policy import Case, far_from_largest
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
@@ -35,10 +34,9 @@ TABLE_BYTES = 4
 Rule = Callable[[Case], str | None]
 
 
-def refuse(policy: Policy, kernel: Kernel, layer: LayerContext) -> str | None:
+def refuse(case: Case) -> str | None:
     """Why a variant is not worth what it gives up; None if it is."""
-    case = Case(kernel, layer, policy)
-    reasons = (_RULES[trade](case) for trade in Trade if trade in kernel.trades)
+    reasons = (_RULES[trade](case) for trade in Trade if trade in case.kernel.trades)
     return next((reason for reason in reasons if reason is not None), None)
 
 
