@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
@@ -132,6 +132,8 @@ class Channels:
         }
 
 
+# Several kernels ask for it, one after the other, each for what it supports and for its variants.
+@lru_cache(maxsize=8)
 def plan_channels(layer: LayerContext) -> Channels:
     """How a convolution's channels are requantised, and which are computed together, with int16 weights."""
     out = conv_types(layer)[2]
