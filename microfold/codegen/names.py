@@ -50,8 +50,8 @@ def model_identifier(text: str) -> str:
     name = c_identifier(text)[:MODEL_LENGTH].rstrip("_")
     if name in _FILES.split() or name.split("_")[0] in _PREFIXES:
         name = f"m_{name}"[:MODEL_LENGTH].rstrip("_")
-    if name.endswith("_weights"):
-        # x_weights.c is the file of another model's constants.
+    if name.endswith(("_weights", "_helpers")):
+        # x_weights.c is the file of another model's constants, x_helpers.h that of its helpers.
         name = name[: MODEL_LENGTH - len("_model")].rstrip("_") + "_model"
     return name
 
