@@ -15,6 +15,7 @@ from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.external.kernel import ExternalKernel, external_kernel
 from microfold.external.registry import resolve
 from microfold.frontend import tflite
+from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
@@ -53,7 +54,8 @@ def compile_file(
     path = Path(path)
     data = tflite.read_file(path)
     graph = tflite.import_model(data, path.stem, path.name)
-    return compile_graph(graph, target, options, name=name, origin=origin_of(path, data))
+    origin, labels = origin_of(path, data), labels_of_model(data)
+    return compile_graph(graph, target, options, name=name, origin=origin, labels=labels)
 
 
 def compile_graph(
@@ -64,6 +66,7 @@ def compile_graph(
     name: str = "",
     context: PassContext | None = None,
     origin: Origin | None = None,
+    labels: Labels = NO_LABELS,
 ) -> Program:
     """Compile an imported graph; see `compile_file`.
 
@@ -71,9 +74,10 @@ def compile_graph(
         context: which passes run, and what watches them. What the target and the options say of numerics and
             external code is taken from them.
         origin: the file of the graph.
+        labels: what the classes of outputs may be called.
 
     Raises:
-        InputError: options and context ask for different numerics.
+        InputError: options and context ask for different numerics, or the labels are required and do not fit.
     """
     options = options or Options()
     way = _Way(graph, target, options, context)
@@ -86,6 +90,8 @@ def compile_graph(
         pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
         origin=origin,
+        labels=labels.of_outputs([buffer.type for buffer in program.outputs]),
+        labels_ignored=labels.ignored,
     )
 
 

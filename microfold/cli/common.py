@@ -107,11 +107,15 @@ def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptio
     """The model of a file, compiled for a target."""
     from microfold.cli.command_line import build_command
     from microfold.compiler import compile_graph
+    from microfold.frontend.labels import labels_of_model, read_labels
     from microfold.program import origin_of
 
     with _prepared(model, target, code, passes, quiet) as (graph, data, core, options, context):
         origin = origin_of(model, data, build_command(model, target, code, passes))
-        return compile_graph(graph, core, options, name=code.name, context=context, origin=origin)
+        labels = labels_of_model(data) if code.labels is None else read_labels(code.labels)
+        return compile_graph(
+            graph, core, options, name=code.name, context=context, origin=origin, labels=labels
+        )
 
 
 def explain_model(

@@ -84,6 +84,15 @@ class CodeOptions:
             show_default=False,
         ),
     ] = OWN_LICENSE
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            metavar="FILE",
+            help="Names of the classes, one on a line; default: those in the model's metadata.",
+            show_default=False,
+        ),
+    ] = None
     external: External = None
     external_flags: Annotated[
         str,

@@ -54,6 +54,8 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         for change in report["relaxed"]["changes"]:
             _console.print(f"relaxed numerics: {change['where']}: {change['change']}", markup=False)
         _print_deviations(report["relaxed"]["outputs"], report["relaxed"]["input_sets"])
+    if report["labels_ignored"] is not None:
+        _console.print(f"labels of the model are ignored: {report['labels_ignored']}", markup=False)
     name = program.name
     _console.print(f"\nWritten to {escape(str(folder))}. In your firmware:\n")
     if program.options.io == "caller":
