@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -112,6 +112,17 @@ def explain_kernels(
             others = [c for c in found if c.kernel.name != chosen.kernel.name]
             found[:] = [chosen, *others]
     return layers
+
+
+def layer_names(layers: Iterable[tuple[LayerContext, Sequence[Candidate]]]) -> list[str]:
+    """What `compile_graph` calls the layers: `Layer.name`."""
+    namer = Namer()
+    return [_claim_name(namer, layer, found[0].kernel if found else None) for layer, found in layers]
+
+
+def _claim_name(namer: Namer, layer: LayerContext, kernel: Kernel | None) -> str:
+    work = kernel.work(layer) if kernel is not None else (layer.node,)
+    return namer.unique(layer.node.outputs[0].name, work[-1].op.name)
 
 
 class _Way:
@@ -245,7 +256,7 @@ def _layer(
     inputs = [node.inputs[i] for i in kernel.data_inputs(layer)]
     return Layer(
         index=index,
-        name=namer.unique(node.outputs[0].name, work[-1].op.name),
+        name=_claim_name(namer, layer, kernel),
         node=node,
         kernel=kernel,
         call=call,

@@ -42,7 +42,6 @@ app = typer.Typer(
     name="microfold",
     help="Compile .tflite models, ahead of time, into plain C99 for microcontrollers.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -62,7 +61,7 @@ def _version(
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code. Every error is a message, or, with ``--json``, a JSON object."""
     try:
-        status: Any = app(list(arguments), standalone_mode=False)
+        status: Any = app(list(arguments), prog_name="microfold", standalone_mode=False)
         sys.stdout.flush()
     except MicrofoldError as error:
         return _fail(arguments, _error_as_data(error), str(error))
