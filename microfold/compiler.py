@@ -185,6 +185,7 @@ class _Way:
             Problem(
                 f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}",
                 f"no kernel for {self.target.name} computes it: {why_none(layer, found)}",
+                "choose another target or other types; `microfold kernels` has the reasons of all kernels",
             )
             for index, (layer, found) in enumerate((r.layer, r.candidates) for r in self.rankings)
             if not found or found[0].cost is None

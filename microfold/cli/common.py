@@ -95,7 +95,8 @@ def read_graph(model: Path, input_shapes: Sequence[str] = ()) -> tuple[Graph, by
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{model} is not UTF-8 text: byte {error.start} is {error.object[error.start]}"
+            f"{model} is not UTF-8 text: byte {error.start} is {error.object[error.start]}; "
+            "give what `microfold ir` prints, or a .tflite file"
         ) from None
     import_module("microfold.ops")  # makes the operators' names known
     graph = parse(text, source=str(model))

@@ -13,7 +13,7 @@ _UNLIMITED = 1 << 20
 
 
 class Output(Console):
-    """The standard output: as wide as the terminal, or as COLUMNS says; without either, lines are not broken."""
+    """The standard output: as wide as COLUMNS says, or the terminal; without either, lines are whole."""
 
     def __init__(self) -> None:
         super().__init__(highlight=False, markup=False, emoji=False)

@@ -20,7 +20,6 @@ from microfold.target import Target
 from microfold.verification.benchmark.suite import Row
 from microfold.verification.verify import Verification
 
-
 _console = Output()
 
 
@@ -287,7 +286,8 @@ def print_targets(targets: Sequence[Target]) -> None:
 
 
 def print_passes(rows: Sequence[Mapping[str, Any]]) -> None:
-    columns = (Column("pass"), number("level"), Column("place"), Column("what it does"), Column("options"))
+    columns = (Column("pass"), number("level"), Column("place", rank=2), Column("what it does"))
+    columns += (Column("options", rank=1),)
     table = Table("passes", columns)
     for row in rows:
         level = "mandatory" if row["mandatory"] else str(row["opt_level"])
