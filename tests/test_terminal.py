@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import select
 import struct
@@ -20,6 +19,7 @@ from tests.sampling import sampled
 
 if os.name == "posix":
     import fcntl
+    import pty
     import termios
 
 ROOT = Path(__file__).resolve().parents[1]

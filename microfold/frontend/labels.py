@@ -50,7 +50,7 @@ class Labels:
     """Labels that a model's outputs may get.
 
     Attributes:
-        files: an output gets those of the first file with as many as it has classes.
+        files: an output gets those of the first file with as many as its last axis is long.
         required: some output must get them.
         ignored: why there are none where a model seems to carry some; empty if that is not so.
     """
@@ -66,14 +66,14 @@ class Labels:
             InputError: they are required, and fit no output.
         """
         by_count = {len(file.labels): file.labels for file in reversed(self.files)}
-        found = tuple(by_count.get(t.class_count, ()) if t.class_count else () for t in types)
+        found = tuple(by_count.get(t.shape[-1], ()) if t.shape else () for t in types)
         if self.required and not any(found):
             given = " and ".join(f"{len(file.labels)} labels" for file in self.files)
             have = ", ".join(str(t) for t in types)
             raise InputError(
-                "an output must be one vector with a score for each label; "
+                "there must be as many labels as an output has scores, along its last axis; "
                 f"{self.files[0].name} has {given}, the outputs are {have}: "
-                "give as many labels as there are scores, one on a line"
+                "give a label for each score, one on a line"
             )
         return found
 

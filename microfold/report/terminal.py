@@ -184,7 +184,8 @@ def print_comparison(rows: Sequence[Row]) -> None:
         chosen = [row for row in rows if row.figure == figure]
         names = list(dict.fromkeys(name for row in chosen for name in row.peers))
         columns = [Column("target"), Column("model"), number("microfold")]
-        columns += [column for name in names for column in (number(name), number("times"))]
+        for index, name in enumerate(names):
+            columns += [number(name, rank=2 * index + 1), number("times", rank=2 * index + 2)]
         table = Table(figure.replace("_", " "), columns)
         for row in chosen:
             cells = [_number(row.ours)]

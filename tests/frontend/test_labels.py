@@ -82,9 +82,7 @@ def test_labels_that_fit_no_output(tmp_path: Path) -> None:
     path = tmp_path / "l.txt"
     path.write_bytes(text(TEN[:9]))
     message = refuse("build", CNN, "-o", tmp_path / "out", "--labels", path)
-    assert (
-        "l.txt has 9 labels, the outputs are int8[1,10]: give as many labels as there are scores" in message
-    )
+    assert "l.txt has 9 labels, the outputs are int8[1,10]: give a label for each score" in message
     assert not (tmp_path / "out").exists()
     assert "9 labels" in refuse_as_json("build", CNN, "--labels", path)["error"]
     assert "cannot read" in refuse("build", CNN, "--labels", tmp_path / "none.txt")
@@ -94,12 +92,14 @@ def test_labels_that_fit_no_output(tmp_path: Path) -> None:
 
 def test_each_output_gets_the_labels_that_fit() -> None:
     graph = several_outputs()
-    four, eight = (LabelFile(str(n), TEN[:n]) for n in (4, 8))
+    three, four, eight = (LabelFile(str(n), TEN[:n]) for n in (3, 4, 8))
     other = LabelFile("later", ("w", "x", "y", "z"))
-    program = compile_graph(graph, target.load("host"), labels=Labels((four, eight, other)))
-    assert program.labels == ((), TEN[:4], (), TEN[:4], TEN[:8])
+    program = compile_graph(graph, target.load("host"), labels=Labels((three, four, eight, other)))
+    # The third is of shape [2, 3]: scores along its last axis.
+    assert program.labels == ((), TEN[:4], TEN[:3], TEN[:4], TEN[:8])
     header = emit(program)["outputs_helpers.h"]
-    assert header.count("_label(uint32_t index)") == 3
+    assert header.count("_label(uint32_t index)") == 4
+    assert "outputs_output_2_argmax" not in header
 
 
 def test_labels_of_the_metadata(tmp_path: Path) -> None:
