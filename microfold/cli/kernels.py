@@ -14,16 +14,19 @@ def kernels(
     as_json: Json = False,
 ) -> None:
     """Show all kernels considered for every layer, and their variants: what each takes, and why not."""
+    explained = explain_model(model, target, code, passes, as_json)
+    from microfold.compiler import layer_names
     from microfold.report.kernels import describe_candidates
     from microfold.report.terminal import print_kernels
 
     layers = [
         {
+            "name": name,
             "op": layer.node.op.name,
             "tensor": layer.node.outputs[0].name,
             "candidates": describe_candidates(layer, candidates),
         }
-        for layer, candidates in explain_model(model, target, code, passes, as_json)
+        for name, (layer, candidates) in zip(layer_names(explained), explained, strict=True)
     ]
     if as_json:
         print_json(layers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from microfold.codegen import provenance, requirements
+from microfold.codegen import helpers_header, provenance, requirements
 from microfold.codegen.environment import render
 from microfold.codegen.layout import wrap_code
 from microfold.codegen.model import Model
@@ -49,6 +49,7 @@ def emit_build(program: Program) -> Build:
         headers |= model.constant_headers
     files = {
         f"{name}.h": _render("model/header.h.j2", parts),
+        f"{name}_helpers.h": _render("model/helpers.h.j2", parts | helpers_header.variables(model)),
         f"{name}.c": _render("model/source.c.j2", parts | {"headers": sorted(headers)}),
     }
     if not single:

@@ -11,7 +11,14 @@ import numpy as np
 
 from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
-from microfold.codegen.literals import C_TYPES, array_lines, c_type, literal, literal_headers
+from microfold.codegen.literals import (
+    C_TYPES,
+    array_lines,
+    c_type,
+    literal,
+    literal_headers,
+    string_literal,
+)
 from microfold.codegen.names import Namer, short_name
 from microfold.ir.node import Value
 from microfold.ir.types import Array, TensorType
@@ -132,6 +139,11 @@ class Port:
     @property
     def label(self) -> str:
         return label_text(self.buffer.value.name)
+
+    @property
+    def name_literal(self) -> str:
+        """The model's name for it, as a C string."""
+        return string_literal(self.buffer.value.name)
 
     @property
     def shape(self) -> str:

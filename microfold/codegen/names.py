@@ -5,7 +5,9 @@ and no two models of one program:
 
 - ``mf_clamp``: helpers. No model's prefix is ``mf``.
 - ``s8_conv2d__c_2x2``: kernels, with two underscores in a row. A model's name has none.
-- ``kws_run``: functions that the linker sees begin with the model's name.
+- ``kws_run``: functions that the linker sees begin with the model's name, and so do helpers. None of them
+  ends in ``_`` and another one: ``kws_output_0_argmax`` would be a model ``kws_output_0``'s, too, if there
+  were ``kws_argmax``.
 - ``kws__conv1_weights``: so do constants; the underscores tell those of model ``a``'s layer ``b_conv`` from
   those of model ``a_b``'s layer ``conv``. A model ``s8_conv2d`` has ``s8_conv2d__constant_conv1_weights``.
 - ``conv1_layer``, ``conv1_offset``: a layer's, declared behind all functions whose variables might hide them.
@@ -50,8 +52,8 @@ def model_identifier(text: str) -> str:
     name = c_identifier(text)[:MODEL_LENGTH].rstrip("_")
     if name in _FILES.split() or name.split("_")[0] in _PREFIXES:
         name = f"m_{name}"[:MODEL_LENGTH].rstrip("_")
-    if name.endswith("_weights"):
-        # x_weights.c is the file of another model's constants.
+    if name.endswith(("_weights", "_helpers")):
+        # x_weights.c is the file of another model's constants, x_helpers.h that of its helpers.
         name = name[: MODEL_LENGTH - len("_model")].rstrip("_") + "_model"
     return name
 
