@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,7 @@ from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.external.kernel import ExternalKernel, external_kernel
 from microfold.external.registry import resolve
 from microfold.frontend import tflite
+from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
@@ -54,7 +55,8 @@ def compile_file(
     path = Path(path)
     data = tflite.read_file(path)
     graph = tflite.import_model(data, path.stem, path.name)
-    return compile_graph(graph, target, options, name=name, origin=origin_of(path, data))
+    origin, labels = origin_of(path, data), labels_of_model(data)
+    return compile_graph(graph, target, options, name=name, origin=origin, labels=labels)
 
 
 def compile_graph(
@@ -65,6 +67,7 @@ def compile_graph(
     name: str = "",
     context: PassContext | None = None,
     origin: Origin | None = None,
+    labels: Labels = NO_LABELS,
 ) -> Program:
     """Compile an imported graph; see `compile_file`.
 
@@ -72,9 +75,10 @@ def compile_graph(
         context: which passes run, and what watches them. What the target and the options say of numerics and
             external code is taken from them.
         origin: the file of the graph.
+        labels: what the classes of outputs may be called.
 
     Raises:
-        InputError: options and context ask for different numerics.
+        InputError: options and context ask for different numerics, or the labels are required and do not fit.
     """
     options = options or Options()
     way = _Way(graph, target, options, context)
@@ -87,6 +91,8 @@ def compile_graph(
         pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
         origin=origin,
+        labels=labels.of_outputs([buffer.type for buffer in program.outputs]),
+        labels_ignored=labels.ignored,
     )
 
 
@@ -107,6 +113,17 @@ def explain_kernels(
             others = [c for c in found if c.kernel.name != chosen.kernel.name]
             found[:] = [chosen, *others]
     return layers
+
+
+def layer_names(layers: Iterable[tuple[LayerContext, Sequence[Candidate]]]) -> list[str]:
+    """What `compile_graph` calls the layers: `Layer.name`."""
+    namer = Namer()
+    return [_claim_name(namer, layer, found[0].kernel if found else None) for layer, found in layers]
+
+
+def _claim_name(namer: Namer, layer: LayerContext, kernel: Kernel | None) -> str:
+    work = kernel.work(layer) if kernel is not None else (layer.node,)
+    return namer.unique(layer.node.outputs[0].name, work[-1].op.name)
 
 
 class _Way:
@@ -169,6 +186,7 @@ class _Way:
             Problem(
                 f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}",
                 f"no kernel for {self.target.name} computes it: {why_none(layer, found)}",
+                "choose another target or other types; `microfold kernels` has the reasons of all kernels",
             )
             for index, (layer, found) in enumerate((r.layer, r.candidates) for r in self.rankings)
             if not found or found[0].cost is None
@@ -241,7 +259,7 @@ def _layer(
     inputs = [node.inputs[i] for i in kernel.data_inputs(layer)]
     return Layer(
         index=index,
-        name=namer.unique(node.outputs[0].name, work[-1].op.name),
+        name=_claim_name(namer, layer, kernel),
         node=node,
         kernel=kernel,
         call=call,

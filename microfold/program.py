@@ -139,6 +139,8 @@ class Program:
         pruned: the proofs of what `prune_constant_channels` removed.
         relaxations: what relaxed numerics changed; empty where outputs are the same bits.
         origin: None if the graph is not from a file.
+        labels: what the classes of each output are called; empty where nothing says.
+        labels_ignored: why labels that came with the model are not among them; empty if there is no such.
     """
 
     name: str
@@ -156,6 +158,8 @@ class Program:
     pruned: tuple[PruningProof, ...] = ()
     relaxations: tuple[Relaxation, ...] = ()
     origin: Origin | None = None
+    labels: tuple[tuple[str, ...], ...] = ()
+    labels_ignored: str = ""
 
     @property
     def libraries(self) -> Mapping[Library, tuple[str, ...]]:

@@ -19,6 +19,9 @@ from tests.object_cache import cached
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("same")
 
+# Workers of pytest-xdist import readline, which sets it: tables would be as wide as that.
+os.environ.pop("COLUMNS", None)
+
 MADE = Path(__file__).resolve().parent / "models" / "made"
 
 

@@ -24,6 +24,7 @@ def test_build_writes_c_and_report(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "cnn_int8.c",
         "cnn_int8.h",
+        "cnn_int8_helpers.h",
         "cnn_int8_report.json",
         "cnn_int8_weights.c",
         "cnn_int8_weights.h",
@@ -46,7 +47,12 @@ def test_build_prints_how_to_call_it(tmp_path: Path) -> None:
     output = succeed("build", CNN, "-o", tmp_path, "--name", "digits", "--single-file")
     assert "digits_run(&network);" in output
     assert "arena" in output
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["digits.c", "digits.h", "digits_report.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "digits.c",
+        "digits.h",
+        "digits_helpers.h",
+        "digits_report.json",
+    ]
 
 
 def test_verify_on_the_host() -> None:
@@ -96,7 +102,12 @@ def test_targets_and_kernels() -> None:
     }
     layers = json.loads(succeed("kernels", CNN, "-t", "cortex-m4", "--json"))
     assert layers[0]["op"] == "conv2d"
-    assert all(layer["candidates"][0]["cost"] is not None for layer in layers)
+    for layer in layers:
+        chosen, *others = layer["candidates"]
+        assert chosen["cost"] == chosen["variants"][0]["cost"]
+        assert chosen["variants"][0]["reason"] is None
+        assert all(len(candidate["variants"]) > 0 or candidate["reason"] for candidate in others)
+    assert "packing paired" in succeed("kernels", CNN)
 
 
 def test_ir_prints_text() -> None:

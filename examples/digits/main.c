@@ -5,20 +5,10 @@
 #include <string.h>
 
 #include "digits.h"
+#include "digits_helpers.h"
 #include "test_set.h"
 
 static digits_context context;
-
-static unsigned largest(const int8_t scores[DIGITS_OUTPUT_0_LENGTH])
-{
-    unsigned best = 0;
-    for (unsigned i = 1; i < DIGITS_OUTPUT_0_LENGTH; i++) {
-        if (scores[i] > scores[best]) {
-            best = i;
-        }
-    }
-    return best;
-}
 
 static void print_accuracy(const char *name, unsigned correct)
 {
@@ -39,14 +29,14 @@ int main(void)
         memcpy(digits_input_0(&context), test_images[i], DIGITS_INPUT_0_SIZE);
         digits_run(&context);
         const int8_t *scores = digits_output_0(&context);
-        const unsigned answer = largest(scores);
+        const unsigned answer = (unsigned)digits_output_0_argmax(scores);
 
         if (i == 0 || test_labels[i] != test_labels[i - 1]) {
             printf("\n  %u    ", (unsigned)test_labels[i]);
         }
         printf("%u", answer);
         correct += answer == test_labels[i];
-        original_correct += largest(test_outputs[i]) == test_labels[i];
+        original_correct += digits_output_0_argmax(test_outputs[i]) == test_labels[i];
         equal += memcmp(scores, test_outputs[i], DIGITS_OUTPUT_0_SIZE) == 0;
     }
     printf("\n\n");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "sine.h"
+#include "sine_helpers.h"
 
 static sine_context context;
 
@@ -14,9 +15,9 @@ int main(void)
     for (int i = 0; i <= 12; i++) {
         const float x = 0.5f * (float)i;
 
-        *sine_input_0(&context) = (int8_t)(lroundf(x / SINE_INPUT_0_SCALE) + SINE_INPUT_0_ZERO_POINT);
+        *sine_input_0(&context) = sine_input_0_quantize(x);
         sine_run(&context);
-        const float y = SINE_OUTPUT_0_SCALE * (float)(*sine_output_0(&context) - SINE_OUTPUT_0_ZERO_POINT);
+        const float y = sine_output_0_dequantize(*sine_output_0(&context));
         printf("%5.2f  %6.3f  %6.3f\n", (double)x, (double)y, sin((double)x));
     }
     return 0;

@@ -27,6 +27,7 @@ from microfold.cli.run import run as run_command
 from microfold.cli.targets import targets
 from microfold.cli.verify import verify
 from microfold.errors import MicrofoldError, UnsupportedModelError
+from microfold.support.files import reason
 
 # A command's module imports nothing heavy before its function is called: `--help` stays fast.
 COMMANDS = (build, verify, bench, inspect, run_command, kernels, ir, opt, passes, targets)
@@ -42,7 +43,6 @@ app = typer.Typer(
     name="microfold",
     help="Compile .tflite models, ahead of time, into plain C99 for microcontrollers.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -62,7 +62,7 @@ def _version(
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code. Every error is a message, or, with ``--json``, a JSON object."""
     try:
-        status: Any = app(list(arguments), standalone_mode=False)
+        status: Any = app(list(arguments), prog_name="microfold", standalone_mode=False)
         sys.stdout.flush()
     except MicrofoldError as error:
         return _fail(arguments, _error_as_data(error), str(error))
@@ -72,16 +72,18 @@ def run(arguments: Sequence[str]) -> int:
             with contextlib.suppress(OSError):
                 usage.show()
             return 2
-        return _fail(arguments, {"error": usage.format_message(), "problems": []}, "")
+        path = usage.ctx.command_path if usage.ctx is not None else "microfold"
+        message = f"{usage.format_message()} `{path} --help` says what there is."
+        return _fail(arguments, {"error": message, "problems": []}, "")
     except (OutputClosedError, BrokenPipeError):
         return CLOSED_OUTPUT
     except typer.Abort:  # Ctrl-C, in older versions of typer
         raise KeyboardInterrupt from None
     except OSError as error:
         where = error.filename or "a file or the output"
-        return _fail_plainly(arguments, f"cannot read or write {where}: {error.strerror or error}")
+        return _fail_plainly(arguments, f"cannot read or write {where}: {reason(error)}")
     except MemoryError:
-        return _fail_plainly(arguments, "this needs more memory than there is")
+        return _fail_plainly(arguments, "this needs more memory than there is; try a smaller model")
     except Exception as error:
         return _fail_by_defect(arguments, error)
     return status if isinstance(status, int) else 0

@@ -43,13 +43,13 @@ def bench(
         return
     if not models:
         raise InputError("bench needs a model, or --suite DIR")
-    from microfold.report.terminal import print_bench_summary
-
     single = len(models) == 1 and not as_json
     reports = [_measure(model, target or "cortex-m4", code, passes, as_json, single) for model in models]
     if as_json:
         print_json(reports[0] if len(models) == 1 else reports)
     elif not single:
+        from microfold.report.terminal import print_bench_summary
+
         print_bench_summary(reports)
 
 
@@ -76,19 +76,20 @@ def _measure(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, as_json: bool, show: bool = False
 ) -> dict[str, Any]:
     """The bench report of one model; printed in full if it is to be shown."""
+    program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import bench_report
     from microfold.report.terminal import print_bench
     from microfold.simulate.program import simulator
     from microfold.verification.measure import measure
     from microfold.verification.verify import input_sets
 
-    program = compile_model(model, target, code, passes, as_json)
     calls = input_sets([buffer.type for buffer in program.inputs], 4)[3:]
     with working(f"running {model.name} on {program.target.name}", as_json), simulator(program) as machine:
         result = machine.run(calls)
         timing = program.target.timing
         cycles = machine.trace(calls, timing) if timing is not None else None
-    report = bench_report(program, measure(program), result, cycles)
+    with working("measuring code size", as_json):
+        report = bench_report(program, measure(program), result, cycles)
     if show:
         print_bench(program, report)
     return report

@@ -20,17 +20,16 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Compile a model to C and write a report."""
-    from microfold.codegen.emit import emit_build
-    from microfold.report.data import build_report
-    from microfold.report.terminal import print_build
-    from microfold.support.files import write_files
-    from microfold.verification.measure import measure
-
     program = compile_model(model, target, code, passes, as_json)
-    built = emit_build(program)
     with working("measuring code size", as_json):
-        measurement = measure(program)
-    report = build_report(program, measurement) | {"build_id": built.id}
+        from microfold.codegen.emit import emit_build
+        from microfold.report.data import build_report
+        from microfold.report.terminal import print_build
+        from microfold.support.files import write_files
+        from microfold.verification.measure import measure
+
+        built = emit_build(program)
+        report = build_report(program, measure(program)) | {"build_id": built.id}
     files: dict[str, str | bytes] = {**built.files, f"{program.name}_report.json": to_json(report) + "\n"}
     if built.blob is not None:
         files[f"{program.name}_weights.bin"] = built.blob

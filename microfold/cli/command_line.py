@@ -30,4 +30,5 @@ def _given(group: CodeOptions | PassOptions) -> Iterator[str]:
         # Within Annotated, typer takes the first name for the default.
         flag = hints[field.name].__metadata__[0].default
         for each in value if isinstance(value, list) else [value]:  # type: ignore[reportUnknownVariableType]
-            yield flag if each is True else f"{flag}={each}"
+            text = each.name if isinstance(each, Path) else each
+            yield flag if each is True else f"{flag}={text}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def working(what: str, quiet: bool) -> Generator[None]:
-    """A spinner on the terminal while something takes long."""
+    """A spinner on the terminal while something takes long, the first imports included."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -95,7 +95,8 @@ def read_graph(model: Path, input_shapes: Sequence[str] = ()) -> tuple[Graph, by
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{model} is not UTF-8 text: byte {error.start} is {error.object[error.start]}"
+            f"{model} is not UTF-8 text: byte {error.start} is {error.object[error.start]}; "
+            "give what `microfold ir` prints, or a .tflite file"
         ) from None
     import_module("microfold.ops")  # makes the operators' names known
     graph = parse(text, source=str(model))
@@ -105,34 +106,40 @@ def read_graph(model: Path, input_shapes: Sequence[str] = ()) -> tuple[Graph, by
 
 def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> Program:
     """The model of a file, compiled for a target."""
-    from microfold.cli.command_line import build_command
-    from microfold.compiler import compile_graph
-    from microfold.program import origin_of
+    with working(f"compiling {model.name}", quiet):
+        from microfold.cli.command_line import build_command
+        from microfold.compiler import compile_graph
+        from microfold.frontend.labels import labels_of_model, read_labels
+        from microfold.program import origin_of
 
-    with _prepared(model, target, code, passes, quiet) as (graph, data, core, options, context):
-        origin = origin_of(model, data, build_command(model, target, code, passes))
-        return compile_graph(graph, core, options, name=code.name, context=context, origin=origin)
+        with _prepared(model, target, code, passes) as (graph, data, core, options, context):
+            origin = origin_of(model, data, build_command(model, target, code, passes))
+            labels = labels_of_model(data) if code.labels is None else read_labels(code.labels)
+            return compile_graph(
+                graph, core, options, name=code.name, context=context, origin=origin, labels=labels
+            )
 
 
 def explain_model(
     model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
 ) -> list[tuple[LayerContext, list[Candidate]]]:
     """Every layer of the model of a file, with every kernel considered for it on a target."""
-    from microfold.compiler import explain_kernels
+    with working(f"compiling {model.name}", quiet):
+        from microfold.compiler import explain_kernels
 
-    with _prepared(model, target, code, passes, quiet) as (graph, _, core, options, context):
-        return explain_kernels(graph, core, options, context=context)
+        with _prepared(model, target, code, passes) as (graph, _, core, options, context):
+            return explain_kernels(graph, core, options, context=context)
 
 
 @contextmanager
 def _prepared(
-    model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+    model: Path, target: str, code: CodeOptions, passes: PassOptions
 ) -> Generator[tuple[Graph, bytes, Target, Options, PassContext]]:
-    """What the options mean; the spinner is on while it is used."""
+    """What the options mean."""
     from microfold import target as targets
 
     options = replace(code.options(), numerics=passes.numerics)
     core = targets.load(target)
-    with passes.context() as context, working(f"compiling {model.name}", quiet):
+    with passes.context() as context:
         graph, data = read_graph(model, passes.input_shape or ())
         yield graph, data, core, options, context

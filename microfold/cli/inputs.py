@@ -24,10 +24,15 @@ def load_inputs(paths: list[Path], program: Program) -> list[tuple[Any, ...]]:
         InputError: a file cannot be read or does not fit its input, or the numbers of sets differ.
     """
     if len(paths) != len(program.inputs):
-        raise InputError(f"the model has {len(program.inputs)} inputs; {len(paths)} files given")
+        raise InputError(
+            f"there must be a .npy file for each input, {len(program.inputs)} in all; {len(paths)} are given"
+        )
     columns = [_load(path, buffer) for path, buffer in zip(paths, program.inputs, strict=True)]
     if len({len(column) for column in columns}) > 1:
-        raise InputError(f"all inputs must have equally many sets; they have {[len(c) for c in columns]}")
+        raise InputError(
+            f"all inputs must have equally many sets; they have {[len(c) for c in columns]}: "
+            "stack as many in each"
+        )
     return list(zip(*columns, strict=True))
 
 
@@ -53,17 +58,22 @@ def _load(path: Path, buffer: Buffer) -> list[Any]:
             f"{path} is not a readable .npy file; save one array of numbers with numpy.save"
         ) from None
     if found_dtype.hasobject:
-        raise InputError(f"{path} is not a readable .npy file: it holds Python objects; {wanted}")
+        raise InputError(
+            f"{path} is not a readable .npy file: it holds Python objects; {wanted}: save numbers"
+        )
     if found == shape:
         found = (1, *found)
     # An element type's byte order is the file's affair.
     if found[1:] != shape or found_dtype.newbyteorder("=") != dtype or not found[0]:
-        raise InputError(f"{wanted}; it holds {found_dtype}{list(found)}")
+        raise InputError(
+            f"{wanted}; it holds {found_dtype}{list(found)}: "
+            "save it with that type and shape (astype, reshape)"
+        )
     data = file.read()
     if len(data) != math.prod(found) * found_dtype.itemsize:
         raise InputError(
             f"{path} is not a readable .npy file: its header tells of {found_dtype}{list(found)}, "
-            f"{math.prod(found) * found_dtype.itemsize:,} bytes; {len(data):,} follow"
+            f"{math.prod(found) * found_dtype.itemsize:,} bytes; {len(data):,} follow; save it again"
         )
     array = np.frombuffer(data, found_dtype).reshape(found, order="F" if fortran else "C")
     return list(np.ascontiguousarray(array, dtype))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from microfold.cli.common import load_graph, print_decisions, print_json
+from microfold.cli.common import load_graph, print_decisions, print_json, working
 from microfold.cli.options import Constants, External, Json, Model
 
 
@@ -26,22 +26,25 @@ def ir(
     as_json: Json = False,
 ) -> None:
     """Print the graph in its text form: as imported, or after a pass of the default pipeline."""
-    from microfold.cli.passes_text import check_pass, explained_by
-    from microfold.external.registry import resolve
-    from microfold.ir.text import to_text
-    from microfold.passes.context import Decision, PassContext
-    from microfold.passes.instruments import Snapshot
-    from microfold.pipeline import default_pipeline, optimize
+    with working(f"compiling {model.name}", as_json):
+        from microfold.cli.passes_text import check_pass, explained_by
+        from microfold.external.registry import resolve
+        from microfold.ir.text import to_text
+        from microfold.passes.context import Decision, PassContext
+        from microfold.passes.instruments import Snapshot
+        from microfold.pipeline import default_pipeline, optimize
 
-    graph = load_graph(model)
-    pipeline = default_pipeline()
-    if after not in ("", "all"):
-        check_pass(after, pipeline.names())
-    explained = explained_by(explain, [pipeline]) if explain else set[str]()
-    decisions: list[Decision] = []
-    snapshot = Snapshot(after)
-    context = PassContext(instruments=[snapshot], externals=resolve(external or ()), sink=decisions.append)
-    final = optimize(graph, context)
+        graph = load_graph(model)
+        pipeline = default_pipeline()
+        if after not in ("", "all"):
+            check_pass(after, pipeline.names())
+        explained = explained_by(explain, [pipeline]) if explain else set[str]()
+        decisions: list[Decision] = []
+        snapshot = Snapshot(after)
+        context = PassContext(
+            instruments=[snapshot], externals=resolve(external or ()), sink=decisions.append
+        )
+        final = optimize(graph, context)
     if explain:
         print_decisions(explain, [d for d in decisions if d.pass_name in explained], as_json)
         return

@@ -13,20 +13,22 @@ def kernels(
     target: TargetName = "cortex-m4",
     as_json: Json = False,
 ) -> None:
-    """Show every kernel considered for every layer: its cost, or why it does not fit."""
+    """Show all kernels considered for every layer, and their variants: what each takes, and why not."""
+    explained = explain_model(model, target, code, passes, as_json)
+    from microfold.compiler import layer_names
+    from microfold.report.kernels import describe_candidates
     from microfold.report.terminal import print_kernels
 
-    layers = explain_model(model, target, code, passes, as_json)
+    layers = [
+        {
+            "name": name,
+            "op": layer.node.op.name,
+            "tensor": layer.node.outputs[0].name,
+            "candidates": describe_candidates(layer, candidates),
+        }
+        for name, (layer, candidates) in zip(layer_names(explained), explained, strict=True)
+    ]
     if as_json:
-        print_json([
-            {
-                "op": layer.node.op.name,
-                "tensor": layer.node.outputs[0].name,
-                "candidates": [
-                    {"kernel": c.kernel.name, "cost": c.cost, "reason": c.reason} for c in candidates
-                ],
-            }
-            for layer, candidates in layers
-        ])  # fmt: skip
+        print_json(layers)
     else:
         print_kernels(layers, code.options())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from microfold.cli.common import load_graph, print_decisions, print_json
+from microfold.cli.common import load_graph, print_decisions, print_json, working
 from microfold.cli.options import Constants, Json, Model, PassOptions, TargetName
 
 if TYPE_CHECKING:
@@ -50,30 +50,32 @@ def opt(
 
     Passes that are listed run whatever their level.
     """
-    from dataclasses import replace
+    with working(f"compiling {model.name}", as_json):
+        from dataclasses import replace
 
-    from microfold import target as targets
-    from microfold.cli.passes_text import explained_by, listed_names, parse_passes
-    from microfold.passes.context import Decision
-    from microfold.passes.kinds import Sequential
-    from microfold.support.files import write_file
+        from microfold import target as targets
+        from microfold.cli.passes_text import explained_by, listed_names, parse_passes
+        from microfold.passes.context import Decision
+        from microfold.passes.kinds import Sequential
 
-    steps = parse_passes(passes)
-    explained = explained_by(explain, steps) if explain else set[str]()
-    graph = load_graph(model, context.input_shape or ())
-    decisions: list[Decision] = []
-    with context.context() as chosen:
-        required = set(chosen.required_pass).union(*map(listed_names, steps))
-        core = targets.load(target)
-        chosen = replace(
-            chosen,
-            required_pass=required,
-            channel_block=core.channel_block,
-            half_precision=core.half_precision,
-        )
-        chosen = chosen.reporting_to(decisions.append)
-        result = Sequential(steps)(graph, chosen)
+        steps = parse_passes(passes)
+        explained = explained_by(explain, steps) if explain else set[str]()
+        graph = load_graph(model, context.input_shape or ())
+        decisions: list[Decision] = []
+        with context.context() as chosen:
+            required = set(chosen.required_pass).union(*map(listed_names, steps))
+            core = targets.load(target)
+            chosen = replace(
+                chosen,
+                required_pass=required,
+                channel_block=core.channel_block,
+                half_precision=core.half_precision,
+            )
+            chosen = chosen.reporting_to(decisions.append)
+            result = Sequential(steps)(graph, chosen)
     if output is not None:
+        from microfold.support.files import write_file
+
         write_file(output, _text(result, tree, constants=True))
     if explain:
         print_decisions(explain, [d for d in decisions if d.pass_name in explained], as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microfold.errors import InputError
-from microfold.options import OWN_LICENSE
+from microfold.options import IO, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -24,10 +24,31 @@ Model = Annotated[
     Path, typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False)
 ]
 TfliteModel = Annotated[Path, typer.Argument(help="The model: a .tflite file.", show_default=False)]
+
+
+def _words(*words: str) -> Callable[[str], list[str]]:
+    """What a shell offers for an option of these values."""
+    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
+def _targets(incomplete: str) -> list[str]:
+    from microfold import target
+
+    return _words(*target.available())(incomplete)
+
+
 TargetName = Annotated[
-    str, typer.Option("--target", "-t", help="A target's name, or a path to your own .toml.")
+    str,
+    typer.Option(
+        "--target",
+        "-t",
+        help="A target's name, or a path to your own .toml.",
+        autocompletion=_targets,
+    ),
 ]
-Optimize = Annotated[str, typer.Option("--optimize", help="size, balanced or speed.")]
+Optimize = Annotated[
+    str, typer.Option("--optimize", help="size, balanced or speed.", autocompletion=_words(*OPTIMIZE))
+]
 Flash = Annotated[
     int | None,
     typer.Option(
@@ -58,7 +79,12 @@ class CodeOptions:
     optimize: Optimize = "balanced"
     flash: Flash = None
     io: Annotated[
-        str, typer.Option("--io", help="Inputs and outputs live in the arena, or the caller hands them in.")
+        str,
+        typer.Option(
+            "--io",
+            help="Inputs and outputs live in the arena, or the caller hands them in.",
+            autocompletion=_words(*IO),
+        ),
     ] = "arena"
     io_layout: Annotated[
         str,
@@ -77,7 +103,9 @@ class CodeOptions:
     weights: Annotated[
         str,
         typer.Option(
-            "--weights", help="arrays: constants are in the C; blob: in a binary file that init is handed."
+            "--weights",
+            help="arrays: constants are in the C; blob: in a binary file that init is handed.",
+            autocompletion=_words(*WEIGHTS),
         ),
     ] = "arrays"
     place: Annotated[
@@ -110,6 +138,15 @@ class CodeOptions:
             show_default=False,
         ),
     ] = OWN_LICENSE
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            "--labels",
+            metavar="FILE",
+            help="Names of the classes, one on a line; default: those in the model's metadata.",
+            show_default=False,
+        ),
+    ] = None
     external: External = None
     external_flags: Annotated[
         str,
@@ -175,7 +212,12 @@ class PassOptions:
         int, typer.Option("--opt-level", min=0, max=4, help="Leave out passes of a higher level.")
     ] = 3
     numerics: Annotated[
-        str, typer.Option("--numerics", help="exact: only what keeps every bit; or relaxed.")
+        str,
+        typer.Option(
+            "--numerics",
+            help="exact: only what keeps every bit; or relaxed.",
+            autocompletion=_words(*NUMERICS),
+        ),
     ] = "exact"
     disable: Annotated[
         Names,

@@ -25,16 +25,17 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a model on this machine, one call per input set, and print its outputs."""
+    program = compile_model(model, "host", CodeOptions(), PassOptions(), as_json)
     import numpy as np
 
     from microfold.host.session import Session
     from microfold.support.files import write_file
 
-    program = compile_model(model, "host", CodeOptions(), PassOptions(), as_json)
     calls = load_inputs(inputs, program)
     with working("compiling the C code", as_json):
         session = Session(program)
-    results = [session.run(*call) for call in calls]
+    with working(f"running {model.name}", as_json):
+        results = [session.run(*call) for call in calls]
     if output is not None:
         stacked: dict[str, Any] = {
             f"output_{i}": np.stack([result[i] for result in results]) for i in range(len(program.outputs))

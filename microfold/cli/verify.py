@@ -28,12 +28,12 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Run the generated C and compare every tensor with the reference; exit 1 if any bit differs."""
+    program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import verify_report
     from microfold.report.terminal import print_verification
     from microfold.verification.verify import input_sets
     from microfold.verification.verify import verify as run_verify
 
-    program = compile_model(model, target, code, passes, as_json)
     types = [buffer.type for buffer in program.inputs]
     calls = load_inputs(inputs, program) if inputs else input_sets(types, runs)
     with working(f"running {len(calls)} input sets on {program.target.name}", as_json):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from microfold.codegen import blob, provenance, requirements
+from microfold.codegen import blob, helpers_header, provenance, requirements
 from microfold.codegen.environment import render
 from microfold.codegen.layout import wrap_code
 from microfold.codegen.model import Model
@@ -40,6 +40,7 @@ def emit_build(program: Program) -> Build:
         "magic": blob.MAGIC,
         "format": blob.FORMAT,
         "layout_id": ("", ""),
+        "port_names": True,
         "model": model,
         "preludes": [prelude.text.strip() for prelude in preludes],
         "functions": [own(_placed(model, function)) for function in model.functions],
@@ -62,9 +63,10 @@ def emit_build(program: Program) -> Build:
     if single:
         headers |= model.constant_headers
     parts["headers"] = sorted(headers)
+    around = {f"{name}_helpers.h": _render("model/helpers.h.j2", parts | helpers_header.variables(model))}
     if model.blob:
-        return _emit_blob(model, parts)
-    files = _code(name, parts)
+        return _emit_blob(model, parts, around)
+    files = _code(name, parts) | around
     if not single:
         files[f"{name}_weights.h"] = _render("model/weights.h.j2", parts)
         files[f"{name}_weights.c"] = _render("model/weights.c.j2", parts)
@@ -78,12 +80,16 @@ def _code(name: str, parts: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def _emit_blob(model: Model, parts: Mapping[str, object]) -> Build:
-    """The files without constants, and the blob that has them."""
-    nameless = {"origin": None, "version": "", "license": ""}
+def _emit_blob(model: Model, parts: Mapping[str, object], around: Mapping[str, str]) -> Build:
+    """The files without constants, and the blob that has them.
+
+    Args:
+        around: files that do not matter to what the code does with the constants.
+    """
+    nameless = {"origin": None, "version": "", "license": "", "port_names": False}
     layout = blob.layout_id(model.name, _code(model.name, {**parts, **nameless}))
     words = tuple(f"0x{word:08x}u" for word in (layout & 0xFFFFFFFF, layout >> 32))
-    build = provenance.identify(_code(model.name, {**parts, "layout_id": words}))
+    build = provenance.identify({**_code(model.name, {**parts, "layout_id": words}), **around})
     placed = [(place.offset, a.array) for place, a in zip(model.weights, model.arrays, strict=True)]
     content = blob.pack(placed, model.blob_size, layout, int(build.id.rstrip("u"), 16))
     return replace(build, blob=content)

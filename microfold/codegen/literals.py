@@ -71,6 +71,20 @@ def literal(value: float | np.floating[Any]) -> str:
     return integer_literal(int(value))
 
 
+def string_literal(text: str) -> str:
+    """A string constant of the text in UTF-8; what C would take for something else is in octal."""
+    # Question marks could be trigraphs. Octal escapes end after three digits; hexadecimal ones do not end.
+    return '"' + "".join(c if _plain(c) else _octal(c) for c in text) + '"'
+
+
+def _plain(character: str) -> bool:
+    return " " <= character <= "~" and character not in '"\\?'
+
+
+def _octal(character: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "replace"))
+
+
 def literal_headers(values: Iterable[float | np.floating[Any]]) -> frozenset[str]:
     """The standard header for the literals of numbers: that of infinity, if it is one of them."""
     floats = (float(value) for value in values if isinstance(value, (float, np.floating)))

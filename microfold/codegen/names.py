@@ -4,8 +4,10 @@ All names in generated files begin with the model's, so that models can share a 
 translation unit. They are of four kinds, told apart by their form, so that no model can make them collide,
 nor two models:
 
-- ``kws_run``: what firmware calls.
-- ``kws_mf_clamp``: helpers. Nothing that firmware calls has ``mf`` behind the model's name.
+- ``kws_run``, ``kws_output_0_argmax``: what firmware calls, of the header and of that with helpers. None of
+  them ends in ``_`` and another one: ``kws_output_0_argmax`` would be a model ``kws_output_0``'s, too, if
+  there were ``kws_argmax``.
+- ``kws_mf_clamp``: helpers of kernels. Nothing that firmware calls has ``mf`` behind the model's name.
 - ``kws__conv1_weights``, ``kws__conv1_layer``, ``kws__conv1_offset``: constants and what else belongs to a
   layer. Two underscores, which a model's name lacks, tell model ``a``'s layer ``b_conv`` from model ``a_b``'s
   layer ``conv``. A `Namer` numbers what is taken.
@@ -48,8 +50,8 @@ def model_identifier(text: str) -> str:
     name = c_identifier(text)[:MODEL_LENGTH].rstrip("_")
     if name in _FILES.split() or name.split("_")[0] in _PREFIXES:
         name = f"m_{name}"[:MODEL_LENGTH].rstrip("_")
-    if name.endswith("_weights"):
-        # x_weights.c is the file of another model's constants.
+    if name.endswith(("_weights", "_helpers")):
+        # x_weights.c is the file of another model's constants, x_helpers.h that of its helpers.
         name = name[: MODEL_LENGTH - len("_model")].rstrip("_") + "_model"
     return name
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from microfold.codegen.layout import label_text
-from microfold.codegen.literals import C_TYPES, array_lines, literal
+from microfold.codegen.literals import C_TYPES, array_lines, literal, string_literal
 from microfold.ir.types import Array, TensorType
 from microfold.program import Buffer
 
@@ -126,6 +126,11 @@ class Port:
     @property
     def label(self) -> str:
         return label_text(self.buffer.value.name)
+
+    @property
+    def name_literal(self) -> str:
+        """The model's name for it, as a C string."""
+        return string_literal(self.buffer.value.name)
 
     @property
     def shape(self) -> str:

@@ -26,7 +26,7 @@ HELPER_FILES = (
     "simd/float16.j2",
     "simd/fpu.j2",
     "simd/float_sums.j2",
-    "simd/float_quads.j2",
+    "simd/float_blocks.j2",
     "simd/float16_mve.j2",
     "simd/int4.j2",
     "simd/int4_dsp.j2",

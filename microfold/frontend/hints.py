@@ -8,6 +8,9 @@ _RECURRENT = (
     "unroll it into FULLY_CONNECTED, LOGISTIC, TANH, MUL and ADD; Keras RNN layers have `unroll=True`"
 )
 
+# Where nothing better is known.
+CHANGE = "change this part of the model, or replace it by other operators, and convert it again"
+
 _HINTS = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _RECURRENT,
     "BIDIRECTIONAL_SEQUENCE_LSTM": _RECURRENT,

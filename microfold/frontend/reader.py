@@ -155,7 +155,9 @@ def malformed_as_error(source: str) -> Generator[None]:
         RecursionError,
     ) as error:  # fmt: skip
         detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise ModelFormatError(f"{source} is not a well-formed .tflite file ({detail})") from None
+        raise ModelFormatError(
+            f"{source} is not a well-formed .tflite file ({detail}); convert the model again"
+        ) from None
 
 
 def read_model(data: bytes, source: str) -> tuple[RawSubgraph, ...]:
@@ -169,7 +171,10 @@ def read_model(data: bytes, source: str) -> tuple[RawSubgraph, ...]:
         ModelFormatError: the bytes are not a consistent model.
     """
     if len(data) < 8 or data[4:8] != b"TFL3":
-        raise ModelFormatError(f"{source} is not a .tflite file: bytes 4 to 8 must be 'TFL3'")
+        raise ModelFormatError(
+            f"{source} is not a .tflite file: bytes 4 to 8 must be 'TFL3'; give what a converter for "
+            "TensorFlow Lite (LiteRT) wrote"
+        )
     with malformed_as_error(source):
         return _Reader(data, source).subgraphs()
 

@@ -12,7 +12,7 @@ from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
 from microfold.frontend.context import SCRATCH_INPUTS, OperatorContext, Scope, Unsupported, describe
-from microfold.frontend.hints import unsupported_operator
+from microfold.frontend.hints import CHANGE, unsupported_operator
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
 from microfold.frontend.variables import Variable, Variables
@@ -238,7 +238,9 @@ class _Importer:
             subgraphs=scope.subgraphs,
         )
         graph = graph.with_nodes(graph.nodes)
-        faults = [Problem(f"constant {value.name!r}", fault) for value, fault in constant_faults(graph)]
+        faults = [
+            Problem(f"constant {value.name!r}", fault, CHANGE) for value, fault in constant_faults(graph)
+        ]
         if faults:
             raise UnsupportedModelError(source, list(dict.fromkeys(faults)))
         return graph
@@ -248,7 +250,7 @@ class _Importer:
         try:
             self.scope.values[tensor.index] = Value(tensor.name, self.scope.declared_type(tensor.index))
         except Unsupported as error:
-            self.problems.append(Problem(self.prefix + where, error.reason, error.hint))
+            self.problems.append(Problem(self.prefix + where, error.reason, error.hint or CHANGE))
             self.scope.unknown.add(tensor.index)
 
     def accept(self, arguments: Sequence[Value | Variable]) -> None:
@@ -289,9 +291,9 @@ class _Importer:
             IMPORTERS[raw.name](context)
             context.check_complete()
         except Unsupported as error:
-            self.problems.append(Problem(where, error.reason, error.hint))
+            self.problems.append(Problem(where, error.reason, error.hint or CHANGE))
         except TypeRuleError as error:
-            self.problems.append(Problem(where, str(error)))
+            self.problems.append(Problem(where, str(error), CHANGE))
         # After a problem the declared types stand in, so that later problems are found as well.
         for index in raw.outputs:
             if index not in scope.values and index not in scope.variables.handles:

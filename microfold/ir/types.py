@@ -153,6 +153,11 @@ class TensorType:
         """Bytes of the tensor in RAM, one array element each."""
         return self.size * self.dtype.itemsize
 
+    @property
+    def class_count(self) -> int:
+        """Length of a vector of scores: the last axis, if it is the only one longer than 1; else 0."""
+        return self.shape[-1] if self.shape and self.shape[-1] == self.size > 1 else 0
+
     def with_shape(self, shape: Shape) -> TensorType:
         return TensorType(self.dtype, tuple(shape), self.quant)
 

@@ -73,10 +73,11 @@ def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
 def lower_by_rows(kernel: Kernel, layer: LayerContext) -> KernelCall:
     """The call with a table of addresses as its first input: those of the rows of one image, in their order.
 
-    The rows need not lie behind each other. For layers of which the kernel says that it `reads_rows`.
+    The rows need not lie behind each other. For layers of which the kernel says that it `reads_rows`. What
+    the layer says to the kernel, `row_table`, its template finds under the same name.
     """
     call = kernel.lower(replace(layer, row_table=True))
-    function = replace(call.function, spec=(*call.function.spec, ("reads_rows", True)))
+    function = replace(call.function, spec=(*call.function.spec, ("row_table", True)))
     parameters = {name: p for name, p in call.parameters.items() if name not in kernel.pitch_fields}
     return replace(call, function=function, parameters=parameters)
 

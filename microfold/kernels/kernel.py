@@ -23,11 +23,13 @@ class Trade(Enum):
     """What a kernel gives up for speed or for flash. Whether that is worth it depends on the whole model."""
 
     ONE_FOR_ALL = "one function serves all layers of an operator, and is slower than what is made for a layer"
+    LONG_CODE = "its code is long, and saves a little time for each output"
     WINDOW_CODE = "its code is long, and for layers with the same window and input channels"
     IMAGE_CODE = "its code is for layers with one shape of image"
     UNROLLED = "its loop is written out"
     LONG_ITERATIONS = "an iteration of its loop computes several blocks"
     SCRATCH = "it takes up to twice the scratch"
+    INPUT_SCRATCH = "it brings inputs into another form in the scratch, as many bytes as that takes"
     SPARE_SCRATCH = "it takes more scratch than its kernel needs, as far as larger layers leave it over"
     TABLE = "it has a table of results"
     WIDE_WEIGHTS = "its weights take twice as many bytes"
@@ -90,6 +92,11 @@ class Kernel:
 
     def extra_memory(self, layer: LayerContext) -> int:
         """Bytes that the arena may need besides input and output; compared only between its variants."""
+        del layer
+        return 0
+
+    def input_scratch(self, layer: LayerContext) -> int:
+        """Bytes of scratch in which a variant with INPUT_SCRATCH keeps inputs."""
         del layer
         return 0
 

@@ -13,7 +13,7 @@ from microfold.ir.types import Array
 from microfold.target import Target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LayerContext:
     """A node with what a kernel may know about it at compile time.
 

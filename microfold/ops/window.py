@@ -59,21 +59,21 @@ class Window:
     def check(self, image: TensorType) -> None:
         """The type rule of all that slides a window over an NHWC image: no index leaves `MAX_ELEMENTS`.
 
-        The window's last step may lead out of the padded image, so that the area it walks counts as well.
+        The window's last step may lead out of the padded image, so that the area it sweeps counts as well.
 
         Raises:
-            TypeRuleError: the window does not fit in the padded image, or the walk is too large.
+            TypeRuleError: the window does not fit in the padded image, or that area is too large.
         """
         batch, height, width, channels = image.shape
         counts = self.output_size(height, width)
         padded = (height + sum(self.padding[0]), width + sum(self.padding[1]))
-        walked = [
+        swept = [
             max(n, count * stride, size * dilation)
             for n, count, stride, size, dilation in zip(
                 padded, counts, self.strides, self.size, self.dilations, strict=True
             )
         ]
-        elements = batch * channels * max(walked[0] * padded[1], padded[0] * walked[1])
+        elements = batch * channels * max(swept[0] * padded[1], padded[0] * swept[1])
         require(
             elements <= MAX_ELEMENTS,
             f"a window may cover {MAX_ELEMENTS} elements of its padded image; {self.size} with strides "

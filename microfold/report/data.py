@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Set
 from dataclasses import asdict, fields, replace
+from itertools import zip_longest
 from typing import Any
 
 from microfold import __version__
@@ -67,7 +68,11 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
             "padding": measurement.padding if measurement else None,
         },
         "inputs": [_port(buffer) for buffer in program.inputs],
-        "outputs": [_port(buffer) for buffer in program.outputs],
+        "outputs": [
+            _port(buffer) | ({"labels": list(labels)} if labels else {})
+            for buffer, labels in zip_longest(program.outputs, program.labels)
+        ],
+        "labels_ignored": program.labels_ignored or None,
         "layers": [
             {
                 "name": layer.name,

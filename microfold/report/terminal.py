@@ -7,38 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate
+from microfold.codegen.names import Namer
 from microfold.options import Options
 from microfold.program import Program
+from microfold.report.console import Output
 from microfold.report.data import Report, deviation_report
+from microfold.report.tables import Column, Table, number
 from microfold.simulate.toolchain import ARM_COMPILER
 from microfold.target import Target
 from microfold.verification.benchmark.suite import Row
 from microfold.verification.verify import Verification
 
-
-class _Output(Console):
-    def on_broken_pipe(self) -> None:
-        """Where nobody reads on, rich would exit as for a failed check; the command line knows better."""
-        raise BrokenPipeError
-
-
-# Not a terminal: no wrapping to 80 columns, so that logs and pipes keep whole lines.
-_console = _Output(width=None if Console().is_terminal else 160, highlight=False)
-
-
-def _table(title: str, *columns: str) -> Table:
-    """A table whose columns marked with ``>`` are aligned to the right."""
-    table = Table(title=escape(title), title_justify="left", header_style="bold")
-    for column in columns:
-        name = column.removeprefix(">")
-        table.add_column(name, justify="right" if column.startswith(">") else "left", overflow="fold")
-    return table
+_console = Output()
 
 
 def _number(value: int | float | None, *, unknown: str = "not measured") -> str:
@@ -52,26 +32,27 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
     _print_memory(program, report)
     if report["relaxed"] is not None:
         for change in report["relaxed"]["changes"]:
-            _console.print(f"relaxed numerics: {change['where']}: {change['change']}", markup=False)
+            _console.print(f"relaxed numerics: {change['where']}: {change['change']}")
         _print_deviations(report["relaxed"]["outputs"], report["relaxed"]["input_sets"])
+    if report["labels_ignored"] is not None:
+        _console.print(f"labels of the model are ignored: {report['labels_ignored']}")
     name = program.name
-    _console.print(f"\nWritten to {escape(str(folder))}. In your firmware:\n")
+    _console.print(f"\nWritten to {folder}. In your firmware:\n")
+    given = f", weights, {name.upper()}_WEIGHTS_SIZE" if program.options.weights == "blob" else ""
+    lines = [f'#include "{name}.h"', f"static {name}_context network;", f"{name}_init(&network{given});"]
     if program.options.io == "caller":
         ports = [f"input_{i}" for i in range(len(program.inputs))]
         ports += [f"output_{i}" for i in range(len(program.outputs))]
-        run = f"{name}_run(&network, {', '.join(ports)});"
+        lines.append(f"{name}_run(&network, {', '.join(ports)});")
     else:
-        run = (
-            f"/* fill {name}_input_0(&network) */ {name}_run(&network); /* read {name}_output_0(&network) */"
-        )
-    given = f", weights, {name.upper()}_WEIGHTS_SIZE" if program.options.weights == "blob" else ""
-    init = f"{name}_init(&network{given});"
-    lines = (f'#include "{name}.h"', f"static {name}_context network;", init, run)
+        lines.append(f"/* fill {name}_input_0(&network) */")
+        lines.append(f"{name}_run(&network);")
+        lines.append(f"/* read {name}_output_0(&network) */")
     for line in lines:
-        _console.print(f"    {line}", markup=False)
+        _console.print(f"    {line}", soft_wrap=True)
     for library in report["libraries"]:
         functions = ", ".join(library["functions"])
-        _console.print(f"\nLink {library['name']}, for {functions}.", markup=False)
+        _console.print(f"\nLink {library['name']}, for {functions}.")
     _print_unmeasured(program, report)
 
 
@@ -90,15 +71,18 @@ def _print_unmeasured(program: Program, report: Report) -> None:
         text = f"The stack is read off code for Cortex-M that {compiler} links with a C library, by objdump."
     else:
         return
-    _console.print(f"\n{text}", markup=False)
+    _console.print(f"\n{text}")
 
 
 def _print_layers(report: Report, *, instructions: bool) -> None:
-    columns = ["#", "layer", "operator", "kernel", "output", ">MACs", ">weights"]
-    columns += [">instructions", ">per MAC"] if instructions else [">est. instructions"]
+    columns = [number("#"), Column("layer"), Column("operator", rank=3), Column("kernel", rank=1)]
+    columns += [Column("output", rank=4), number("MACs"), number("weights", rank=2)]
+    columns += (
+        [number("instructions"), number("per MAC", rank=2)] if instructions else [number("est. instructions")]
+    )
     if report["estimated_cycles"] is not None:
-        columns.append(">est. cycles")
-    table = _table(f"{report['model']} for {report['target']}", *columns)
+        columns.append(number("est. cycles"))
+    table = Table(f"{report['model']} for {report['target']}", columns)
     for index, layer in enumerate(report["layers"]):
         op = " + ".join([layer["op"], *layer["fused"]])
         output = f"{layer['output']['dtype']}{layer['output']['shape']}"
@@ -111,8 +95,8 @@ def _print_layers(report: Report, *, instructions: bool) -> None:
             row.append(_number(layer["estimated_instructions"], unknown="unknown"))
         if report["estimated_cycles"] is not None:
             row.append(_number(layer["estimated_cycles"]))
-        table.add_row(*(escape(cell) for cell in row))
-    _console.print(table)
+        table.add(*row)
+    _console.show(table)
 
 
 def _print_estimate(report: Report) -> None:
@@ -127,23 +111,22 @@ def _print_estimate(report: Report) -> None:
 
 def _print_memory(program: Program, report: Report) -> None:
     ram, flash = report["ram"], report["flash"]
-    table = _table("", "", ">bytes", "")
-    table.show_header = False
+    table = Table("", (Column(""), number("bytes"), Column("")))
     scratch = max((layer["scratch"] for layer in report["layers"]), default=0)
     note = f"{ram['arena_without_overlap']:,} without overlap at best; largest scratch {scratch:,}"
-    table.add_row("RAM: arena", _number(ram["arena"]), note)
-    table.add_row("RAM: state", _number(ram["state"]), "kept from run to run")
+    table.add("RAM: arena", _number(ram["arena"]), note)
+    table.add("RAM: state", _number(ram["state"]), "kept from run to run")
     used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
-    table.add_row("RAM: stack", _number(ram["stack"]), f"at most, library functions included{used}")
-    table.add_row("flash: weights", _number(flash["weights"]), program.options.weights_section)
-    table.add_row(
+    table.add("RAM: stack", _number(ram["stack"]), f"at most, library functions included{used}")
+    table.add("flash: weights", _number(flash["weights"]), program.options.weights_section)
+    table.add(
         "flash: code", _number(flash["code"]), f"at {program.options.compiler_flag}, with layer descriptions"
     )
     note = "C library functions that it calls; not startup code"
-    table.add_row("flash: library", _number(flash["library"]), note)
+    table.add("flash: library", _number(flash["library"]), note)
     if flash["padding"]:
-        table.add_row("flash: padding", _number(flash["padding"]), "between all of these, for alignment")
-    table.add_row("MACs", _number(report["macs"]), _describe_pruning(report))
+        table.add("flash: padding", _number(flash["padding"]), "between all of these, for alignment")
+    table.add("MACs", _number(report["macs"]), _describe_pruning(report))
     sums = report["accumulators"]
     if sums["largest_layer"]:
         unproved = ", ".join(sums["unproved_layers"])
@@ -151,8 +134,8 @@ def _print_memory(program: Program, report: Report) -> None:
         note += f"not proved for {unproved}" if unproved else "no overflow possible"
         if sums["wrapping_layers"]:
             note += f"; wraps round like the reference: {', '.join(sums['wrapping_layers'])}"
-        table.add_row("largest accumulator", _number(sums["largest"]), escape(note))
-    _console.print(table)
+        table.add("largest accumulator", _number(sums["largest"]), note)
+    _console.show(table, header=False)
 
 
 def _describe_pruning(report: Report) -> str:
@@ -174,23 +157,24 @@ def print_bench(program: Program, report: Report) -> None:
         _console.print(
             f"{report['estimated_cycles']:,} cycles estimated, not measured: executed instructions by the "
             f"timing of the {report['cycles_source']}, without wait states, caches and buses",
-            markup=False,
         )
     _print_memory(program, report)
 
 
 def print_bench_summary(reports: Sequence[Report]) -> None:
     """A row per model."""
-    columns = (">MACs", ">instructions", ">per MAC", ">est. cycles", ">arena", ">stack", ">weights", ">code")
-    table = _table(f"one run on {reports[0]['target']}, bytes and instructions", "model", *columns)
+    columns = [Column("model"), number("MACs", rank=1), number("instructions"), number("per MAC", rank=3)]
+    columns += [number("est. cycles", rank=2), number("arena"), number("stack", rank=4), number("weights")]
+    columns += [number("code")]
+    table = Table(f"one run on {reports[0]['target']}, bytes and instructions", columns)
     for report in reports:
         per_mac = report["instructions_per_mac"]
         ram, flash = report["ram"], report["flash"]
         numbers = (report["macs"], report["instructions"], per_mac, report["estimated_cycles"])
         numbers = (*numbers, ram["arena"], ram["stack"])
         row = [_number(n) for n in (*numbers, flash["weights"], flash["code"])]
-        table.add_row(escape(report["model"]), *row)
-    _console.print(table)
+        table.add(report["model"], *row)
+    _console.show(table)
 
 
 def print_comparison(rows: Sequence[Row]) -> None:
@@ -198,16 +182,18 @@ def print_comparison(rows: Sequence[Row]) -> None:
     for figure in dict.fromkeys(row.figure for row in rows):
         chosen = [row for row in rows if row.figure == figure]
         names = list(dict.fromkeys(name for row in chosen for name in row.peers))
-        columns = [">microfold", *(column for name in names for column in (f">{name}", ">times"))]
-        table = _table(figure.replace("_", " "), "target", "model", *columns)
+        columns = [Column("target"), Column("model"), number("microfold")]
+        for index, name in enumerate(names):
+            columns += [number(name, rank=2 * index + 1), number("times", rank=2 * index + 2)]
+        table = Table(figure.replace("_", " "), columns)
         for row in chosen:
             cells = [_number(row.ours)]
             for name in names:
                 theirs = row.peers.get(name)
                 ratio = f"{theirs / row.ours:.2f}" if theirs is not None and row.ours else ""
                 cells += [_number(theirs) if theirs is not None else "", ratio]
-            table.add_row(row.target, escape(row.model), *cells)
-        _console.print(table)
+            table.add(row.target, row.model, *cells)
+        _console.show(table)
 
 
 def print_verification(program: Program, result: Verification, *, every_layer: bool) -> None:
@@ -216,21 +202,21 @@ def print_verification(program: Program, result: Verification, *, every_layer: b
     if result.exact:
         _console.print(
             f"{subject}: exact: {result.tensors} tensors over {result.inputs} input sets equal the reference",
-            markup=False,
         )
         for label in result.unchecked:
             _console.print(
                 f"not checked: {label!r}: only other hardware computes it; "
                 "what follows was checked on its results",
-                markup=False,
             )
         _print_deviations([deviation_report(d) for d in result.deviations], result.inputs)
         return
+    names = [layer.name for layer in program.layers]
     for d in result.differences if every_layer else result.differences[:1]:
+        # Behind the layers: an output as a whole.
+        name = names[d.layer] if d.layer < len(names) else d.name
         _console.print(
-            f"{subject}: layer {d.layer} {d.name!r} differs in {d.count} elements, "
+            f"{subject}: layer {d.layer} {name!r} differs in {d.count} elements, "
             f"by {d.largest:g} at most (input set {d.call})",
-            markup=False,
         )
 
 
@@ -242,43 +228,53 @@ def _print_deviations(deviations: Sequence[Report], inputs: int) -> None:
             f"relaxed numerics: output {d['output']} {d['name']!r} differs from the imported model's in "
             f"{d['changed']:,} of {d['elements']:,} elements, by {steps}{d['largest']:.6g} at most, "
             f"over {inputs} input sets",
-            markup=False,
         )
 
 
 def print_inspection(inspection: Report) -> None:
     """Operators, tensors at the ends, and problems."""
-    ends = _table(f"{inspection['model']}: inputs and outputs", "", "name", "type", "quantisation")
+    columns = (Column(""), Column("name"), Column("type"), Column("quantisation"))
+    ends = Table(f"{inspection['model']}: inputs and outputs", columns)
     for kind in ("inputs", "outputs"):
         for port in inspection[kind]:
-            ends.add_row(kind[:-1], escape(port["name"]), escape(port["type"]), port["quantization"])
-    _console.print(ends)
-    table = _table("operators", "#", "operator", "tensor", "inputs", "output", ">MACs", "supported")
+            ends.add(kind[:-1], port["name"], port["type"], port["quantization"])
+    _console.show(ends)
+    _console.print()
+    columns = (number("#"), Column("operator"), Column("tensor"), Column("inputs", rank=2))
+    columns += (Column("output", rank=1), number("MACs"), Column("supported"))
+    table = Table("operators", columns)
+    namer = Namer()
     for index, row in enumerate(inspection["operators"]):
         supported = "yes" if row["problem"] is None else f"no: {row['problem']}"
-        cells = (row["operator"], row["tensor"], ", ".join(row["inputs"]), ", ".join(row["outputs"]))
-        table.add_row(
-            str(index), *(escape(cell) for cell in cells), _number(row["macs"] or 0), escape(supported)
-        )
-    _console.print(table)
+        tensor = namer.unique(row["tensor"], row["operator"])
+        cells = (row["operator"], tensor, ", ".join(row["inputs"]), ", ".join(row["outputs"]))
+        table.add(str(index), *cells, _number(row["macs"] or 0), supported)
+    _console.show(table)
     _console.print(f"{len(inspection['operators'])} operators, {_number(inspection['macs'])} MACs")
     for problem in inspection["problems"]:
-        _console.print(f"not supported: {problem}", markup=False)
+        _console.print(f"not supported: {problem}")
 
 
-def print_kernels(layers: Sequence[tuple[LayerContext, Sequence[Candidate]]], options: Options) -> None:
-    """Every candidate of every layer, the chosen one first."""
-    table = _table("kernels", "#", "layer", "kernel", ">estimated instructions", "why not")
-    for index, (layer, candidates) in enumerate(layers):
-        for position, candidate in enumerate(candidates):
-            first = position == 0
-            cost = f"{candidate.cost:,.0f}" if candidate.cost is not None else ""
-            label = f"{layer.node.op.name} {layer.node.outputs[0].name}" if first else ""
-            name = f"{candidate.kernel.name} *" if first and cost else candidate.kernel.name
-            table.add_row(
-                str(index) if first else "", escape(label), name, cost, escape(candidate.reason or "")
-            )
-    _console.print(table)
+def print_kernels(layers: Sequence[Report], options: Options) -> None:
+    """Every variant of every candidate of every layer, the chosen one first."""
+    columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("kernel"))
+    columns += (Column("variant", rank=1), number("instructions"))
+    columns += (number("constants", rank=3), number("scratch", rank=3))
+    table = Table("kernels", (*columns, Column("why not")))
+    for index, layer in enumerate(layers):
+        heading = (str(index), layer["name"], layer["op"])
+        for position, candidate in enumerate(layer["candidates"]):
+            chosen = position == 0 and candidate["cost"] is not None
+            name = f"{candidate['kernel']} *" if chosen else candidate["kernel"]
+            if not candidate["variants"]:
+                table.add(*heading, name, "", "", "", "", candidate["reason"])
+                heading = ("", "", "")
+            for variant in candidate["variants"]:
+                choices = ", ".join(f"{key} {_choice(value)}" for key, value in variant["choices"].items())
+                numbers = (f"{variant[key]:,.0f}" for key in ("cost", "bytes", "scratch"))
+                table.add(*heading, name, choices, *numbers, variant["reason"] or "")
+                name, heading = "", ("", "", "")
+    _console.show(table)
     rule = "the cheapest that the target can run"
     if options.flash is not None:
         rule = "the fastest for all layers together whose constants fit"
@@ -287,18 +283,25 @@ def print_kernels(layers: Sequence[tuple[LayerContext, Sequence[Candidate]]], op
     _console.print(f"* is chosen: {rule}")
 
 
+def _choice(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
 def print_targets(targets: Sequence[Target]) -> None:
-    table = _table("targets", "name", "description", "features", "simulated board")
+    columns = ("name", "description", "features", "simulated board")
+    table = Table("targets", [*map(Column, columns)])
     for target in targets:
-        table.add_row(target.name, target.description, ", ".join(sorted(target.features)), target.board)
-    _console.print(table)
+        table.add(target.name, target.description, ", ".join(sorted(target.features)), target.board)
+    _console.show(table)
 
 
 def print_passes(rows: Sequence[Mapping[str, Any]]) -> None:
-    table = _table("passes", "pass", ">level", "place", "what it does", "options")
+    columns = (Column("pass"), number("level"), Column("place", rank=2), Column("what it does"))
+    columns += (Column("options", rank=1),)
+    table = Table("passes", columns)
     for row in rows:
         level = "mandatory" if row["mandatory"] else str(row["opt_level"])
         places = ", ".join(map(str, row["places"]))
-        table.add_row(row["name"], level, places, escape(row["summary"]), escape(row["options"]))
-    _console.print(table)
+        table.add(row["name"], level, places, row["summary"], row["options"])
+    _console.show(table)
     _console.print("place: where the default pipeline runs it")

@@ -42,7 +42,10 @@ def simulator(program: Program, optimize: str | None = None) -> Simulator:
     """
     target = program.target
     if not target.board:
-        raise TargetError(f"a simulated run needs a board; target {target.name} names none")
+        raise TargetError(
+            f"a simulated run needs a board; target {target.name} names none; "
+            "`microfold targets` lists those that have one"
+        )
     return Simulator(
         model_sources(program),
         boards.find(target.board),

@@ -58,9 +58,21 @@ def _kind(mode: int) -> str:
     return next((name for test, name in kinds if test(mode)), "a device")
 
 
+_ADVICE = {
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.EACCES: "check the permissions",
+    errno.EPERM: "check the permissions",
+    errno.ENAMETOOLONG: "choose a shorter one",
+    errno.ENOSPC: "make room, or choose another disk",
+    errno.EROFS: "choose a folder that can be written",
+}
+
+
 def reason(error: OSError) -> str:
-    """Why the system refused something."""
-    return error.strerror or str(error)
+    """Why the system refused something, and what to do about it."""
+    advice = _ADVICE.get(error.errno or 0, "")
+    return "; ".join(filter(None, (error.strerror or str(error), advice)))
 
 
 def write_file(path: Path, content: str | bytes) -> None:
@@ -151,7 +163,7 @@ def _check_names(folder: Path, files: Mapping[str, str | bytes]) -> None:
             if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
                 taken.append(f"{path} is {_kind(mode)}")
     if taken:
-        raise InputError(f"outputs replace nothing but files; {', '.join(taken)}")
+        raise InputError(f"outputs replace nothing but files; {', '.join(taken)}: choose another --output")
 
 
 def _remove_abandoned(folder: Path, lock: int | None) -> None:

@@ -122,7 +122,7 @@ class _Image:
                 open_functions.pop()
                 continue
             if address not in own:
-                own[address], calls[address] = self._walk(address)
+                own[address], calls[address] = self._traverse(address)
             missing = [callee for callee in calls[address] if callee not in self.depths]
             for callee in missing:
                 if callee in open_functions:
@@ -137,7 +137,7 @@ class _Image:
     def _where(self, address: int) -> str:
         return self.code[address].function if address in self.code else f"{address:#x}"
 
-    def _walk(self, entry: int) -> tuple[int, dict[int, int]]:
+    def _traverse(self, entry: int) -> tuple[int, dict[int, int]]:
         """Follow every path from an entry to the returns.
 
         Returns:

@@ -164,7 +164,7 @@ def test_what_changes_the_code_changes_the_layout() -> None:
         struct.unpack_from("<Q", built(graph, options)[1], 8)[0]
         for graph, options in (
             (graphs.chain(), BLOB),
-            (graphs.chain(layers=("other", "names", "of layers")), BLOB),
+            (graphs.chain(layers=("other", "names", "of /* layers")), BLOB),
             (graphs.chain(), Options(weights="blob", license="MIT")),
             (graphs.chain(), Options(weights="blob", step=True)),
         )
@@ -179,7 +179,7 @@ def test_the_header_is_as_it_is_described() -> None:
     assert f"0x{low:08x}u" in build.files["net.c"] and f"0x{high:08x}u" in build.files["net.c"]
     assert f"0x{made:08x}u" == build.id
     assert crc == zlib.crc32(content[:28] + content[32:])
-    assert sorted(build.files) == ["net.c", "net.h"]
+    assert sorted(build.files) == ["net.c", "net.h", "net_helpers.h"]
 
 
 @pytest.mark.parametrize("other", [{"single_file": True}, {"weights_section": ".x"}, {"place": ("a=.x",)}])

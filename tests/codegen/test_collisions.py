@@ -16,9 +16,10 @@ from microfold.codegen.emit import emit
 from microfold.codegen.model import Model
 from microfold.codegen.names import model_identifier
 from microfold.compiler import compile_graph
+from microfold.frontend.labels import LabelFile, Labels
 from microfold.options import Options
 from tests.codegen.builds import STRICT
-from tests.codegen.graphs import dense_chain
+from tests.codegen.graphs import chain, dense_chain
 from tests.codegen.toolchain import run, write
 from tests.needs import need_tools
 
@@ -101,9 +102,10 @@ def test_names_of_files_and_helpers_are_avoided(text: str) -> None:
     assert model_identifier(text).startswith("m_") or model_identifier(text) == "math_h"
 
 
-def test_models_of_one_folder_have_files_of_their_own() -> None:
+@pytest.mark.parametrize("other", ["x.weights", "x.helpers"])
+def test_models_of_one_folder_have_files_of_their_own(other: str) -> None:
     first, second = (
-        emit(compile_graph(dense_chain(name, "x", ["y"]), target.load("host"))) for name in ("x", "x.weights")
+        emit(compile_graph(dense_chain(name, "x", ["y"]), target.load("host"))) for name in ("x", other)
     )
     assert first.keys().isdisjoint(second)
 
@@ -116,6 +118,21 @@ def test_models_of_one_program_have_constants_of_their_own(tmp_path: Path) -> No
     (tmp_path / "main.c").write_text("int main(void) { return 0; }\n")
     sources = write(tmp_path, files)
     run(["cc", "-O0", f"-I{tmp_path}", *sources, tmp_path / "main.c", "-o", tmp_path / "both", "-lm"])
+
+
+@pytest.mark.parametrize("weights", ["arrays", "blob"])
+def test_models_of_one_program_have_helpers_of_their_own(weights: str) -> None:
+    """No name of model `a` is one of a model whose name begins with `a_`, in no file."""
+    labels = Labels((LabelFile("numbers", tuple("0123456")),))
+    options = Options(step=True, weights=weights)
+    text = "".join(emit(compile_graph(chain("a"), target.load("host"), options, labels=labels)).values())
+    suffixes = {"context", "context_size_check", *re.findall(r"\ba_(?!_)(\w+)\(", text)}
+    assert {"output_0_argmax", "input_0", "input_0_from_rgb888", "run", "output_0_label"} <= suffixes
+    assert {"step", "layer_name", "mf_multiply_high"} <= suffixes
+    for suffix in suffixes:
+        words = suffix.split("_")
+        tails = {"_".join(words[n:]) for n in range(1, len(words))}
+        assert tails.isdisjoint(suffixes), suffix
 
 
 def test_a_model_may_be_called_like_a_header(tmp_path: Path) -> None:

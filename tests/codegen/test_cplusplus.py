@@ -47,7 +47,7 @@ def test_samples_in_every_standard(standard: str, tmp_path: Path) -> None:
 def test_it_runs_as_cplusplus(constants: str, tmp_path: Path) -> None:
     """Constants have one name for the linker, whichever language their file is compiled as."""
     text = """
-    #include "net.h"
+    #include "net_helpers.h"
     static net_context network;
     int main() { net_init(&network); net_run(&network); return 0; }
     """

@@ -24,7 +24,7 @@ CNN = Path(__file__).resolve().parents[1] / "models" / "made" / "cnn_int8.tflite
 def test_every_file_begins_with_its_license() -> None:
     for license in (OWN_LICENSE, "Apache-2.0 WITH LLVM-exception OR (MIT AND LicenseRef-Own)"):
         files = emit(compile_file(CNN, target.load("host"), Options(license=license)))
-        assert len(files) == 4
+        assert len(files) == 5
         for text in files.values():
             assert text.split("\n")[0] == f"/* SPDX-License-Identifier: {license} */"
 
@@ -67,7 +67,7 @@ def test_files_of_another_build_are_refused(tmp_path: Path) -> None:
         for name, text in one.files.items():
             (tmp_path / name).write_text(two.files[name] if name == foreign else text)
         said = ""
-        for name in ("cnn_int8.c", "cnn_int8_weights.c"):
+        for name in ("cnn_int8.c", "cnn_int8_weights.c", "cnn_int8_helpers.h"):
             command = ["gcc", "-std=c99", "-fsyntax-only", name]
             said += subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False).stderr
         assert "are of different builds: take all files of one build" in said, foreign

@@ -42,7 +42,7 @@ def test_every_helper_declares_its_headers() -> None:
 
 
 def test_scan_for_unknown_helpers() -> None:
-    code = ".macro mf_quad weight\nmf_quad s2 /* mf_gone */ mf_clamp(mf_channels, 0, 1);"
+    code = ".macro mf_step weight\nmf_step s2 /* mf_gone */ mf_clamp(mf_channels, 0, 1);"
     assert unknown_helpers(code) == {"mf_channels"}
     assert not any(unknown_helpers(helper.text) for helper in helpers(helper_names()))
 

@@ -23,11 +23,12 @@ MADE = ROOT / "tests" / "models" / "made"
 
 
 def unit(folder: Path, programs: Sequence[Program]) -> Path:
-    """A file that includes the C of all the programs."""
+    """A file that includes the C of all the programs, and their helpers."""
     sources = [source.name for program in programs for source in write(folder, emit(program))]
     assert len(sources) == len(set(sources))
     whole = folder / "unity.c"
-    whole.write_text("".join(f'#include "{name}"\n' for name in sources), encoding="utf-8")
+    headers = [f"{program.name}_helpers.h" for program in programs]
+    whole.write_text("".join(f'#include "{name}"\n' for name in (*sources, *headers)), encoding="utf-8")
     return whole
 
 

@@ -35,6 +35,32 @@ def test_host_build_and_ctest(tmp_path: Path) -> None:
     assert "Compiling" not in cmake("--build", tmp_path)
 
 
+LABELLED = """
+cmake_minimum_required(VERSION 3.21)
+project(demo LANGUAGES C)
+add_subdirectory({root} microfold)
+microfold_add_model(net MODEL {root}/examples/digits/digits.tflite LABELS labels.txt)
+add_executable(demo main.c)
+target_link_libraries(demo PRIVATE net)
+"""
+
+
+@pytest.mark.slow
+def test_labels(tmp_path: Path) -> None:
+    need_tools("cmake", "cc")
+    (tmp_path / "CMakeLists.txt").write_text(LABELLED.format(root=ROOT))
+    (tmp_path / "main.c").write_text(
+        '#include <stdio.h>\n#include "net_helpers.h"\n'
+        "int main(void) { return puts(net_output_0_label(3)) < 0; }\n"
+    )
+    for three in ("three", "drei"):
+        (tmp_path / "labels.txt").write_text("\n".join(["0", "1", "2", three, *"456789"]))
+        cmake("-S", tmp_path, "-B", tmp_path / "build", f"-DPython3_EXECUTABLE={sys.executable}")
+        cmake("--build", tmp_path / "build")
+        demo = subprocess.run([tmp_path / "build" / "demo"], capture_output=True, text=True, check=True)
+        assert demo.stdout == f"{three}\n"
+
+
 @pytest.mark.slow
 def test_cortex_m4_build(tmp_path: Path) -> None:
     need_tools("cmake", *CROSS_TOOLS)

@@ -18,7 +18,8 @@ project(demo LANGUAGES C)
 add_subdirectory({root} microfold)
 add_library(cmsis-nn STATIC {stub}/arm_nnfunctions.c)
 target_include_directories(cmsis-nn PUBLIC {stub})
-microfold_add_model(net MODEL {model} EXTERNAL cmsis-nn LIBRARIES cmsis-nn STEP)
+microfold_add_model(net MODEL {model} EXTERNAL cmsis-nn LIBRARIES cmsis-nn STEP
+                    PLACE conv2d_1=.slow dense_1=.slower PLACE_CODE max_pooling2d_1=.fast)
 add_executable(demo main.c)
 target_link_libraries(demo PRIVATE net)
 """
@@ -46,3 +47,5 @@ def test_model_and_library_are_linked(tmp_path: Path) -> None:
     cmake("-S", tmp_path, "-B", tmp_path / "build", f"-DPython3_EXECUTABLE={sys.executable}")
     cmake("--build", tmp_path / "build")
     subprocess.run([tmp_path / "build" / "demo"], check=True)
+    made = "".join((tmp_path / "build" / "net" / name).read_text() for name in ("net.c", "net_weights.c"))
+    assert all(f'NET_PLACED(".{section}")' in made for section in ("slow", "slower", "fast"))

@@ -1,8 +1,8 @@
 """Where the parts of a `.tflite` file are: offsets, vtables, lengths, numbers.
 
-A walk over the file by the tables of the schema
+A traversal of the file by the tables of the schema
 (https://github.com/tensorflow/tensorflow/blob/master/tensorflow/compiler/mlir/lite/schema/schema.fbs), fields
-by their position there. Builtin options are walked without knowing their fields.
+by their position there. Builtin options are traversed without knowing their fields.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ CORES = ("host", "cortex-m4", "cortex-m55")
 def clamps(built: Program) -> bool:
     """Whether outputs have bounds of their own, as the kernels' specifications call it."""
     spec = specification(built)
-    return bool(spec.get("clamped") or spec.get("clamp") or spec.get("full_range") is False)
+    return bool(spec["clamp"])
 
 
 def rounds_negative_sums(built: Program) -> bool:

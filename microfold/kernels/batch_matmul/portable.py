@@ -112,7 +112,7 @@ class _Matmul(Kernel):
         self, layer: LayerContext, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]
     ) -> KernelCall:
         product = self.product(layer)
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "loops": Constant("loops", loop_records(product.loops, LOOPS), record="mf_loop"),
             "rows": product.rows,
@@ -123,7 +123,7 @@ class _Matmul(Kernel):
             "second_step": product.second_strides[0],
             "second_column": product.second_strides[1],
         }
-        spec = (*choice, ("clamped", clamped))
+        spec = (*choice, ("clamp", clamp))
         return KernelCall(
             CFunction("batch_matmul/portable.c.j2", self.name, spec, self.fields),
             parameters | fields | limits,

@@ -67,7 +67,7 @@ class _Columns(MatmulInt16):
             ("core", self.core),
             ("tail", depth % _UNROLL != 0),
             ("gathered", gathered),
-            *((key, value) for key, value in call.function.spec if key == "clamped"),
+            *((key, value) for key, value in call.function.spec if key == "clamp"),
         )
         function = CFunction("batch_matmul/s16_simd.c.j2", self.name, spec, self.fields)
         scratch = depth * self.dtype.itemsize if gathered else 0

@@ -51,7 +51,7 @@ class _Columns(MatmulInt8):
         call = super().lower(layer)
         unread = ("first_step", *self.unread(layer))
         kept: dict[str, Parameter] = {k: v for k, v in call.parameters.items() if k not in unread}
-        common = [(key, value) for key, value in call.function.spec if key in ("requantize", "clamped")]
+        common = [(key, value) for key, value in call.function.spec if key in ("requantize", "clamp")]
         function = CFunction(self.template, self.name, (*common, *self.choices(layer)), self.fields)
         return replace(call, function=function, parameters=kept, scratch=self.scratch(layer))
 

@@ -38,6 +38,9 @@ class ByConvolution(Kernel):
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
         return [replace(self, variant=each) for each in self.convolution.variants(self.convolved(layer))]
 
+    def input_scratch(self, layer: LayerContext) -> int:
+        return self._variant.input_scratch(self.convolved(layer))
+
     @property
     def _variant(self) -> Kernel:
         assert self.variant is not None

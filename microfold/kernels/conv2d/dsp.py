@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
@@ -34,7 +34,8 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 # Computed together.
 PIXELS = 4
-# The mf_group at the beginning of the scratch, as the template checks; the words that end a loop over quads.
+# The mf_pixel_group at the beginning of the scratch, as the template checks; the words that end a loop over
+# a panel.
 GROUP_BYTES = 32
 END_BYTES = 8
 # Bytes of patches that are never too many; more are allowed as long as input and output are larger.
@@ -55,7 +56,7 @@ class Channels:
     Attributes:
         layer: the layer.
         plan: their requantisation, in the order of `smlad.pair_channels`.
-        packing: of the weights: ``dual`` or ``int16``, see `smlad`.
+        packing: of the weights: ``paired`` or ``int16``, see `smlad`.
     """
 
     layer: LayerContext
@@ -66,14 +67,14 @@ class Channels:
     def limits(self) -> tuple[int, int]:
         return output_range.output_limits(self.layer)
 
-    def instructions(self, quads: int, loops: float) -> float:
+    def instructions(self, pairs: int, loops: float) -> float:
         """Estimate for four pixels in all channels.
 
         Args:
-            quads: pairs of inputs.
+            pairs: of inputs.
             loops: iterations of the loop over them; 0: it is written out.
         """
-        product, rest = (12, 53) if self.packing == "dual" else (11, 40)
+        product, rest = (12, 53) if self.packing == "paired" else (11, 40)
         if self.plan.form is RequantizeForm.GENERAL:
             rest += 275
         elif self.limits != (-128, 127):
@@ -82,11 +83,11 @@ class Channels:
             rest += 75
         elif self.plan.form is RequantizeForm.SHORT:
             rest += 16
-        return self.blocks * (product * quads + 2 * loops + rest - (0 if loops else 5)) + 50
+        return self.blocks * (product * pairs + 2 * loops + rest - (0 if loops else 5)) + 50
 
-    def single(self, quads: int) -> float:
+    def single(self, pairs: int) -> float:
         """Estimate for one pixel in all channels."""
-        return self.blocks * (5.6 * quads + (80 if self.plan.form is RequantizeForm.GENERAL else 30)) + 30
+        return self.blocks * (5.6 * pairs + (80 if self.plan.form is RequantizeForm.GENERAL else 30)) + 30
 
     @property
     def blocks(self) -> int:
@@ -99,13 +100,13 @@ class Channels:
             ("requantize", self.plan.form.value),
             ("shift", self.plan.shift),
             ("packing", self.packing),
-            ("full_range", self.full_range),
+            ("clamp", self.clamp),
         )
 
     @property
-    def full_range(self) -> bool:
-        """Outputs saturate, and nothing else."""
-        return self.limits == (-128, 127)
+    def clamp(self) -> bool:
+        """Whether outputs have bounds within those of int8."""
+        return self.limits != (-128, 127)
 
     def parameters(self, lanes: Array) -> dict[str, Parameter]:
         """Fields of the layer struct.
@@ -114,7 +115,7 @@ class Channels:
             lanes: weights [channels, pairs, 2] made from the plan's matrix.
         """
         stream = self.stream(lanes, self.packing)
-        if self.full_range:
+        if not self.clamp:
             return stream
         return stream | {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
 
@@ -131,6 +132,8 @@ class Channels:
         }
 
 
+# Several kernels ask for it, one after the other, each for what it supports and for its variants.
+@lru_cache(maxsize=8)
 def plan_channels(layer: LayerContext) -> Channels:
     """How a convolution's channels are requantised, and which are computed together, with int16 weights."""
     out = conv_types(layer)[2]
@@ -157,19 +160,19 @@ def plan_channels(layer: LayerContext) -> Channels:
 
 
 def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
-    """The ways to pack weights, with what they take: dual lanes where they fit, and int16 for less time."""
+    """The ways to pack weights, with what they take: paired lanes where they fit, and int16 for less time."""
     int16 = plan_channels(layer)
-    if not smlad.fits_dual_lane(int16.plan.matrix, int16.plan.bounds):
+    if not smlad.fits_paired(int16.plan.matrix, int16.plan.bounds):
         return [(int16, frozenset())]
-    return [(replace(int16, packing="dual"), frozenset()), (int16, frozenset({Trade.WIDE_WEIGHTS}))]
+    return [(replace(int16, packing="paired"), frozenset()), (int16, frozenset({Trade.WIDE_WEIGHTS}))]
 
 
 @dataclass(frozen=True, eq=False)
 class SmladConvolution(Kernel):
-    """Base of kernels with weights in dual lanes or, for fewer instructions, of int16.
+    """Base of kernels with weights in paired lanes or, for fewer instructions, of int16.
 
     The stream of `smlad_stream` is int32 [channels / 2][words]: of two channels their biases, pairs of
-    weights, and requantisation. `plan_smlad_requantization` proves its form, `fits_dual_lane` that two
+    weights, and requantisation. `plan_smlad_requantization` proves its form, `fits_paired` that two
     channels share words.
 
     Attributes:
@@ -299,7 +302,7 @@ def count_pairs(layer: LayerContext) -> int:
 
 
 def _skip(pairs: int) -> int:
-    """Quads that the first iteration of the loop leaves out; the first quad of all is not part of it."""
+    """Pairs that the first iteration of the loop leaves out; the first pair of all is not part of it."""
     return -(pairs - 1) % UNROLL if pairs > 1 else UNROLL
 
 

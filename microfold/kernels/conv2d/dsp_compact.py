@@ -31,7 +31,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 # Computed together.
 PIXELS = 4
-# The words behind the quads.
+# The words behind the panel.
 END_BYTES = 8
 
 
@@ -50,7 +50,7 @@ def compact_call(
     assert x.quant is not None
     plan = _even(plan)
     lanes = _even_pairs(smlad.pair_lanes(plan.matrix, segment))
-    packed = "dual" if smlad.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
+    packed = "paired" if smlad.fits_paired(plan.matrix, plan.bounds) else "int16"
     low, high = output_range.output_limits(layer)
     # SHORT does for SHORT_RELU too: what it corrects is clamped there.
     spec = (("packing", packed), ("general", plan.form is RequantizeForm.GENERAL))
@@ -60,14 +60,14 @@ def compact_call(
         "segment": segment,
         **shape,
         "input_zero_point": x.quant.zero_point,
-        "clamped": int((low, high) != (-128, 127)),
+        "clamp": int((low, high) != (-128, 127)),
         "output_minimum": low,
         "output_maximum": high,
     }
     if plan.form is RequantizeForm.GENERAL:
         # It always clamps.
-        del parameters["clamped"]
-    # Quads, the words behind them, and a row of the window that is not one run of bytes.
+        del parameters["clamp"]
+    # The panel, the words behind it, and a row of the window that is not one run of bytes.
     scratch = 4 * PIXELS * lanes.shape[1] + END_BYTES + (segment if apart else 0)
     return KernelCall(
         CFunction("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec, Conv2DCompactDsp.fields),
@@ -78,12 +78,12 @@ def compact_call(
 
 def compact_instructions(pixels: int, channels: int, pairs: int, general: bool) -> float:
     """Estimate without the widening of inputs, for any number of pixels."""
-    quads = pairs + pairs % 2
+    steps = pairs + pairs % 2
     blocks = (channels + 1) // 2
     groups = -(-pixels // PIXELS)
     if general:
-        return groups * (blocks * (13 * quads + 42) + channels * 16 + 20) + pixels * channels * 40
-    return groups * blocks * (13 * quads + 96)
+        return groups * (blocks * (13 * steps + 42) + channels * 16 + 20) + pixels * channels * 40
+    return groups * blocks * (13 * steps + 96)
 
 
 def _even(plan: SmladRequantization) -> SmladRequantization:
@@ -124,7 +124,7 @@ class Conv2DCompactDsp(Kernel):
         Field("segment", "bytes under a row of the window"),
         *SHAPE_FIELDS,
         "input_zero_point",
-        Field("clamped", "whether the bounds are narrower than int8"),
+        Field("clamp", "whether the bounds are narrower than int8"),
         *output_range.LIMIT_FIELDS,
     )
 

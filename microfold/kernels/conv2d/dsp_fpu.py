@@ -33,20 +33,18 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Its code is long: not worth it for fewer outputs.
-FEWEST_OUTPUTS = 3000
 # Bytes of scratch for widened inputs, unless two groups of four pixels take more.
 SCRATCH_LIMITS = (2048, 4096)
-# The mf_groups at the beginning of the scratch, as the template checks; the word behind the quads.
+# The mf_pixel_groups at the beginning of the scratch, as the template checks; the word behind the panels.
 GROUPS_BYTES = 36
 END_BYTES = 4
 # Rows are copied with their padding if at least this part of the windows crosses an edge of the image, and
 # all rows that are needed at once have no more bytes.
 CROSSING, PADDED_LIMIT = 0.25, 1024
-# Bytes of quads that a group may share with the next one: what the offset of an LDR reaches.
+# Bytes of a panel that a group may share with the next one: what the offset of an LDR reaches.
 REACH = 4095
 # From so many pairs on, registers that hold two channels in a word are worth the instructions that part them.
-DUAL_PAIRS = 20
+FEWEST_PAIRED = 20
 
 
 @dataclass(frozen=True)
@@ -73,14 +71,14 @@ class FpuConvolution:
 
     @cached_property
     def placement(self) -> Placement:
-        dual = self.packing == "dual"
-        record = 2 + dual + (self.channels.plan.form is RequantizeForm.SHORT)
+        paired = self.packing == "paired"
+        record = 2 + paired + (self.channels.plan.form is RequantizeForm.SHORT)
         pointwise = is_pointwise(conv_types(self.layer)[3])
-        return place_weights(self.pairs, 1 if dual else 2, 2 * record, spaced=not pointwise)
+        return place_weights(self.pairs, 1 if paired else 2, 2 * record, spaced=not pointwise)
 
     @property
     def shared(self) -> int:
-        """Quads of a group that the next one, below it, begins with."""
+        """Pairs of a group that the next one, below it, begins with."""
         window = conv_types(self.layer)[3]
         rows = window.size[0] - window.strides[0] if window.dilations[0] == 1 else 0
         return max(rows, 0) * self.pairs // window.size[0]
@@ -89,8 +87,8 @@ class FpuConvolution:
     def groups(self) -> int:
         """Groups of four pixels computed one after the other in two channels."""
         _, _, out, window = conv_types(self.layer)
-        quad = 4 * PIXELS
-        most = max((self.limit // quad - self.shared) // (self.pairs - self.shared), 2)
+        step = 4 * PIXELS
+        most = max((self.limit // step - self.shared) // (self.pairs - self.shared), 2)
         if not is_pointwise(window):
             # Bands of about the same height; columns that are left over are computed in four parts.
             bands = -(-out.shape[1] // most)
@@ -106,7 +104,7 @@ class FpuConvolution:
 
     @property
     def scratch(self) -> int:
-        """Bytes of quads, and what is before and behind them."""
+        """Bytes of the panels, and what is before and behind them."""
         own = self.pairs - self.shared
         return GROUPS_BYTES + 4 * PIXELS * (own * self.groups + self.shared) + END_BYTES
 
@@ -138,7 +136,7 @@ class FpuConvolution:
     def instructions(self) -> float:
         """Estimate for four pixels in all channels."""
         form = self.channels.plan.form
-        rest = 38 + (12 if self.packing == "dual" else 0) + (16 if form is RequantizeForm.SHORT else 0)
+        rest = 38 + (12 if self.packing == "paired" else 0) + (16 if form is RequantizeForm.SHORT else 0)
         return self.channels.blocks * (self.placement.instructions + rest)
 
 
@@ -160,7 +158,7 @@ class Conv2DFpuDsp(Kernel):
     """
 
     chosen: FpuConvolution | None = None
-    trades: frozenset[Trade] = frozenset({Trade.WINDOW_CODE})
+    trades: frozenset[Trade] = frozenset({Trade.LONG_CODE, Trade.WINDOW_CODE, Trade.INPUT_SCRATCH})
 
     name = "s8_conv2d__dsp_fpu"
     op = Conv2D
@@ -186,22 +184,20 @@ class Conv2DFpuDsp(Kernel):
         reason = unsupported_integer_conv(layer)
         if reason is not None:
             return reason
-        x, _, out, _ = conv_types(layer)
-        if out.size < FEWEST_OUTPUTS or out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
-            return f"its code needs {FEWEST_OUTPUTS} outputs, 2 channels and {PIXELS} pixels to pay"
+        out = conv_types(layer)[2]
+        if out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
+            return f"it needs 2 output channels and {PIXELS} pixels"
         plan = FpuConvolution(layer, plan_channels(layer), SCRATCH_LIMITS[0])
         channels = plan.channels
         if not channels.plan.shift or channels.limits != (-128, 127):
             return "the channels must have a common shift, and outputs all values of int8"
         if 16 * plan.shared > REACH:
             return f"windows below each other may share {REACH // 16} pairs of inputs in each of four columns"
-        if plan.scratch > max(2 * SCRATCH_LIMITS[-1], x.nbytes + out.nbytes):
-            return "its scratch would be larger than input and output"
         return None
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
         ways = channel_plans(layer)
-        if len(ways) > 1 and count_pairs(layer) >= DUAL_PAIRS:
+        if len(ways) > 1 and count_pairs(layer) >= FEWEST_PAIRED:
             ways = ways[:1]
         return [
             replace(self, chosen=FpuConvolution(layer, channels, limit), trades=self.trades | trades | more)
@@ -213,6 +209,9 @@ class Conv2DFpuDsp(Kernel):
     def _plan(self) -> FpuConvolution:
         assert self.chosen is not None
         return self.chosen
+
+    def input_scratch(self, layer: LayerContext) -> int:
+        return self._plan.scratch
 
     def code_kind(self, node: Node) -> Hashable:
         if not isinstance(node.op, Conv2D):
@@ -255,7 +254,7 @@ class Conv2DFpuDsp(Kernel):
         placement = self._plan.placement
         if placement.batches:
             return 1.44
-        return 1.31 if placement.stream < placement.quads else 1.26
+        return 1.31 if placement.stream < placement.held else 1.26
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -288,7 +287,7 @@ class Conv2DFpuDsp(Kernel):
             ("packing", plan.packing),
             ("pointwise", pointwise),
             ("segment", segment if segment <= WRITTEN_SEGMENT else 0),
-            ("quads", placement.quads),
+            ("held", placement.held),
             ("streamed", placement.streamed),
             ("loop", placement.iterations > 0),
             ("records", placement.records),
@@ -303,7 +302,7 @@ class Conv2DFpuDsp(Kernel):
         )
         parameters |= {
             "pairs": plan.pairs,
-            "streamed": placement.stream * (4 if plan.packing == "dual" else 8),
+            "streamed": placement.stream * (4 if plan.packing == "paired" else 8),
             "groups": plan.groups,
             "segment": segment,
         }

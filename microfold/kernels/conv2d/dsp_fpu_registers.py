@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 # Words that the registers of the unit hold.
 REGISTERS = 32
-# What they hold besides weights: two biases; output, step and end of the quads.
+# What they hold besides weights: two biases; output, step and end of the panels.
 ALWAYS = 5
-# Quads with streamed weights that are written out; more are a loop over so many words.
+# Pairs with streamed weights that are written out; more are a loop over so many words.
 MOST_STREAMED, UNROLL = 12, 16
 # Batches are no smaller, and there are no fewer.
 FEWEST_IN_BATCH, BATCHES = 14, 4
@@ -21,14 +21,14 @@ class Placement:
     """Where the weights of two channels are while groups of pixels are computed.
 
     Attributes:
-        quads: pairs of inputs whose weights are in registers.
+        held: pairs of inputs whose weights are in registers.
         streamed: pairs whose weights come from memory; of an iteration, if that is a loop.
         iterations: of the loop; 0: there is none.
         records: whether the requantisation is in registers, too.
         batches: how often registers are loaded for each group, if no weights stay there; else 0.
     """
 
-    quads: int
+    held: int
     streamed: int = 0
     iterations: int = 0
     records: bool = False
@@ -37,14 +37,14 @@ class Placement:
     @property
     def stream(self) -> int:
         """Pairs whose weights come from memory for each group."""
-        return self.quads * self.batches + self.streamed * max(self.iterations, 1)
+        return self.held * self.batches + self.streamed * max(self.iterations, 1)
 
     @property
     def instructions(self) -> float:
         """Of the products of four pixels in two channels."""
         if self.batches:
-            return (11 * self.quads + 7) * self.batches + 5
-        return 11 * self.quads + 13 * self.stream + 5 * self.iterations + (3 if self.stream else 0)
+            return (11 * self.held + 7) * self.batches + 5
+        return 11 * self.held + 13 * self.stream + 5 * self.iterations + (3 if self.stream else 0)
 
 
 def place_weights(pairs: int, words: int, records: int, *, spaced: bool) -> Placement:
@@ -62,14 +62,14 @@ def place_weights(pairs: int, words: int, records: int, *, spaced: bool) -> Plac
     # One register says where streamed weights are, another one where those end that a loop goes through.
     most = (free - 1) // words
     if pairs - most <= MOST_STREAMED:
-        quads = min(pairs, most)
-        return Placement(quads, pairs - quads)
+        held = min(pairs, most)
+        return Placement(held, pairs - held)
     most = (free - 2) // words
-    # Where nearly all weights are streamed anyway, batches take fewer instructions. Two words for a quad
+    # Where nearly all weights are streamed anyway, batches take fewer instructions. Two words for a pair
     # would take more cycles.
     batch = next((q for q in range(most, FEWEST_IN_BATCH - 1, -1) if pairs % q == 0), 0)
     if words == 1 and batch and BATCHES * batch <= pairs <= MOST_IN_BATCHES:
         return Placement(batch, batches=pairs // batch)
     unroll = UNROLL // words
-    quads = most - (most - pairs) % unroll
-    return Placement(quads, unroll, (pairs - quads) // unroll)
+    held = most - (most - pairs) % unroll
+    return Placement(held, unroll, (pairs - held) // unroll)

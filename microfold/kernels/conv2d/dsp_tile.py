@@ -35,8 +35,8 @@ REACH = 1020 // 4
 # Bytes of scratch besides those of the patches of four pixels: this many, and of what input and output
 # have, this part where the arena has room.
 SLACK, SPARE_PART = 128, 8
-# Quads of an iteration of the inner loop, which takes all taps of a row: more do not fit a C99 string.
-MAX_QUADS = 8
+# Pairs of inputs of an iteration, which takes all taps of a row: more do not fit a C99 string.
+MAX_PAIRS = 8
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Tile:
     @property
     def unroll(self) -> int:
         """Rows of an iteration of the inner loop."""
-        return next(u for u in (4, 2, 1) if self.rows % u == 0 and len(self.taps) * u <= MAX_QUADS)
+        return next(u for u in (4, 2, 1) if self.rows % u == 0 and len(self.taps) * u <= MAX_PAIRS)
 
 
 def make_tile(layer: LayerContext, outputs: int) -> Tile:
@@ -98,12 +98,12 @@ def tiles(layer: LayerContext) -> list[Tile]:
 def _cost(layer: LayerContext, tile: Tile, channels: Channels) -> float:
     x, _, out, window = conv_types(layer)
     full, last = divmod(out.shape[2], tile.outputs)
-    quads = tile.rows * len(tile.taps)
+    pairs = tile.rows * len(tile.taps)
     pixels = sum(count for _, _, count in tile.phases)
     fill = window.size[0] * (pixels * (1.65 * x.shape[3] + 14) + 20 * len(tile.phases)) + 60
-    group = channels.instructions(quads, tile.rows / tile.unroll) + 20
+    group = channels.instructions(pairs, tile.rows / tile.unroll) + 20
     row = (full + (last > 0)) * fill + (full * tile.outputs + last) // PIXELS * group
-    return out.shape[0] * out.shape[1] * (row + last % PIXELS * channels.single(quads))
+    return out.shape[0] * out.shape[1] * (row + last % PIXELS * channels.single(pairs))
 
 
 @register
@@ -128,7 +128,7 @@ class Conv2DTileDsp(SmladConvolution):
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
         Field("words", "of it"),
         Field("paired_words", "without an odd last channel"),
-        Field("blocks", "iterations of the loop over the quads of a group"),
+        Field("blocks", "iterations of the loop over the pairs of a group"),
         "tile_words",
         Field("row_words", "of a tile"),
         *IMAGE_FIELDS,
@@ -149,8 +149,8 @@ class Conv2DTileDsp(SmladConvolution):
         x, _, out, window = conv_types(layer)
         if is_pointwise(window):
             return "the window must be larger than a pixel, or must leave out some"
-        if window.size[1] > MAX_QUADS:
-            return f"the window may be {MAX_QUADS} pixels wide"
+        if window.size[1] > MAX_PAIRS:
+            return f"the window may be {MAX_PAIRS} pixels wide"
         if x.shape[3] % 4 or out.shape[3] == 1 or out.shape[2] < PIXELS:
             return f"it needs a multiple of 4 input channels, 2 output channels and {PIXELS} outputs in a row"
         return None if self.variants(layer) else "no tile is small enough"
@@ -214,7 +214,7 @@ class Conv2DTileDsp(SmladConvolution):
 
 
 def _lanes(matrix: Array, layer: LayerContext) -> Array:
-    """Weights [channels, K] as [channels, pairs, 2] in the order of quads: rows, pairs of channels, taps."""
+    """Weights [channels, K] as [channels, pairs, 2] in the loop's order: rows, pairs of channels, taps."""
     x, _, _, window = conv_types(layer)
     taps = matrix.reshape(matrix.shape[0], *window.size, x.shape[3])
     pairs = taps[..., pair_order(x.shape[3])]

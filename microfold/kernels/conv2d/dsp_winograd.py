@@ -209,8 +209,8 @@ class _Winograd(Kernel):
             "sums": words,
             "outside": words + sums,
         }
-        full_range = (low, high) == (-128, 127)
-        if not full_range:
+        clamp = (low, high) != (-128, 127)
+        if clamp:
             parameters |= {"output_minimum": low, "output_maximum": high}
         spec = (
             ("tile", self.tile),
@@ -220,7 +220,7 @@ class _Winograd(Kernel):
             ("shift", plan.shift),
             ("pairs", channels // 2),
             ("pixel", out.shape[3] if whole else 0),
-            ("full_range", full_range),
+            ("clamp", clamp),
         )
         return KernelCall(
             CFunction("conv2d/dsp_winograd.c.j2", self.name, spec, self.fields),

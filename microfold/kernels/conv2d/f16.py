@@ -68,7 +68,7 @@ class Conv2DHalf(Kernel):
         x, weights, out, _ = conv_types(layer)
         array = layer.array(1)
         assert array is not None
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", array),
             "channels": Constant("biases", half_biases(layer, out.shape[3]).astype(np.float32)),
@@ -76,7 +76,7 @@ class Conv2DHalf(Kernel):
             "group_inputs": weights.shape[3],
             "group_outputs": out.shape[3] * weights.shape[3] // x.shape[3],
         }
-        spec = (("clamped", clamped),)
+        spec = (("clamp", clamp),)
         return KernelCall(CFunction("conv2d/f16.c.j2", self.name, spec, self.fields), parameters | limits)
 
 
@@ -130,11 +130,11 @@ class Conv2DHalfMve(Kernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
-        clamp, limits = float_clamping(layer)
+        clamp_kind, limits = float_clamping(layer)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(layer)
         spec = (
-            ("clamp", clamp),
+            ("clamp_kind", clamp_kind),
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
         )
@@ -144,8 +144,8 @@ class Conv2DHalfMve(Kernel):
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
-        walk, scratch = patch_parameters(layer, PIXELS * matrix.shape[1] * x.dtype.itemsize)
-        parameters |= walk
+        traversal, scratch = patch_parameters(layer, PIXELS * matrix.shape[1] * x.dtype.itemsize)
+        parameters |= traversal
         return KernelCall(
             CFunction("conv2d/f16_mve.c.j2", self.name, spec, self.fields),
             parameters | dict(limits),

@@ -60,12 +60,12 @@ class _BlockConv(Kernel):
 
     def cost(self, layer: LayerContext) -> float:
         x, weights, out, window = conv_types(layer)
-        clamp, _ = float_clamping(layer)
+        clamp_kind, _ = float_clamping(layer)
         depth = weights.size // weights.shape[0]
         blocks = -(-out.shape[3] // CHANNELS)
         pixels = out.size // out.shape[3]
         four, one = self.block_cost(depth)
-        finish = finish_cost(self.core, clamp)
+        finish = finish_cost(self.core, clamp_kind)
         total = pixels // PIXELS * (blocks * (four + 4 * finish + 14) + 40)
         total += pixels % PIXELS * blocks * (one + finish + 12)
         if not is_pointwise(window):
@@ -90,13 +90,13 @@ class _BlockConv(Kernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
-        clamp, limits = float_clamping(layer)
+        clamp_kind, limits = float_clamping(layer)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(layer)
         spec = (
             ("core", self.core),
             ("half", self.half),
-            ("clamp", clamp),
+            ("clamp_kind", clamp_kind),
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
             ("tail", out.shape[3] % CHANNELS != 0),
@@ -108,8 +108,8 @@ class _BlockConv(Kernel):
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
-        walk, scratch = patch_parameters(layer, PIXELS * matrix.shape[1] * x.dtype.itemsize)
-        parameters |= walk
+        traversal, scratch = patch_parameters(layer, PIXELS * matrix.shape[1] * x.dtype.itemsize)
+        parameters |= traversal
         return KernelCall(
             CFunction("conv2d/f32_block.c.j2", self.name, spec, self.fields),
             parameters | dict(limits),

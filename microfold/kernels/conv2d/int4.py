@@ -64,16 +64,16 @@ class Conv2DInt4(Kernel):
         rows = window.size[0] * (window.size[1] if window.dilations[1] > 1 else 1)
         return out.size // out.shape[3] * (row * rows + byte * weights.size // weights.shape[0])
 
-    def walk(self, layer: LayerContext) -> tuple[dict[str, Parameter], int]:
+    def traversal(self, layer: LayerContext) -> tuple[dict[str, Parameter], int]:
         """Fields of the layer that lead from patch to patch, and bytes of the patches."""
         x, _, out, window = conv_types(layer)
         assert x.quant is not None
         patch = filter_matrix(layer).shape[1]
         parameters: dict[str, Parameter] = {"patch": patch, "output_channels": out.shape[3]}
-        walk, scratch = patch_parameters(layer, self.PIXELS * patch)
+        traversal, scratch = patch_parameters(layer, self.PIXELS * patch)
         if not is_pointwise(window):
-            walk |= {"input_zero_point": x.quant.zero_point}
-        return parameters | walk, scratch
+            traversal |= {"input_zero_point": x.quant.zero_point}
+        return parameters | traversal, scratch
 
 
 @register
@@ -103,7 +103,7 @@ class Conv2DPortableInt4(Conv2DInt4):
         window = conv_types(layer)[3]
         multipliers = product_sum.channel_multipliers(layer)
         choice, constants = int4.word_constants(layer, filter_matrix(layer), multipliers)
-        fields, scratch = self.walk(layer)
+        fields, scratch = self.traversal(layer)
         spec = (
             *choice,
             ("pointwise", is_pointwise(window)),

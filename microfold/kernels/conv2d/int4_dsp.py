@@ -39,7 +39,7 @@ class Conv2DDspInt4(Conv2DInt4):
     def cost(self, layer: LayerContext) -> float:
         out = conv_types(layer)[2]
         matrix = filter_matrix(layer)
-        quads = -(-matrix.shape[1] // 4)
+        steps = -(-matrix.shape[1] // 4)
         parts = int4_dsp.parts(matrix)
         form = int4_dsp.plan(layer, matrix, product_sum.channel_multipliers(layer)).form
         whole_range = output_range.output_limits(layer) == (-128, 127)
@@ -52,7 +52,7 @@ class Conv2DDspInt4(Conv2DInt4):
             else 130
         )
         finish += 210 * parts + (160 if form is RequantizeForm.GENERAL else 0)
-        pair = -(-out.shape[3] // int4.GROUP) * (26.5 * quads + finish) + 2 * 11 * quads + 135
+        pair = -(-out.shape[3] // int4.GROUP) * (26.5 * steps + finish) + 2 * 11 * steps + 135
         pixels = out.size // out.shape[3]
         return -(-pixels // self.PIXELS) * pair + self.gathering(layer)
 
@@ -64,10 +64,10 @@ class Conv2DDspInt4(Conv2DInt4):
         matrix = filter_matrix(layer)
         multipliers = product_sum.channel_multipliers(layer)
         choice, constants = int4_dsp.constants(layer, matrix, multipliers, together=1)
-        walk, patches = self.walk(layer)
+        traversal, patches = self.traversal(layer)
         offset = patches + -patches % 4
         words = 4 * -(-matrix.shape[1] // 4)
-        fields: dict[str, Parameter] = {**constants, **walk, "words": words}
+        fields: dict[str, Parameter] = {**constants, **traversal, "words": words}
         pointwise = is_pointwise(window)
         if not pointwise:
             fields |= {"widened": offset}

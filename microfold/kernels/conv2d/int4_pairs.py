@@ -19,7 +19,7 @@ class Conv2DThumb2Int4(Conv2DThumb2):
     """
 
     name = "s8_s4w_conv2d__thumb2"
-    trades = frozenset({Trade.FOUR_BITS})
+    trades = frozenset({Trade.FOUR_BITS, Trade.INPUT_SCRATCH})
     nibbles = True
     # Products of small weights are small.
     lengths = range(1, 17)
@@ -44,7 +44,7 @@ class Conv2DThumb1Int4(Conv2DThumb1):
     """
 
     name = "s8_s4w_conv2d__thumb1"
-    trades = frozenset({Trade.FOUR_BITS})
+    trades = frozenset({Trade.FOUR_BITS, Trade.INPUT_SCRATCH})
     nibbles = True
     lengths = range(1, 13)
     longest = 12

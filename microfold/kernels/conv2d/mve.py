@@ -22,7 +22,7 @@ from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Patches of up to this many vectors are kept in registers while the weights stream by.
-_RESIDENT_VECTORS = 2
+_REGISTER_VECTORS = 2
 # Rows of a window of up to this many vectors are copied without a loop.
 _WRITTEN_OUT = 4
 
@@ -40,9 +40,9 @@ def _requantization(layer: LayerContext, matrix: Array) -> tuple[mve.MveForm, Ar
     return mve.requantization(layer, matrix, multipliers)
 
 
-def _block_order(form: mve.MveForm, *, int4: bool, resident: bool) -> str:
+def _block_order(form: mve.MveForm, *, int4: bool, in_registers: bool) -> str:
     """What a block of weights has, in order."""
-    start = "start" if int4 and not resident else "bias"
+    start = "start" if int4 and not in_registers else "bias"
     weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
     left = ", left shift[4]" if form is mve.MveForm.GENERAL else ""
     return f"of 4 channels: {start}[4], {weights}, multiplier[4], shift[4]{left}"
@@ -91,7 +91,7 @@ class Conv2DMve(Kernel):
         blocks = -(-matrix.shape[0] // mve.BLOCK)
         pixels = out.size // out.shape[3]
         tail = out.shape[3] % mve.BLOCK != 0
-        if vectors <= _RESIDENT_VECTORS:
+        if vectors <= _REGISTER_VECTORS:
             block = 12.5 * vectors + 10 + 2 * mve.finish_cost(form) + 6.5 * vectors * tail
             pair = blocks * block + 4 + 15 * vectors
         else:
@@ -146,8 +146,8 @@ class Conv2DMve(Kernel):
             **finish,
         }
         ragged = pointwise and padded != depth
-        resident = vectors <= _RESIDENT_VECTORS
-        if resident and pointwise and not ragged:
+        in_registers = vectors <= _REGISTER_VECTORS
+        if in_registers and pointwise and not ragged:
             # Their number is in the code.
             del parameters["vectors"]
         if pointwise:
@@ -160,11 +160,11 @@ class Conv2DMve(Kernel):
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
             ("run_vectors", 0 if pointwise else _run_vectors(layer)),
-            ("resident", vectors if resident else 0),
+            ("register_vectors", vectors if in_registers else 0),
             ("int4", int4),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
-        fields = describe(self.fields, blocks=_block_order(form, int4=bool(int4), resident=resident))
+        fields = describe(self.fields, blocks=_block_order(form, int4=bool(int4), in_registers=in_registers))
         return KernelCall(CFunction("conv2d/mve.c.j2", self.name, spec, fields), parameters, scratch)
 
 
@@ -191,6 +191,6 @@ class Conv2DMveInt4(Conv2DMve):
         return super().cost(layer) + pairs * blocks * (6 + 2 * vectors * apart)
 
     def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
-        resident = matrix.shape[1] <= _RESIDENT_VECTORS * mve.LANES
-        blocks = int4_mve.pack_blocks(matrix, records, scaled=not resident)
+        in_registers = matrix.shape[1] <= _REGISTER_VECTORS * mve.LANES
+        blocks = int4_mve.pack_blocks(matrix, records, scaled=not in_registers)
         return blocks, int4_mve.choose_bytes(matrix).value

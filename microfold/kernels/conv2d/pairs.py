@@ -17,7 +17,7 @@ from microfold.kernels.conv2d.portable import (
     unsupported_integer_conv,
 )
 from microfold.kernels.fields import Field, declare, describe
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, two_pixels_per_word
@@ -32,8 +32,6 @@ PIXELS = 4
 SHORT_ROW = 8
 # Places in a patch fit int16.
 MAXIMUM_WORDS = (1 << 15) - 1
-# Bytes of patches that are never too many; more are allowed as long as input and output are larger.
-SCRATCH_LIMIT = 8192
 
 
 class _PairConv(Kernel):
@@ -45,6 +43,7 @@ class _PairConv(Kernel):
 
     op = Conv2D
     superseded_by = frozenset({"dsp"})
+    trades = frozenset({Trade.INPUT_SCRATCH})
     product: float
     """Instructions of a weight for four pixels."""
     run: float
@@ -87,9 +86,6 @@ class _PairConv(Kernel):
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_conv(layer)
-        x, _, out, _ = conv_types(layer)
-        if reason is None and self._scratch(layer) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
-            return f"its patches of {PIXELS} pixels would take {self._scratch(layer)} bytes"
         if reason is None and self._words(layer) > MAXIMUM_WORDS:
             return f"its patches may have at most {MAXIMUM_WORDS} words; they have {self._words(layer)}"
         return reason
@@ -122,7 +118,7 @@ class _PairConv(Kernel):
         _, length, runs = self._layout(layer)
         return 2 * runs * (length + self.unsigned)
 
-    def _scratch(self, layer: LayerContext) -> int:
+    def input_scratch(self, layer: LayerContext) -> int:
         x, _, _, window = conv_types(layer)
         rows = {"": 0, "taps": 1, "rows": PIXELS}[self._gather(layer)]
         return 4 * self._words(layer) + rows * window.size[1] * x.shape[3]
@@ -171,7 +167,7 @@ class _PairConv(Kernel):
             ("unsigned", self.unsigned),
             ("nibbles", self.nibbles),
             ("requantize", records.form),
-            ("clamped", records.clamped),
+            ("clamp", records.clamp),
             ("pointwise", pointwise),
             ("gather", gather),
             ("ragged", segment % length != 0),
@@ -200,12 +196,12 @@ class _PairConv(Kernel):
         order = f"[output_channels][inputs of a patch, in whole runs of {length}]"
         fields = describe(self.fields, weights=f"{order}, nibbles" if self.nibbles else order)
         function = CFunction("conv2d/pairs.c.j2", self.name, spec, fields)
-        return KernelCall(function, {**parameters, **records.limits}, self._scratch(layer))
+        return KernelCall(function, {**parameters, **records.limits}, self.input_scratch(layer))
 
 
 @register
 class Conv2DThumb2(_PairConv):
-    """Weights are int8; outputs are products of 64 bits where `plan_line` has a line for each channel."""
+    """Weights are int8; outputs are products of 64 bits where `plan_affine` has one for each channel."""
 
     name = "s8_conv2d__thumb2_4x1"
     features = frozenset({"thumb2"})

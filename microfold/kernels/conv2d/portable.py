@@ -73,7 +73,7 @@ PATCH_FIELDS = declare(
 
 
 def patch_parameters(layer: LayerContext, patches: int) -> tuple[dict[str, Parameter], int]:
-    """Fields by which a kernel walks over the pixels, and its scratch.
+    """Fields by which a kernel traverses the pixels, and its scratch.
 
     Args:
         patches: bytes of those that it gathers; pointwise layers need none.
@@ -154,7 +154,7 @@ class _PatchConv(Kernel):
     ) -> KernelCall:
         """The call with everything but the records of the channels."""
         x, _, out, window = conv_types(layer)
-        clamped, limits = output_range.proved_clamping(layer)
+        clamp, limits = output_range.proved_clamping(layer)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(layer)
         # Gathered patches end in zeros that let the inner loop take four products at a time.
@@ -163,7 +163,7 @@ class _PatchConv(Kernel):
         depth = matrix.shape[1]
         spec = (
             *choice,
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("pointwise", pointwise),
             ("padded", missing > 0),
             ("dilated", window.dilations[1] > 1),
@@ -175,8 +175,8 @@ class _PatchConv(Kernel):
             "patch": depth,
             "output_channels": out.shape[3],
         }
-        walk, scratch = patch_parameters(layer, self.PIXELS * depth * x.dtype.itemsize)
-        parameters |= walk
+        traversal, scratch = patch_parameters(layer, self.PIXELS * depth * x.dtype.itemsize)
+        parameters |= traversal
         padded = describe(self.fields, patch="inputs of one output, with zeros behind them")
         function = CFunction(template, self.name, spec, padded if missing else self.fields)
         return KernelCall(function, parameters | limits, scratch)

@@ -115,7 +115,7 @@ class Conv2DInt16Dsp(Int16DspKernel):
         x, _, out, window = conv_types(layer)
         plan = int16_plan(layer)
         assert plan is not None
-        clamp, limits = int16_clamping(layer)
+        clamp_kind, limits = int16_clamping(layer)
         pointwise = is_pointwise(window)
         pairs = _pairs(layer)
         segment, _ = _segments(layer)
@@ -125,7 +125,7 @@ class Conv2DInt16Dsp(Int16DspKernel):
             ("packing", self.packing),
             ("requantize", plan.form),
             ("long", plan.long),
-            ("clamp", clamp),
+            ("clamp_kind", clamp_kind),
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
             ("odd", x.shape[3] % 2 == 1),
@@ -138,8 +138,8 @@ class Conv2DInt16Dsp(Int16DspKernel):
             "output_channels": out.shape[3],
         }
         scratch = 4 * PIXELS * pairs
-        walk, _ = patch_parameters(layer, scratch)
-        parameters |= walk | {"input_channels": x.shape[3]}
+        traversal, _ = patch_parameters(layer, scratch)
+        parameters |= traversal | {"input_channels": x.shape[3]}
         return KernelCall(
             CFunction("conv2d/s16_dsp.c.j2", self.name, spec, self.fields), parameters | dict(limits), scratch
         )

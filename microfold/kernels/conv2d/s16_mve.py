@@ -71,13 +71,13 @@ class Conv2DInt16Mve(Kernel):
         x, _, out, window = conv_types(layer)
         plan = int16_plan(layer)
         assert plan is not None
-        clamped, limits = output_range.proved_clamping(layer)
+        clamp, limits = output_range.proved_clamping(layer)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(layer)
         spec = (
             ("requantize", plan.form),
             ("long", plan.long),
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
         )
@@ -87,8 +87,8 @@ class Conv2DInt16Mve(Kernel):
             "output_channels": out.shape[3],
         }
         fields = (*row_fields(plan), *PATCH_FIELDS, *output_range.LIMIT_FIELDS)
-        walk, scratch = patch_parameters(layer, matrix.shape[1] * x.dtype.itemsize)
-        parameters |= walk
+        traversal, scratch = patch_parameters(layer, matrix.shape[1] * x.dtype.itemsize)
+        parameters |= traversal
         return KernelCall(
             CFunction("conv2d/s16_mve.c.j2", self.name, spec, fields), parameters | limits, scratch
         )

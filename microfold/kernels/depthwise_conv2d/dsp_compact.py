@@ -43,8 +43,8 @@ class _Plane:
         return self.outer.outputs * -(-self.inner.outputs // BLOCK)
 
     @property
-    def quads(self) -> int:
-        """Of taps in a row, with the gaps between them."""
+    def tap_blocks(self) -> int:
+        """Of four in a row of taps, with the gaps between them."""
         return -(-self.inner.span // 4)
 
     @property
@@ -59,14 +59,16 @@ class _Plane:
     @property
     def scratch(self) -> int:
         """Bytes: the taps, the plane, and what is read behind it by outputs and taps that do not exist."""
-        behind = max(BLOCK - self.inner.outputs, 0) * self.inner.stride + 4 * self.quads - self.inner.span
-        return 8 * self.outer.taps * self.quads + self.size + behind
+        behind = (
+            max(BLOCK - self.inner.outputs, 0) * self.inner.stride + 4 * self.tap_blocks - self.inner.span
+        )
+        return 8 * self.outer.taps * self.tap_blocks + self.size + behind
 
     @property
     def instructions(self) -> float:
         """Estimate for one channel of an image."""
         copied = math.prod(min(a.inputs, a.reads(a.outputs)) for a in (self.outer, self.inner))
-        products = self.outer.taps * (24 * self.quads + 5)
+        products = self.outer.taps * (24 * self.tap_blocks + 5)
         return copied * 6 + self.blocks * (products + 69) + self.outer.outputs * 15 + 100
 
 
@@ -113,7 +115,7 @@ class DepthwiseConv2DCompactDsp(Kernel):
         "outer_taps",
         "inner_taps",
         "inner_dilation",
-        Field("quads", "of taps in a row"),
+        Field("tap_blocks", "of four in a row of taps"),
         "plane_size",
         Field("plane_start", "where the image begins in the plane"),
         Field("pitch", "bytes from one row of the plane to the next, of outputs, and of taps"),
@@ -122,7 +124,7 @@ class DepthwiseConv2DCompactDsp(Kernel):
         "inner_stride",
         "input_zero_point",
         Field("correction", "of negative sums"),
-        Field("clamped", "whether the bounds are narrower than int8"),
+        Field("clamp", "whether the bounds are narrower than int8"),
         *output_range.LIMIT_FIELDS,
     )
     pitch_fields = frozenset({"input_size", "outer_input_step"})
@@ -181,7 +183,7 @@ class DepthwiseConv2DCompactDsp(Kernel):
             "outer_taps": outer.taps,
             "inner_taps": inner.taps,
             "inner_dilation": inner.dilation,
-            "quads": plane.quads,
+            "tap_blocks": plane.tap_blocks,
             "plane_size": plane.size,
             "plane_start": outer.padding * plane.pitch + inner.padding,
             "pitch": plane.pitch,
@@ -192,7 +194,7 @@ class DepthwiseConv2DCompactDsp(Kernel):
         }
         if not general:
             parameters |= {
-                "clamped": int((bounds["output_minimum"], bounds["output_maximum"]) != (-128, 127)),
+                "clamp": int((bounds["output_minimum"], bounds["output_maximum"]) != (-128, 127)),
                 "correction": 2 if plan.form is RequantizeForm.SHORT else 0,
             }
         spec: tuple[tuple[str, SpecValue], ...] = (("general", general),)

@@ -289,7 +289,7 @@ class DepthwiseConv2DRowDsp(Kernel):
             ("words", plan.taps.words),
             ("stride", inner.stride),
             ("parts", tuple((p.first, p.iterations, p.unroll, p.block.outputs) for p in plan.parts)),
-            ("resident", tuple(p.block.resident for p in plan.parts)),
+            ("held", tuple(p.block.held for p in plan.parts)),
             ("inputs", tuple(p.block.inputs for p in plan.parts)),
             ("blocks", tuple(_flat(p.block) for p in plan.parts)),
             ("rests", tuple(_flat(p.rest) if p.rest is not None else () for p in plan.parts)),

@@ -95,7 +95,7 @@ class Schedule:
     """Steps for neighbouring outputs.
 
     Registers count from 0: first weights that stay, then weights that come and go, then inputs; the sums take
-    the last ones. All schedules of a function have the same `inputs` and `resident`.
+    the last ones. All schedules of a function have the same `inputs` and `held`.
 
     Attributes:
         outputs: how many.
@@ -105,14 +105,14 @@ class Schedule:
             (MULTIPLY, kind, output, register of inputs, register of weights, 1 if the sum begins, word of
             all weights).
         inputs: registers of inputs.
-        resident: weights that stay in registers.
+        held: weights that stay in registers.
         loads: cycles of loads.
     """
 
     outputs: int
     steps: tuple[tuple[int, ...], ...]
     inputs: int
-    resident: int
+    held: int
     loads: int
 
     @property
@@ -134,10 +134,10 @@ def best_schedule(taps: Taps, outputs: int, temporaries: int) -> Schedule:
     """The one of fewest cycles; `temporaries` registers besides the sums are needed in the end."""
     free = REGISTERS - outputs
     found = [
-        _schedule(taps, outputs, inputs, resident, free - inputs)
+        _schedule(taps, outputs, inputs, held, free - inputs)
         for inputs in range(temporaries, free)
-        for resident in range(min(free - inputs, taps.words) + 1)
-        if resident == taps.words or resident < free - inputs
+        for held in range(min(free - inputs, taps.words) + 1)
+        if held == taps.words or held < free - inputs
     ]
     return min(found, key=lambda s: (s.cycles, s.inputs))
 
@@ -145,16 +145,16 @@ def best_schedule(taps: Taps, outputs: int, temporaries: int) -> Schedule:
 @cache
 def rest_schedule(taps: Taps, outputs: int, main: Schedule) -> Schedule:
     """Fewer outputs, with registers as in the schedule of more."""
-    return _schedule(taps, outputs, main.inputs, main.resident, REGISTERS - main.outputs - main.inputs)
+    return _schedule(taps, outputs, main.inputs, main.held, REGISTERS - main.outputs - main.inputs)
 
 
-def _schedule(taps: Taps, outputs: int, inputs: int, resident: int, weights: int) -> Schedule:
+def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int) -> Schedule:
     products = list(taps.products(outputs))
     words = [(row, word, uses) for row in range(taps.rows) for word, uses in products]
-    moved = taps.words - resident
+    moved = taps.words - held
     order = [row * taps.row_words + weight for row, _, uses in words for _, _, weight in uses]
-    holder: dict[int, int] = {moved + i: i for i in range(resident)}
-    free = list(range(resident, weights))
+    holder: dict[int, int] = {moved + i: i for i in range(held)}
+    free = list(range(held, weights))
     steps: list[tuple[int, ...]] = []
     begun: set[int] = set()
     loads = place = 0
@@ -177,7 +177,7 @@ def _schedule(taps: Taps, outputs: int, inputs: int, resident: int, weights: int
                 steps.append((MULTIPLY, kind, output, i, holder[index], output not in begun, index))
                 begun.add(output)
                 place += 1
-    return Schedule(outputs, tuple(steps), inputs, resident, loads)
+    return Schedule(outputs, tuple(steps), inputs, held, loads)
 
 
 def _next_use(order: list[int], place: int, word: int) -> int:

@@ -57,7 +57,7 @@ class DepthwiseConv2DHalf(Kernel):
         x, _, out, window = depthwise_types(layer)
         array = layer.array(1)
         assert array is not None
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", array),
             "batch": x.shape[0],
@@ -70,7 +70,7 @@ class DepthwiseConv2DHalf(Kernel):
             "biases": Constant("biases", half_biases(layer, out.shape[3]).astype(np.float32)),
             "channel_multiplier": channel_multiplier(layer),
         }
-        function = CFunction("depthwise_conv2d/f16.c.j2", self.name, (("clamped", clamped),), self.fields)
+        function = CFunction("depthwise_conv2d/f16.c.j2", self.name, (("clamp", clamp),), self.fields)
         return KernelCall(function, parameters | limits)
 
 
@@ -78,7 +78,7 @@ class DepthwiseConv2DHalf(Kernel):
 class DepthwiseConv2DHalfMve(RingDepthwise):
     """Eight channels at a time; products are summed up in float16, at most `RUN` of them.
 
-    Layout and walk are those of `RingDepthwise`, with eight lanes.
+    Layout and traversal are those of `RingDepthwise`, with eight lanes.
     """
 
     name = "f16_depthwise_conv2d__mve_4x8"

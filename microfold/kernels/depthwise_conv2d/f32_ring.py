@@ -139,9 +139,9 @@ class RingDepthwise(Kernel):
         return min(plans, key=lambda ring: (self._row_cost(layer, ring), ring.block))
 
     def _row_cost(self, layer: LayerContext, ring: Ring) -> float:
-        clamp, _ = float_clamping(layer)
+        clamp_kind, _ = float_clamping(layer)
         products = ring.window.size[0] * ring.pieces * self.piece_cost(ring)
-        outputs = ring.out.shape[2] * (finish_cost(self.core, clamp) + self.OUTPUT)
+        outputs = ring.out.shape[2] * (finish_cost(self.core, clamp_kind) + self.OUTPUT)
         return ring.blocks * (products + 3 * ring.block + 14) + outputs
 
     def cost(self, layer: LayerContext) -> float:
@@ -168,12 +168,12 @@ class RingDepthwise(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         ring = self.ring(layer)
         x, out, window = ring.x, ring.out, ring.window
-        clamp, limits = float_clamping(layer)
+        clamp_kind, limits = float_clamping(layer)
         spec = (
             ("core", self.core),
             ("values", "half" if self.dtype is DType.FLOAT16 else "float"),
             ("half", self.half),
-            ("clamp", clamp),
+            ("clamp_kind", clamp_kind),
             ("tail", x.shape[3] % self.lanes != 0),
             ("block", ring.block),
             ("exact", out.shape[2] % ring.block == 0),

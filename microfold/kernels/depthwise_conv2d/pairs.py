@@ -20,7 +20,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
     unsupported_integer_depthwise,
 )
 from microfold.kernels.fields import Field, declare, describe
-from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
 from microfold.kernels.requantize import output_range
@@ -35,8 +35,6 @@ TAPS = 3
 RUN_WORDS = 1 + TAPS
 # Runs, so that a channel's runs and their parts can be counted in a byte.
 LARGEST_WINDOW = 100
-# Bytes of scratch that are never too many; more are allowed as long as input and output are larger.
-SCRATCH_LIMIT = 8192
 
 
 @dataclass(frozen=True)
@@ -136,6 +134,7 @@ class _PairDepthwise(Kernel):
 
     op = DepthwiseConv2D
     superseded_by = frozenset({"dsp"})
+    trades = frozenset({Trade.INPUT_SCRATCH})
     thumb1: bool
     run: float
     """Instructions of a run for two outputs."""
@@ -170,11 +169,9 @@ class _PairDepthwise(Kernel):
         reason = unsupported_integer_depthwise(layer)
         if reason is not None:
             return reason
-        x, _, out, window = depthwise_types(layer)
+        window = depthwise_types(layer)[3]
         if len(tap_runs(window, 0)) > LARGEST_WINDOW:
             return f"its window must have at most {LARGEST_WINDOW} runs of {TAPS} taps"
-        if self._scratch(layer) > max(SCRATCH_LIMIT, x.nbytes + out.nbytes):
-            return f"a channel would take {self._scratch(layer)} bytes"
         return None
 
     def _runs(self, layer: LayerContext) -> tuple[Array, Array, Array]:
@@ -184,7 +181,7 @@ class _PairDepthwise(Kernel):
         offsets = np.array([offset for offset, _ in runs], np.int32)
         return offsets, *pack_tap_runs(depthwise_matrix(layer), [taps for _, taps in runs])
 
-    def _scratch(self, layer: LayerContext) -> int:
+    def input_scratch(self, layer: LayerContext) -> int:
         rows, width = _plan_plane(layer).size
         # Behind the plane, the last run's missing taps, and a channel's runs.
         return 4 * (rows * width + TAPS - 1 + RUN_WORDS * int(self._runs(layer)[2].max()))
@@ -195,7 +192,7 @@ class _PairDepthwise(Kernel):
         rows, width = plane.size
         _, _, counts = self._runs(layer)
         short = expects_short_form(layer, narrow=self.thumb1)
-        columns = self._columns(window, clamped=not short)
+        columns = self._columns(window, clamp=not short)
         fast = self.thumb1 or columns == 2
         run, outputs, row = self.rows if short and fast else (self.run, 2 * self.output, 20)
         steps = plane.half * -(-out.shape[2] // columns)
@@ -203,9 +200,9 @@ class _PairDepthwise(Kernel):
         channels += out.shape[3] * (steps * outputs + plane.half * row + 120)
         return float(x.shape[0] * (x.shape[3] * rows * (width * self.word + 40) + channels))
 
-    def _columns(self, window: Window, *, clamped: bool) -> int:
+    def _columns(self, window: Window, *, clamp: bool) -> int:
         """Neighbouring columns of outputs that are computed together, if requantisation is by lines."""
-        return 2 if not self.thumb1 and not clamped and window.strides[1] == 1 else 1
+        return 2 if not self.thumb1 and not clamp and window.strides[1] == 1 else 1
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
@@ -222,12 +219,12 @@ class _PairDepthwise(Kernel):
         multipliers = product_sum.channel_multipliers(layer)
         records = sum_records(layer, depthwise_matrix(layer), multipliers, narrow=self.thumb1)
         # Twice the bytes to a run's inputs leave a bit that marks the last run.
-        columns = self._columns(window, clamped=records.clamped) if records.form == FORM else 1
+        columns = self._columns(window, clamp=records.clamp) if records.form == FORM else 1
         spec = (
             ("thumb1", self.thumb1),
             ("columns", columns),
             ("requantize", records.form),
-            ("clamped", records.clamped),
+            ("clamp", records.clamp),
             ("stride_width", window.strides[1]),
         )
         parameters: dict[str, Parameter] = {
@@ -250,12 +247,12 @@ class _PairDepthwise(Kernel):
         step = "twice the bytes" if columns == 2 else "the bytes"
         fields = describe(self.fields, offsets=f"{step} to each run's first input in the plane, by index")
         function = CFunction("depthwise_conv2d/pairs.c.j2", self.name, spec, fields)
-        return KernelCall(function, {**parameters, **records.limits}, self._scratch(layer))
+        return KernelCall(function, {**parameters, **records.limits}, self.input_scratch(layer))
 
 
 @register
 class DepthwiseConv2DThumb2(_PairDepthwise):
-    """Outputs are one product of 64 bits where `plan_line` finds a line for each channel."""
+    """Outputs are one product of 64 bits where `plan_affine` finds one for each channel."""
 
     name = "s8_depthwise_conv2d__thumb2_pairs"
     features = frozenset({"thumb2"})

@@ -209,10 +209,10 @@ class _PlaneDepthwise(Kernel):
         """The call with everything but the records of the channels."""
         plane = _plan_plane(layer)
         x, out, window = plane.x, plane.out, plane.window
-        clamped, limits = output_range.proved_clamping(layer)
+        clamp, limits = output_range.proved_clamping(layer)
         spec = (
             *choice,
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("block", plane.block),
             ("kernel_width", window.size[1] if window.size[1] <= UNROLLED_TAPS else 0),
             ("stride_width", window.strides[1]),

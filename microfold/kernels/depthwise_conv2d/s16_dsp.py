@@ -77,7 +77,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         x, _, out, window = _row_types(layer)
         plan = int16_depthwise_plan(layer)
         assert plan is not None
-        clamp, limits = int16_clamping(layer)
+        clamp_kind, limits = int16_clamping(layer)
         height, width = window.size
         unrolled = width <= UNROLLED_TAPS
         both = unrolled and window.strides[1] % 2 == 1
@@ -88,7 +88,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         plane_height = (out.shape[1] - 1) * window.strides[0] + (height - 1) * window.dilations[0] + 1
         matrix = depthwise_matrix(layer).reshape(-1, height, width)
         spec = (
-            ("clamp", clamp),
+            ("clamp_kind", clamp_kind),
             ("block", block),
             ("exact", out.shape[2] % block == 0),
             ("kernel_width", width if unrolled else 0),

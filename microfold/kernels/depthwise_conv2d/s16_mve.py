@@ -101,7 +101,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
         plan = int16_depthwise_plan(layer)
         filters = layer.array(1)
         assert plan is not None and filters is not None
-        clamped, limits = output_range.proved_clamping(layer)
+        clamp, limits = output_range.proved_clamping(layer)
         multiplier, outputs = channel_multiplier(layer), out.shape[3]
         gathered = multiplier > 1 or outputs < LANES
         inner = _inner_columns(x, out, window)
@@ -121,7 +121,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
         if gathered:
             parameters["inputs"] = Constant("inputs", (lanes // multiplier).astype(np.uint16))
         spec = (
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("dilated", dilated),
             ("unrolled", window.size[1] if window.size[1] <= UNROLLED_TAPS else 0),
             ("gathered", gathered),

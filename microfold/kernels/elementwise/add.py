@@ -113,7 +113,7 @@ class _QuantizedSum(BinaryKernel):
         if self.squares:
             extent *= extent
         low, _ = output_range.integer_bounds(layer.node)
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         bounds = 0 if self.never_negative(layer) else -extent, extent
         output = plan_one(0, bounds, parameters.output, out.zero_point, low)
         plans = (*inputs, output)
@@ -124,7 +124,7 @@ class _QuantizedSum(BinaryKernel):
             ("second", inputs[1].form.value),
             ("output", output.form.value),
             ("left_shift", parameters.left_shift),
-            ("clamped", clamped),
+            ("clamp", clamp),
         )
         fields: dict[str, Parameter] = {
             "scales": Constant("scales", np.concatenate([p.records for p in plans]), record="mf_channel"),

@@ -35,12 +35,12 @@ class _LinearSum(BinaryKernel):
         return super().supports(layer) or refuses_linear_form(layer)
 
     def cost(self, layer: LayerContext) -> float:
-        clamped, _ = output_range.clamping(layer.node)
-        return super().cost(layer) + (4.0 * layer.node.outputs[0].type.size if clamped else 0.0)
+        clamp, _ = output_range.clamping(layer.node)
+        return super().cost(layer) + (4.0 * layer.node.outputs[0].type.size if clamp else 0.0)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(layer.node)
-        return self.call(layer, (("clamped", clamped),), linear_form_parameters(layer) | limits)
+        clamp, limits = output_range.clamping(layer.node)
+        return self.call(layer, (("clamp", clamp),), linear_form_parameters(layer) | limits)
 
 
 @register

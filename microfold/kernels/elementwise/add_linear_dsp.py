@@ -54,7 +54,7 @@ class _LinearSumDsp(WordKernel):
         return None
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         form = linear_form_parameters(layer)
         shift = form.pop("shift")
         assert isinstance(shift, int)
@@ -66,7 +66,7 @@ class _LinearSumDsp(WordKernel):
         fields = describe(
             self.fields, first_factor=f"output = {output}, the factors being 256 times as large"
         )
-        return self.call(layer, (("shift", shift), ("clamped", clamped)), form | limits, fields)
+        return self.call(layer, (("shift", shift), ("clamp", clamp)), form | limits, fields)
 
 
 @register

@@ -116,8 +116,8 @@ class _SumDsp(BinaryKernel):
         return None if self._split(layer) is not None else "no table gives the reference's results"
 
     def cost(self, layer: LayerContext) -> float:
-        clamped, _ = output_range.clamping(layer.node)
-        each = self.instructions + (self.clamp_instructions if clamped else 0.0)
+        clamp, _ = output_range.clamping(layer.node)
+        each = self.instructions + (self.clamp_instructions if clamp else 0.0)
         return layer.node.outputs[0].type.size * each
 
     def lower(self, layer: LayerContext) -> KernelCall:

@@ -67,13 +67,13 @@ class QuantizedMul(BinaryKernel):
         first, second = (v.type.quant for v in layer.node.operands[:2])
         assert first is not None and second is not None
         form, records = self.plan(layer)
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         fields: dict[str, Parameter] = {
             "scale": Constant("scale", records, record="mf_channel"),
             "first_zero_point": first.zero_point,
             "second_zero_point": second.zero_point,
         }
-        spec = (("type", C_TYPES[self.dtype]), ("requantize", form), ("clamped", clamped))
+        spec = (("type", C_TYPES[self.dtype]), ("requantize", form), ("clamp", clamp))
         return self.call(layer, spec, fields | limits)
 
 
@@ -124,12 +124,12 @@ class _Arithmetic(BinaryKernel):
         return super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(layer.node) if self.dtype.is_float else (False, {})
+        clamp, limits = output_range.clamping(layer.node) if self.dtype.is_float else (False, {})
         spec = (
             ("type", C_TYPES[self.dtype]),
             ("expression", self.expression),
             ("math", float_expressions.calls_math(self.expression)),
-            ("clamped", clamped),
+            ("clamp", clamp),
         )
         return self.call(layer, spec, limits)
 
@@ -286,13 +286,13 @@ class DequantizePortable(UnaryKernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         x = layer.node.operands[0].type
         assert x.quant is not None
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "length": x.size,
             "zero_point": x.quant.zero_point,
             "scale": float(x.quant.scale),
         }
-        spec = (("type", C_TYPES[x.dtype]), ("clamped", clamped))
+        spec = (("type", C_TYPES[x.dtype]), ("clamp", clamp))
         return KernelCall(
             CFunction("elementwise/conversions/dequantize.c.j2", self.name, spec, self.fields),
             parameters | limits,

@@ -37,12 +37,12 @@ class WordKernel(BinaryKernel):
 
     def cost(self, layer: LayerContext) -> float:
         *outer, (length, *steps) = self.loops(layer)
-        clamped, _ = output_range.clamping(layer.node)
+        clamp, _ = output_range.clamping(layer.node)
         rest = length % self.group
         each = self.instructions - self.saved_instructions * steps.count(0)
         run = (length - rest) * each + rest * self.rest_instructions
         run += self.run_instructions if outer else 0.0
-        run += self.clamp_instructions * length if clamped else 0.0
+        run += self.clamp_instructions * length if clamp else 0.0
         return layer.node.outputs[0].type.size // length * run
 
     def cycles_per_instruction(self, layer: LayerContext) -> float:

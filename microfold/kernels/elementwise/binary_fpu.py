@@ -48,10 +48,10 @@ class _ArithmeticFpu(BinaryKernel):
     expression: ClassVar[str]
 
     def supports(self, layer: LayerContext) -> str | None:
-        clamp = float_clamping(layer)[0]
-        if clamp == "general":
+        clamp_kind = float_clamping(layer)[0]
+        if clamp_kind == "general":
             return "it clamps to 0 and above"
-        if clamp != "none" and self.op is Div:
+        if clamp_kind != "none" and self.op is Div:
             return "it clamps bits, and 0 / 0 is not a number"
         return super().supports(layer)
 
@@ -64,8 +64,8 @@ class _ArithmeticFpu(BinaryKernel):
         return runs * run
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        clamp, limits = float_clamping(layer)
-        spec = (("operator", self.operator), ("expression", self.expression), ("clamp", clamp))
+        clamp_kind, limits = float_clamping(layer)
+        spec = (("operator", self.operator), ("expression", self.expression), ("clamp_kind", clamp_kind))
         return self.call(layer, spec, limits)
 
 

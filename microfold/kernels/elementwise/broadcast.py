@@ -19,7 +19,7 @@ OUTER_LOOPS = 3
 
 
 def merge_axes(sizes: Sequence[int], *strides: Sequence[int]) -> list[tuple[int, ...]]:
-    """The fewest loops that walk over `sizes` with each operand's strides, outermost first.
+    """The fewest loops that traverse `sizes` with each operand's strides, outermost first.
 
     Returns:
         Rows (size, stride, stride, …); at least one.
@@ -123,10 +123,10 @@ class BinaryKernel(Kernel):
         """
         *outer, inner = self.loops(layer)
         spec = (*spec, ("nested", bool(outer)), ("first_step", inner[1]), ("second_step", inner[2]))
-        walk: dict[str, Parameter] = {"length": inner[0]}
+        traversal: dict[str, Parameter] = {"length": inner[0]}
         if outer:
             records = loop_records(outer, OUTER_LOOPS)
-            walk["loops"] = Constant("loops", records, record="mf_loop")
+            traversal["loops"] = Constant("loops", records, record="mf_loop")
         return KernelCall(
-            CFunction(self.template, self.name, spec, fields or self.fields), dict(parameters) | walk
+            CFunction(self.template, self.name, spec, fields or self.fields), dict(parameters) | traversal
         )

@@ -40,8 +40,8 @@ class _HalfBinary(BinaryKernel):
     expression: ClassVar[str]
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(layer.node)
-        spec = (("expression", self.expression), ("clamped", clamped))
+        clamp, limits = output_range.clamping(layer.node)
+        spec = (("expression", self.expression), ("clamp", clamp))
         return self.call(layer, spec, limits)
 
 
@@ -64,8 +64,8 @@ class _HalfBinaryMve(BinaryKernel):
         return runs * (-(-inner // LANES) * 10.0 + self.run_instructions)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        clamp, limits = float_clamping(layer)
-        return self.call(layer, (("intrinsic", self.intrinsic), ("clamp", clamp)), dict(limits))
+        clamp_kind, limits = float_clamping(layer)
+        return self.call(layer, (("intrinsic", self.intrinsic), ("clamp_kind", clamp_kind)), dict(limits))
 
 
 _BINARY: tuple[tuple[type[Op], str, str], ...] = (

@@ -39,13 +39,13 @@ class _QuantizedPrelu(BinaryKernel):
         assert x is not None and alpha is not None and out is not None and isinstance(layer.node.op, Prelu)
         identity, slope = layer.node.op.multipliers(x, alpha)
         records = np.array([[0, m.mantissa, out.zero_point, m.shift] for m in (identity, slope)], np.int32)
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         fields: dict[str, Parameter] = {
             "scales": Constant("scales", records, record="mf_channel"),
             "input_zero_point": x.zero_point,
             "alpha_zero_point": alpha.zero_point,
         }
-        return self.call(layer, (("type", C_TYPES[self.dtype]), ("clamped", clamped)), fields | limits)
+        return self.call(layer, (("type", C_TYPES[self.dtype]), ("clamp", clamp)), fields | limits)
 
 
 @register

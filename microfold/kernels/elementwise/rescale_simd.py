@@ -89,13 +89,13 @@ class _RescaleSimd(Rescale):
         assert x.quant is not None and out.quant is not None
         sides = self.sides(layer)
         low, high = self.bounds(layer)
-        clamped = (low, high) != out.dtype.range
+        clamp = (low, high) != out.dtype.range
         spec = (
             ("output_type", C_TYPES[out.dtype]),
             ("magnitude", self.magnitude(layer)),
             ("two_sided", sides.two),
             ("negated", sides.negated),
-            ("clamped", clamped),
+            ("clamp", clamp),
             *spec,
         )
         parameters: dict[str, Parameter] = {
@@ -104,7 +104,7 @@ class _RescaleSimd(Rescale):
             "output_zero_point": out.quant.zero_point,
             **fields,
         }
-        if clamped:
+        if clamp:
             parameters |= {"output_minimum": low, "output_maximum": high}
         return KernelCall(
             CFunction(
@@ -188,8 +188,8 @@ class _RescaleDsp(_RescaleSimd):
     )
 
     def cost(self, layer: LayerContext) -> float:
-        clamped = self.bounds(layer) != layer.node.outputs[0].type.dtype.range
-        each = (12.0 if self.sides(layer).two else 9.0) + 5.0 * clamped
+        clamp = self.bounds(layer) != layer.node.outputs[0].type.dtype.range
+        each = (12.0 if self.sides(layer).two else 9.0) + 5.0 * clamp
         return 20 + layer.node.outputs[0].type.size * each
 
     def lower(self, layer: LayerContext) -> KernelCall:

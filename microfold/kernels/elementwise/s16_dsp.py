@@ -72,15 +72,15 @@ class _Int16Dsp(BinaryKernel):
     ) -> KernelCall:
         """The call with what makes outputs of sums or products, which are not below `lowest`."""
         multiplier = self.output(layer)
-        clamp, limits = int16_clamping(layer)
-        positive = lowest >= 0 or clamp in ("relu", "limited")
+        clamp_kind, limits = int16_clamping(layer)
+        positive = lowest >= 0 or clamp_kind in ("relu", "limited")
         fields |= {
             "multiplier": multiplier.mantissa,
             "rounding": 1 << (-multiplier.shift - 1),
             "shift": -multiplier.shift,
             **limits,
         }
-        return self.call(layer, (*spec, ("signed", not positive), ("clamp", clamp)), fields)
+        return self.call(layer, (*spec, ("signed", not positive), ("clamp_kind", clamp_kind)), fields)
 
 
 class _SumInt16Dsp(_Int16Dsp):

@@ -59,14 +59,14 @@ class _Float(UnaryKernel):
         return {}
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         expression = self.expression(layer)
         parameters = self.parameters(layer)
         spec = (
             ("expression", expression),
             ("math", float_expressions.calls_math(expression)),
             ("alpha", "alpha" in parameters),
-            ("clamped", clamped),
+            ("clamp", clamp),
         )
         length: dict[str, Parameter] = {"length": layer.node.outputs[0].type.size}
         return KernelCall(
@@ -158,13 +158,13 @@ class UnaryInt16(UnaryKernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         x = layer.node.operands[0].type
         assert isinstance(layer.node.op, Unary)
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "table": Constant("table", layer.node.op.int16_table(x.element)),
             "length": x.size,
         }
         function = CFunction(
-            "elementwise/tables/table_s16.c.j2", "s16_lookup__c", (("clamped", clamped),), self.fields
+            "elementwise/tables/table_s16.c.j2", "s16_lookup__c", (("clamp", clamp),), self.fields
         )
         return KernelCall(function, parameters | limits)
 
@@ -202,7 +202,7 @@ class SigmoidInt16(UnaryKernel):
         x = layer.node.operands[0].type
         assert x.quant is not None
         scaling = int16_scaling(x.quant.scale, self.shifts)
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "table": Constant("table", sigmoid_table()),
             "length": x.size,
@@ -210,7 +210,7 @@ class SigmoidInt16(UnaryKernel):
             "rounding": (1 << (scaling.shift - 1)) if scaling.shift > 0 else 0,
             "shift": scaling.shift,
         }
-        spec = (("tanh", self.op is Tanh), ("clamped", clamped))
+        spec = (("tanh", self.op is Tanh), ("clamp", clamp))
         return KernelCall(
             CFunction("elementwise/tables/logistic_s16.c.j2", self.name, spec, self.fields),
             parameters | limits,

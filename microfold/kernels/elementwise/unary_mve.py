@@ -61,13 +61,13 @@ class _UnaryMve(UnaryKernel):
     ) -> KernelCall:
         """The call of the loop around an expression."""
         x = layer.node.operands[0].type
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         spec = (
             ("input_type", C_TYPES[x.dtype]),
             ("expression", expression),
             ("alpha", "alpha" in fields),
             ("tail", x.size % _LANES != 0),
-            ("clamped", clamped),
+            ("clamp", clamp),
         )
         length: dict[str, Parameter] = {"length": x.size}
         return KernelCall(

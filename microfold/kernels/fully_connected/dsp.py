@@ -27,8 +27,8 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 class FullyConnectedDsp(Kernel):
     """Eight units at a time, then two; SXTB16 widens inputs on the fly, SMLAD multiplies them.
 
-    `weights` are in dual lanes or int16, see `packing.smlad`, in the order of `block_units`; `channels` are
-    records (bias, multiplier, addend, shift). `plan_smlad_requantization` proves their form, `fits_dual_lane`
+    `weights` are in paired lanes or int16, see `packing.smlad`, in the order of `block_units`; `channels` are
+    records (bias, multiplier, addend, shift). `plan_smlad_requantization` proves their form, `fits_paired`
     the packing.
     """
 
@@ -57,8 +57,8 @@ class FullyConnectedDsp(Kernel):
         x, _, out = fully_connected_types(layer)
         whole = out.shape[1] // self.UNITS
         pairs = -(-(out.shape[1] % self.UNITS) // 2)
-        quads = -(-x.shape[1] // 4)
-        return x.shape[0] * (whole * (31.75 * quads + 145) + pairs * (12 * quads + 40) + 40)
+        steps = -(-x.shape[1] // 4)
+        return x.shape[0] * (whole * (31.75 * steps + 145) + pairs * (12 * steps + 40) + 40)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)
@@ -75,23 +75,23 @@ class FullyConnectedDsp(Kernel):
         )
         matrix = np.pad(plan.matrix, ((0, 0), (0, -depth % 4)))
         # Four inputs and two units: 9 cycles and 7 instructions; int16 weights: 10 and 6, in twice the flash.
-        packed = "dual" if smlad.fits_dual_lane(plan.matrix, plan.bounds) else "int16"
+        packed = "paired" if smlad.fits_paired(plan.matrix, plan.bounds) else "int16"
         lanes = smlad.pair_lanes(matrix, matrix.shape[1])
         words, records = smlad.smlad_constants(packed, lanes, plan.records, plan.left)
         limits = output_range.output_limits(layer)
-        full_range = limits == (-128, 127)
+        clamp = limits != (-128, 127)
         spec = (
             ("requantize", plan.form.value),
             ("packing", packed),
             ("rest", depth % 4 != 0),
-            ("full_range", full_range),
+            ("clamp", clamp),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", block_units(words, units // self.UNITS)),
             "channels": Constant("channels", records, record="mf_channel"),
             **matrix_parameters(x, out),
         }
-        if not full_range:
+        if clamp:
             parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}
         return KernelCall(CFunction("fully_connected/dsp.c.j2", self.name, spec, self.fields), parameters)
 
@@ -106,6 +106,6 @@ def block_units(words: Array, blocks: int) -> Array:
         int32: of each block, of each two pairs of inputs, the words of its unit pairs.
     """
     unit_pairs, pairs = words.shape[:2]
-    quads = words.reshape(unit_pairs, pairs // 2, words[0, :2].size)
-    front = quads[: 4 * blocks].reshape(blocks, 4, *quads.shape[1:]).swapaxes(1, 2)
-    return np.concatenate([front.reshape(-1), quads[4 * blocks :].reshape(-1)])
+    parts = words.reshape(unit_pairs, pairs // 2, words[0, :2].size)
+    front = parts[: 4 * blocks].reshape(blocks, 4, *parts.shape[1:]).swapaxes(1, 2)
+    return np.concatenate([front.reshape(-1), parts[4 * blocks :].reshape(-1)])

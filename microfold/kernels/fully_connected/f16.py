@@ -53,13 +53,13 @@ class FullyConnectedHalf(_HalfFullyConnected):
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)
         assert weights is not None
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": Constant("biases", half_biases(layer, out.shape[1]).astype(np.float32)),
             **matrix_parameters(x, out),
         }
-        function = CFunction("fully_connected/f16.c.j2", self.name, (("clamped", clamped),), self.fields)
+        function = CFunction("fully_connected/f16.c.j2", self.name, (("clamp", clamp),), self.fields)
         return KernelCall(function, parameters | limits)
 
 
@@ -90,7 +90,7 @@ class FullyConnectedHalfMve(_HalfFullyConnected):
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)
         assert weights is not None
-        clamp, limits = float_clamping(layer)
+        clamp_kind, limits = float_clamping(layer)
         wide = out.shape[1] // UNITS * UNITS
         packed = [half_blocks(weights[:wide], UNITS), half_blocks(weights[wide:], LANES)]
         parameters: dict[str, Parameter] = {
@@ -98,5 +98,7 @@ class FullyConnectedHalfMve(_HalfFullyConnected):
             "channels": Constant("biases", half_biases(layer, out.shape[1], LANES)),
             **matrix_parameters(x, out),
         }
-        function = CFunction("fully_connected/f16_mve.c.j2", self.name, (("clamp", clamp),), self.fields)
+        function = CFunction(
+            "fully_connected/f16_mve.c.j2", self.name, (("clamp_kind", clamp_kind),), self.fields
+        )
         return KernelCall(function, parameters | dict(limits))

@@ -47,17 +47,17 @@ class _BlockFullyConnected(Kernel):
 
     def cost(self, layer: LayerContext) -> float:
         x, _, _ = fully_connected_types(layer)
-        clamp, _ = float_clamping(layer)
-        return x.shape[0] * (self.row_cost(layer, finish_cost(self.core, clamp) + 4) + 30) + 20
+        clamp_kind, _ = float_clamping(layer)
+        return x.shape[0] * (self.row_cost(layer, finish_cost(self.core, clamp_kind) + 4) + 30) + 20
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)
         assert weights is not None
-        clamp, limits = float_clamping(layer)
+        clamp_kind, limits = float_clamping(layer)
         biases = product_sum.float_biases(layer, out.shape[1])
         tail = out.shape[1] % CHANNELS != 0
-        spec = (("core", self.core), ("half", self.half), ("clamp", clamp), ("tail", tail))
+        spec = (("core", self.core), ("half", self.half), ("clamp_kind", clamp_kind), ("tail", tail))
         parameters: dict[str, Parameter] = {
             "weights": block_weights(weights, self.half),
             "channels": Constant("biases", product_sum.pad_channels(biases, CHANNELS)),

@@ -200,14 +200,14 @@ class _FullyConnectedPairs(Kernel):
         assert split is not None
         run, rests = split.run, split.rests
         runs = -(-inputs // run)
-        form, records, clamped, limits = channel_records(
+        form, records, clamp, limits = channel_records(
             layer, centred_weights(layer), unit_multipliers(layer), narrow=self.narrow
         )
         zero_point = weights_zero_point(layer)
         spec = (
             ("core", self.core),
             ("requantize", form),
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("units", units),
             ("unroll", self._unroll(layer)),
             ("weights_zero_point", zero_point != 0),

@@ -105,10 +105,10 @@ class _UnitGroups(Kernel):
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)
         assert weights is not None
-        clamped, limits = output_range.proved_clamping(layer)
+        clamp, limits = output_range.proved_clamping(layer)
         spec = (
             *choice,
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("units", self.group(layer)),
             ("unroll", product_sum.unroll_factor(x.shape[1])),
         )

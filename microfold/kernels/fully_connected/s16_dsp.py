@@ -36,7 +36,7 @@ UNROLL = 4  # pairs of inputs
 class FullyConnectedInt16Dsp(Int16DspKernel):
     """Four units at a time, from pairs of inputs, by SMLAD; sums of 64 bits are added up in chunks.
 
-    `weights` are [outputs / 4][pairs], of int8 or int16, see `pack_unit_quads`; `plan_int16_requantization`
+    `weights` are [outputs / 4][pairs], of int8 or int16, see `pack_unit_blocks`; `plan_int16_requantization`
     proves the form of the records, and whether sums need 64 bits.
     """
 
@@ -69,18 +69,18 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
         x, _, out = fully_connected_types(layer)
         plan = int16_plan(layer)
         assert plan is not None
-        clamp, limits = int16_clamping(layer)
+        clamp_kind, limits = int16_clamping(layer)
         matrix = centred_weights(layer).astype(np.int8)
         spec = (
             ("packing", self.packing),
             ("requantize", plan.form),
             ("long", plan.long),
-            ("clamp", clamp),
+            ("clamp_kind", clamp_kind),
             ("odd", x.shape[1] % 2 == 1),
             ("tail", out.shape[1] % UNITS != 0),
         )
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", pack_unit_quads(matrix, self.packing)),
+            "weights": Constant("weights", pack_unit_blocks(matrix, self.packing)),
             "channels": Constant(
                 "channels", product_sum.pad_records(plan.records, UNITS), record="mf_channel"
             ),
@@ -107,7 +107,7 @@ def int16_plan(layer: LayerContext) -> Int16Requantization | None:
     return plan_int16_requantization(layer, centred_weights(layer), multipliers)
 
 
-def pack_unit_quads(matrix: Array, packing: str) -> Array:
+def pack_unit_blocks(matrix: Array, packing: str) -> Array:
     """Weights in reading order: of four units, of each pair of inputs, the words of two units, then two more.
 
     Args:

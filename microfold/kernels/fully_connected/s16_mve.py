@@ -38,8 +38,8 @@ class FullyConnectedInt16Mve(Kernel):
         x, _, out = fully_connected_types(layer)
         plan = int16_plan(layer)
         assert plan is not None
-        clamped, limits = output_range.proved_clamping(layer)
-        spec = (("requantize", plan.form), ("long", plan.long), ("clamped", clamped))
+        clamp, limits = output_range.proved_clamping(layer)
+        spec = (("requantize", plan.form), ("long", plan.long), ("clamp", clamp))
         parameters: dict[str, Parameter] = {
             **row_constants(plan, centred_weights(layer).astype("i1")),
             **matrix_parameters(x, out),

@@ -99,8 +99,8 @@ class _Sparse(Kernel):
         if not steps.size:
             # C has no arrays of no elements: a block that no unit counts.
             weights, steps = np.zeros((1, weights.shape[1]), weights.dtype), np.zeros(1, np.uint8)
-        clamped, limits = output_range.proved_clamping(layer)
-        spec = (*choice, ("width", weights.shape[1]), ("clamped", clamped))
+        clamp, limits = output_range.proved_clamping(layer)
+        spec = (*choice, ("width", weights.shape[1]), ("clamp", clamp))
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "steps": Constant("steps", steps),

@@ -64,7 +64,7 @@ class FullyConnectedThumb1(Kernel):
         x, _, out = fully_connected_types(layer)
         array = layer.array(1)
         assert array is not None
-        form, records, clamped, limits = channel_records(
+        form, records, clamp, limits = channel_records(
             layer, centred_weights(layer), unit_multipliers(layer), narrow=True
         )
         group = self._group(layer)
@@ -72,7 +72,7 @@ class FullyConnectedThumb1(Kernel):
         packed = product_sum.interleave_channels(array, group)
         spec = (
             ("requantize", form),
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("units", group),
             ("unroll", UNROLL),
             ("rest", x.shape[1] % UNROLL != 0),

@@ -98,7 +98,7 @@ class FullyConnectedThumb2(Kernel):
         x, _, out = fully_connected_types(layer)
         array = layer.array(1)
         assert array is not None
-        form, records, clamped, limits = channel_records(
+        form, records, clamp, limits = channel_records(
             layer, centred_weights(layer), unit_multipliers(layer), narrow=False
         )
         lanes = array.astype(np.int16) + 128
@@ -109,7 +109,7 @@ class FullyConnectedThumb2(Kernel):
         packed = np.ascontiguousarray(product_sum.interleave_channels(lanes, units).astype(np.uint8))
         spec = (
             ("requantize", form),
-            ("clamped", clamped),
+            ("clamp", clamp),
             ("units", units),
             ("unroll", UNROLL),
             ("rest", x.shape[1] % UNROLL != 0),

@@ -72,7 +72,7 @@ def copy_cost(layer: LayerContext, count: int, size: int) -> float:
 
 
 class _Movement(Kernel):
-    """One box from the input to the output, by the fewest loops that walk over it.
+    """One box from the input to the output, by the fewest loops that traverse it.
 
     Runs that lie alike on both sides are copied as bytes, other elements one by one as unsigned integers of
     their size: bits never change. `loops` are four records (size, step in the input, step in the output),

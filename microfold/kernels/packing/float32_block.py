@@ -37,8 +37,8 @@ def float_clamping(layer: LayerContext) -> tuple[str, Mapping[str, Parameter]]:
     return "general", {"output_minimum": low, "output_maximum": high}
 
 
-def finish_cost(core: str, clamp: str) -> float:
+def finish_cost(core: str, clamp_kind: str) -> float:
     """Instructions that store the sums of 4 channels."""
     if core == "mve":
-        return {"none": 5.0, "relu": 6.0, "limited": 7.0, "general": 7.0}[clamp]
-    return {"none": 9.0, "relu": 13.0, "limited": 26.0, "general": 50.0}[clamp]
+        return {"none": 5.0, "relu": 6.0, "limited": 7.0, "general": 7.0}[clamp_kind]
+    return {"none": 9.0, "relu": 13.0, "limited": 26.0, "general": 50.0}[clamp_kind]

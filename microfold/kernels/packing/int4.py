@@ -81,12 +81,12 @@ def word_constants(
         multipliers: the reference's mantissas and shifts per channel.
     """
     narrow = layer.target.has("thumb1")
-    form, records, clamped, limits = channel_records(layer, matrix, multipliers, narrow=narrow)
+    form, records, clamp, limits = channel_records(layer, matrix, multipliers, narrow=narrow)
     fields: dict[str, Parameter] = {
         "weights": Constant("weights", pack_words(matrix)),
         "channels": Constant("channels", product_sum.pad_records(records, GROUP), record="mf_channel"),
     }
-    return (("requantize", form), ("clamped", clamped)), fields | limits
+    return (("requantize", form), ("clamp", clamp)), fields | limits
 
 
 @dataclass(frozen=True)

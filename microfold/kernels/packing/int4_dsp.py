@@ -44,10 +44,10 @@ def pack(matrix: Array, together: int) -> Array:
     lanes = smlad.pair_lanes(padded, padded.shape[1])
     blocks = lanes.reshape(-1, int4.GROUP, *lanes.shape[1:]).transpose(0, 2, 3, 1)
     words = int4.join_nibbles(blocks.reshape(*blocks.shape[:2], 8))
-    quads = words.reshape(len(words), -1, 2)
-    whole = len(quads) // together * together
-    front = quads[:whole].reshape(-1, together, *quads.shape[1:]).swapaxes(1, 2)
-    return np.concatenate([front.reshape(-1), quads[whole:].reshape(-1)])
+    rows = words.reshape(len(words), -1, 2)
+    whole = len(rows) // together * together
+    front = rows[:whole].reshape(-1, together, *rows.shape[1:]).swapaxes(1, 2)
+    return np.concatenate([front.reshape(-1), rows[whole:].reshape(-1)])
 
 
 def parts(matrix: Array) -> int:
@@ -96,12 +96,12 @@ def constants(
         "weights": Constant("weights", pack(planned.matrix, together)),
         "channels": Constant("channels", records, record="mf_channel"),
     }
-    full_range = (low, high) == (-128, 127)
-    if not full_range:
+    clamp = (low, high) != (-128, 127)
+    if clamp:
         fields |= {"output_minimum": low, "output_maximum": high}
     spec = (
         ("requantize", planned.form.value),
-        ("full_range", full_range),
+        ("clamp", clamp),
         ("long", parts(planned.matrix) > 0),
     )
     return spec, fields
@@ -110,9 +110,9 @@ def constants(
 def row_cost(matrix: Array, form: RequantizeForm) -> float:
     """Estimated instructions of all outputs of one row of inputs."""
     channels, depth = matrix.shape
-    quads = -(-depth // 4)
+    steps = -(-depth // 4)
     pairs, single = divmod(-(-channels // int4.GROUP), 2)
     block = 30 + (20 if depth % 4 else 0)
-    sums = pairs * (34.5 * quads + block) + single * (19.5 * quads + block)
+    sums = pairs * (34.5 * steps + block) + single * (19.5 * steps + block)
     sums += parts(matrix) * (210 * pairs + 110 * single)
     return sums + (31 if form is RequantizeForm.GENERAL else 14) * channels + 1.5 * depth + 60

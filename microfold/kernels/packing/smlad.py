@@ -4,7 +4,7 @@ SMLAD multiplies two pairs of int16. SXTB16 widens every other byte of a word of
 natural pairs of four inputs are (0, 2) and (1, 3): the weights are put in that order, and the inputs need no
 shuffling.
 
-*Dual lane* packing keeps two channels in the bytes of one int16, ``v = a + 256 * b``. Modulo 2^32,
+*Paired* packing keeps two channels in the bytes of one int16, ``v = a + 256 * b``. Modulo 2^32,
 ``sum(v * x) = A + 256 * B``, and ``sum(a * x) = A`` (SXTB16 extracts ``a``), so that
 ``B = (sum(v * x) - A) >> 8`` as long as ``|B| < 2^23``: two products for one unpacking instruction, with
 weights of int8 size.
@@ -20,7 +20,7 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization
 
 # Sums of second channels must stay below it in magnitude.
-DUAL_LANE_LIMIT = 1 << 23
+PAIRED_LIMIT = 1 << 23
 
 
 def pair_order(segment: int) -> Array:
@@ -58,29 +58,29 @@ def unpair_lanes(lanes: Array, segment: int) -> Array:
     return matrix.reshape(channels, -1)
 
 
-def fits_dual_lane(matrix: Array, bounds: tuple[Array, Array]) -> bool:
-    """Whether channels (2i, 2i + 1) can be packed in dual lanes.
+def fits_paired(matrix: Array, bounds: tuple[Array, Array]) -> bool:
+    """Whether channels (2i, 2i + 1) can be packed in paired lanes.
 
     Args:
         matrix: int8 weights [channels, K].
         bounds: smallest and largest accumulator of each channel.
     """
     second = np.maximum(-bounds[0][1::2], bounds[1][1::2])
-    if bool(np.any(second >= DUAL_LANE_LIMIT)):
+    if bool(np.any(second >= PAIRED_LIMIT)):
         return False
     count = matrix.shape[0] // 2 * 2
     lanes = matrix[:count:2].astype(np.int64) + 256 * matrix[1:count:2].astype(np.int64)
     return not bool(np.any((lanes < -(1 << 15)) | (lanes >= 1 << 15)))
 
 
-def pack_dual_lane(lanes: Array) -> Array:
+def pack_paired(lanes: Array) -> Array:
     """[channels, pairs, 2] int8 to int32 [channels / 2, pairs]; a missing last channel is zero."""
     wide = _even_channels(lanes).astype(np.int64)
     return _words(wide[0::2] + 256 * wide[1::2])
 
 
-def unpack_dual_lane(words: Array) -> Array:
-    """Inverse of `pack_dual_lane`: int8 [channels, pairs, 2], channels even."""
+def unpack_paired(words: Array) -> Array:
+    """Inverse of `pack_paired`: int8 [channels, pairs, 2], channels even."""
     lanes = words[..., None].view(np.int16).astype(np.int64)
     first = lanes.astype(np.int8).astype(np.int64)
     both = np.stack([first, (lanes - first) >> 8], axis=1)
@@ -100,8 +100,8 @@ def unpack_int16(words: Array) -> Array:
     return lanes.reshape(-1, *lanes.shape[2:])
 
 
-def dual_lane_biases(bias: Array) -> Array:
-    """What the sums of dual lanes start from: ``a`` for first channels, ``a + 256 * b`` for second ones.
+def paired_biases(bias: Array) -> Array:
+    """What the sums of paired lanes start from: ``a`` for first channels, ``a + 256 * b`` for second ones.
 
     Args:
         bias: int32 [channels], channels even.
@@ -115,19 +115,19 @@ def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> 
     """Weights and channel records for kernels that compute two channels at a time.
 
     Args:
-        packing: ``dual`` or ``int16``.
+        packing: ``paired`` or ``int16``.
         lanes: weights [channels, pairs, 2].
         records: int32 [channels, 4], beginning with the bias.
         left: int64 [channels]: how far the requantisation wants sums shifted to the left. Int16 weights and
-            their biases are shifted; dual lanes have no room for it.
+            their biases are shifted; paired lanes have no room for it.
 
     Returns:
-        Weights, int32 [channels / 2, pairs] (dual) or [channels / 2, pairs, 2], and records, channels even.
+        Weights, int32 [channels / 2, pairs] (paired) or [channels / 2, pairs, 2], and records, channels even.
     """
-    if packing == "dual":
+    if packing == "paired":
         records = product_sum.pad_channels(records, 2)
-        records[:, 0] = dual_lane_biases(records[:, 0])
-        return pack_dual_lane(lanes), records
+        records[:, 0] = paired_biases(records[:, 0])
+        return pack_paired(lanes), records
     shifted = records.copy()
     shifted[:, 0] = (records[:, 0].astype(np.int64) << left).astype(np.int32)
     return pack_int16(lanes.astype(np.int64) << left[:, None, None]), product_sum.pad_channels(shifted, 2)
@@ -143,25 +143,25 @@ def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array
     """Weights and requantisation in the order in which convolutions read them; see conv2d/dsp_block.j2.
 
     Args:
-        packing: ``dual`` or ``int16``.
+        packing: ``paired`` or ``int16``.
         lanes: weights [channels, pairs, 2] as in `pair_channels`: an even number.
         plan: of the same channels.
 
     Returns:
         The stream, int32 [channels / 2, words].
     """
-    dual = packing == "dual"
+    paired = packing == "paired"
     bias, left = plan.records[:, 0].astype(np.int64), plan.left
-    if dual:
-        words = pack_dual_lane(lanes)
-        start = dual_lane_biases(plan.records[:, 0])
+    if paired:
+        words = pack_paired(lanes)
+        start = paired_biases(plan.records[:, 0])
     else:
         words = pack_int16(lanes.astype(np.int64) << left[:, None, None])
         start = (bias << left).astype(np.int32)
     columns = [plan.records[:, 1], plan.records[:, 2]]
     if not plan.shift:
         columns.append(plan.records[:, 3])
-    elif dual:
+    elif paired:
         # Sums of second channels are 8 bits up already.
         columns.append(np.where(np.arange(len(left)) % 2, 8 - left, left))
     if plan.shift and plan.form is RequantizeForm.SHORT:

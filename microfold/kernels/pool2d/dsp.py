@@ -135,8 +135,8 @@ class _Pool2DInt16Dsp(_Pool2DDsp):
         taps = window.size[0] * window.size[1]
         each = lanes * self.per_tap + 4
         blocks = -(-out.shape[3] // lanes)
-        clamped = 5.0 * (self.kind == "max" and output_range.clamping(layer.node)[0])
-        block = each * taps + 6 * window.size[0] + lanes * (self.per_output + clamped) + self.block
+        clamp = 5.0 * (self.kind == "max" and output_range.clamping(layer.node)[0])
+        block = each * taps + 6 * window.size[0] + lanes * (self.per_output + clamp) + self.block
         return out.size // out.shape[3] * (blocks * block + 45)
 
     def lower(self, layer: LayerContext) -> KernelCall:

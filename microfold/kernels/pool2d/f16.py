@@ -136,12 +136,12 @@ class MeanHalf(Reduction):
         op = layer.node.op
         assert isinstance(op, Mean)
         kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(layer))
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "kept": Constant("kept", kept, record="mf_loop"),
             "reduced": Constant("reduced", reduced, record="mf_loop"),
             "count": float(op.count(layer.node.operands[0].type)),
         }
         return KernelCall(
-            CFunction("reduce/f16.c.j2", self.name, (("clamped", clamped),), self.fields), parameters | limits
+            CFunction("reduce/f16.c.j2", self.name, (("clamp", clamp),), self.fields), parameters | limits
         )

@@ -39,8 +39,8 @@ class _Pool2DFpu(Kernel):
     def cost(self, layer: LayerContext) -> float:
         _, out, window = pool_types(layer)
         taps = window.size[0] * window.size[1]
-        clamped = 30.0 * output_range.clamping(layer.node)[0]
-        block = taps * self.per_tap + 5 * window.size[0] + self.per_output + clamped
+        clamp = 30.0 * output_range.clamping(layer.node)[0]
+        block = taps * self.per_tap + 5 * window.size[0] + self.per_output + clamp
         return out.size // out.shape[3] * (-(-out.shape[3] // CHANNELS) * block + 35)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
@@ -54,8 +54,8 @@ class _Pool2DFpu(Kernel):
         return 1
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        clamped, limits = output_range.clamping(layer.node)
-        spec = (("kind", self.kind), ("clamped", clamped))
+        clamp, limits = output_range.clamping(layer.node)
+        spec = (("kind", self.kind), ("clamp", clamp))
         parameters = pool_parameters(layer) | limits
         return KernelCall(CFunction("pool2d/f32_fpu.c.j2", self.name, spec, self.fields), parameters)
 

@@ -68,7 +68,7 @@ class _Svdf(Kernel):
         feature, time = layer.array(1), layer.array(2)
         assert feature is not None and time is not None
         x = layer.node.operands[0].type
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "feature": Constant("feature", feature),
             "time": Constant("time", time),
@@ -78,7 +78,7 @@ class _Svdf(Kernel):
             "rank": layer.node.op.rank,
             "steps": time.shape[1],
         }
-        spec = (*choice, ("clamped", clamped))
+        spec = (*choice, ("clamp", clamp))
         return KernelCall(
             CFunction("recurrent/svdf.c.j2", self.name, spec, self.fields), parameters | fields | limits
         )

@@ -73,7 +73,7 @@ class _ChannelSums(QuantizedSum):
         kept, reduced = self.loops(layer)
         images, image_step = kept[0] if len(kept) > 1 else (1, 0)
         form, scale = self.finish(layer)
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters = scale | {
             "images": images,
             "image_step": image_step,
@@ -82,7 +82,7 @@ class _ChannelSums(QuantizedSum):
             "step": reduced[0][1],
         }
         element = C_TYPES[layer.node.outputs[0].type.dtype]
-        spec = (("type", element), ("requantize", form), ("clamped", clamped))
+        spec = (("type", element), ("requantize", form), ("clamp", clamp))
         return KernelCall(CFunction(self.template, self.name, spec, self.fields), parameters | limits)
 
 

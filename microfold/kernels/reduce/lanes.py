@@ -68,7 +68,7 @@ class _Lanes(Reduction):
     def lower(self, layer: LayerContext) -> KernelCall:
         kept, reduced = self.loops(layer)
         images, image_step = kept[0] if len(kept) > 1 else (1, 0)
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         parameters: dict[str, Parameter] = {
             "images": images,
             "image_step": image_step,
@@ -86,7 +86,7 @@ class _Lanes(Reduction):
             ("type", C_TYPES[self.dtype]),
             ("combine", self.combine),
             ("mean", mean),
-            ("clamped", clamped),
+            ("clamp", clamp),
         )
         return KernelCall(CFunction("reduce/lanes.c.j2", self.name, spec, self.fields), parameters | limits)
 

@@ -82,7 +82,7 @@ class Reduction(Kernel):
             "kept": Constant("kept", kept, record="mf_loop"),
             "reduced": Constant("reduced", reduced, record="mf_loop"),
         }
-        clamped, limits = output_range.clamping(layer.node)
+        clamp, limits = output_range.clamping(layer.node)
         finish, fields = self.finish(layer)
         spec = (
             ("type", C_TYPES[x.dtype]),
@@ -90,7 +90,7 @@ class Reduction(Kernel):
             ("combine", self.combine),
             ("start", self.start),
             ("finish", finish),
-            ("clamped", clamped),
+            ("clamp", clamp),
         )
         return KernelCall(
             CFunction("reduce/portable.c.j2", self.name, spec, self.fields), parameters | fields | limits

@@ -1,6 +1,6 @@
 """Requantisation by one long product that adds: the upper half of the sum is the output.
 
-The output is a staircase over the accumulators, see `multiply_low`. A line of 64 bits,
+The output is a staircase over the accumulators, see `multiply_low`. An affine function in 64 bits,
 
     y(x) = floor((x * m + C) / 2^32)
 
@@ -21,17 +21,17 @@ from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_low import NEIGHBOURS, channel_records, find_steps
 
-FORM = "line"
+FORM = "affine"
 
 
-def plan_line(
+def plan_affine(
     bias: Array,
     bounds: tuple[Array, Array],
     multipliers: tuple[Array, Array],
     zero_point: int,
     limits: tuple[int, int],
 ) -> Array | None:
-    """The line of each channel, for sums without their bias; None if a channel has none.
+    """The affine function of each channel, for sums without their bias; None if a channel has none.
 
     Args:
         bias: int64 [channels].
@@ -80,20 +80,20 @@ class SumRecords:
     Attributes:
         form: ends the helper's C name.
         constant: the channels' records; those of FORM have no biases.
-        clamped: whether the output is clamped within its type's range.
+        clamp: whether the output is clamped within its type's range.
         limits: the layer's fields for it.
     """
 
     form: str
     constant: Constant
-    clamped: bool
+    clamp: bool
     limits: Mapping[str, Parameter]
 
 
 def sum_records(
     layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, narrow: bool
 ) -> SumRecords:
-    """Lines where all channels have one; else, and where there is no long product, see `channel_records`.
+    """Affine functions; where a channel has none, or there is no long product, see `channel_records`.
 
     Args:
         matrix: the weights as [channels, K], any zero point taken off.
@@ -104,11 +104,11 @@ def sum_records(
     assert out.quant is not None
     if not narrow:
         bias, bounds = product_sum.bias_and_bounds(layer, matrix)
-        lines = plan_line(
+        functions = plan_affine(
             bias, bounds, multipliers, out.quant.zero_point, output_range.integer_bounds(layer.node)
         )
-        if lines is not None:
-            clamped, fields = output_range.clamping(layer.node)
-            return SumRecords(FORM, Constant("channels", lines, record="mf_line"), clamped, fields)
-    form, records, clamped, fields = channel_records(layer, matrix, multipliers, narrow=narrow)
-    return SumRecords(form, Constant("channels", records, record="mf_channel"), clamped, fields)
+        if functions is not None:
+            clamp, fields = output_range.clamping(layer.node)
+            return SumRecords(FORM, Constant("channels", functions, record="mf_affine"), clamp, fields)
+    form, records, clamp, fields = channel_records(layer, matrix, multipliers, narrow=narrow)
+    return SumRecords(form, Constant("channels", records, record="mf_channel"), clamp, fields)

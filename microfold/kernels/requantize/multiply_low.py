@@ -214,8 +214,8 @@ def channel_records(
         limits = output_range.integer_bounds(layer.node)
         found = plan_narrow(bias, bounds, multipliers, out.quant.zero_point, limits)
         if found is not None:
-            clamped, fields = output_range.clamping(layer.node)
-            return found[0].value, found[1], clamped, dict(fields)
+            clamp, fields = output_range.clamping(layer.node)
+            return found[0].value, found[1], clamp, dict(fields)
     plan, _ = product_sum.output_records(layer, matrix, multipliers)
-    clamped, fields = output_range.proved_clamping(layer)
-    return plan.form.value, plan.records, clamped, dict(fields)
+    clamp, fields = output_range.proved_clamping(layer)
+    return plan.form.value, plan.records, clamp, dict(fields)

@@ -49,8 +49,8 @@ def clamping(node: Node) -> tuple[bool, dict[str, int | float]]:
     """Whether the output is clamped within its type's range, and the layer fields that it needs then."""
     if node.outputs[0].type.dtype.is_float:
         low, high = float_bounds(node)
-        clamped = (low, high) != (-math.inf, math.inf)
-        return clamped, {"output_minimum": low, "output_maximum": high} if clamped else {}
+        clamp = (low, high) != (-math.inf, math.inf)
+        return clamp, {"output_minimum": low, "output_maximum": high} if clamp else {}
     return _within(node, integer_bounds(node))
 
 
@@ -63,8 +63,8 @@ def proved_clamping(layer: LayerContext) -> tuple[bool, dict[str, int | float]]:
 
 def _within(node: Node, limits: tuple[int, int]) -> tuple[bool, dict[str, int | float]]:
     low, high = limits
-    clamped = limits != node.outputs[0].type.dtype.range
-    return clamped, {"output_minimum": low, "output_maximum": high} if clamped else {}
+    clamp = limits != node.outputs[0].type.dtype.range
+    return clamp, {"output_minimum": low, "output_maximum": high} if clamp else {}
 
 
 def float_bounds(node: Node) -> tuple[float, float]:

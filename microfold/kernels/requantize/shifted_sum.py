@@ -27,7 +27,7 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 
 # Tried in this order: 12 fits nearly all layers, and few values mean few functions.
 COMMON_SHIFTS = (12, 10, 16, 8)
-# Weights shifted this far still fit int16, and a sum in the upper lane of dual weights is 8 bits up already.
+# Weights shifted this far still fit int16, and sums in upper lanes of paired weights are 8 bits up already.
 LARGEST_LEFT = 8
 
 

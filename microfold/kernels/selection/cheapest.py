@@ -9,7 +9,7 @@ from microfold.ir.op import Op
 from microfold.kernels.kernel import KERNELS, PACKED, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.policy import Policy, cycles_per_instruction
-from microfold.kernels.selection.variants import best_variant
+from microfold.kernels.selection.variants import Offer, weigh_variants
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
 
@@ -23,11 +23,16 @@ _NO_KERNEL: Mapping[type[Op], str] = {
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A kernel considered for a layer: either the estimated instructions of its best variant, or why not."""
+    """A kernel considered for a layer: either the estimated instructions of its best variant, or why not.
+
+    Attributes:
+        offers: all its variants, the best one first; none if the kernel cannot compute the layer.
+    """
 
     kernel: Kernel
     cost: float | None
     reason: str | None
+    offers: Sequence[Offer] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +78,11 @@ def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
         reason = f"for cores with {', '.join(better)} there are better kernels"
     if reason is not None:
         return Candidate(kernel, None, reason)
-    variant = best_variant(kernel, layer, policy)
-    if isinstance(variant, str):
-        return Candidate(kernel, None, variant)
-    alone = policy.model.operators[type(layer.node.op)] == 1
-    return Candidate(variant, variant.cost_alone(layer) if alone else variant.cost(layer), None)
+    offers = weigh_variants(kernel, layer, policy)
+    best = offers[0]
+    if best.reason is not None:
+        return Candidate(kernel, None, best.reason, offers)
+    return Candidate(best.case.kernel, best.case.instructions, None, offers)
 
 
 def why_none(layer: LayerContext, considered: Sequence[Candidate]) -> str:

@@ -33,6 +33,6 @@ def _within(flash: int, layers: Sequence[Ranking], model: Model) -> list[Candida
     """The fastest kernels whose constants fit; external code generators keep their regions."""
     found = select_within(flash, [ranking.layer for ranking in layers if not ranking.fixed], model)
     if isinstance(found, str):
-        raise InputError(f"constants must fit {flash} bytes of flash; {found}")
+        raise InputError(f"constants must fit {flash} bytes of flash; {found}: allow as many")
     free = iter(found)
     return [ranking.candidates[0] if ranking.fixed else next(free) for ranking in layers]

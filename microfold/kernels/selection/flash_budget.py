@@ -10,6 +10,8 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, candidates
 from microfold.kernels.selection.model import Model
@@ -87,9 +89,12 @@ def _choices(layer: LayerContext, model: Model) -> Iterator[Choice]:
     for level in OPTIMIZE:
         for candidate in candidates(layer, Policy(level, model)):
             if candidate.cost is not None:
-                constants = candidate.kernel.lower(layer).constants.values()
-                size = sum(constant.array.nbytes for constant in constants)
-                # Those that a kernel takes as the model has them.
-                plain = (layer.array(index) for index in candidate.kernel.data_inputs(layer))
-                size += sum(array.nbytes for array in plain if array is not None)
+                size = constant_bytes(candidate.kernel, layer, candidate.kernel.lower(layer))
                 yield Choice(candidate, candidate.cost, size)
+
+
+def constant_bytes(kernel: Kernel, layer: LayerContext, call: KernelCall) -> int:
+    """Of a call's own constants, and of those that its kernel takes as the model has them."""
+    plain = (layer.array(index) for index in kernel.data_inputs(layer))
+    arrays = (*(constant.array for constant in call.constants.values()), *plain)
+    return sum(array.nbytes for array in arrays if array is not None)

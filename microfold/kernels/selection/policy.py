@@ -39,3 +39,9 @@ class Case:
     kernel: Kernel
     layer: LayerContext
     policy: Policy
+
+    @property
+    def instructions(self) -> float:
+        """Estimate of a call."""
+        alone = self.policy.model.operators[type(self.layer.node.op)] == 1
+        return self.kernel.cost_alone(self.layer) if alone else self.kernel.cost(self.layer)

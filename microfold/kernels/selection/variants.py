@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.policy import Policy, cycles_per_instruction, far_from_largest
+from microfold.kernels.selection.policy import Case, Policy, cycles_per_instruction, far_from_largest
 from microfold.kernels.selection.worth import refuse
 
 # Parts of a layer's time that as many bytes of arena are worth as its input and output have.
@@ -15,32 +16,56 @@ _MEMORY_FOR_TIME: Mapping[str, float] = {"size": 2.0, "balanced": 1.0, "speed": 
 _FAR_FROM_LARGEST = 0.25
 
 
-def best_variant(kernel: Kernel, layer: LayerContext, policy: Policy) -> Kernel | str:
-    """The variant with the best score, or why none is worth what it gives up.
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """A variant that a kernel offers for a layer.
+
+    Attributes:
+        reason: why the kernel's choice is not this one; None if it is.
+    """
+
+    case: Case
+    reason: str | None
+
+
+def weigh_variants(kernel: Kernel, layer: LayerContext, policy: Policy) -> list[Offer]:
+    """All variants, the one with the best score first, last those that are not worth what they give up.
 
     Args:
         kernel: it supports the layer.
     """
-    offered = kernel.variants(layer)
-    reasons = [refuse(policy, variant, layer) for variant in offered]
-    allowed = [variant for variant, reason in zip(offered, reasons, strict=True) if reason is None]
+    cases = [Case(variant, layer, policy) for variant in kernel.variants(layer)]
+    judged = [Offer(case, refuse(case)) for case in cases]
+    allowed = [offer for offer in judged if offer.reason is None]
+    refused = [offer for offer in judged if offer.reason is not None]
     if len(allowed) > 1:
-        return min(allowed, key=lambda variant: (_score(variant, layer, policy), _tie(variant, policy)))
-    return allowed[0] if allowed else next(reason for reason in reasons if reason is not None)
+        scored = [(_score(offer.case), offer) for offer in allowed]
+        scored.sort(key=lambda pair: (pair[0], _tie(pair[1].case)))
+        best = scored[0][0]
+        worse = [Offer(offer.case, _why_worse(score, best)) for score, offer in scored[1:]]
+        allowed = [scored[0][1], *worse]
+    return allowed + refused
 
 
-def _tie(variant: Kernel, policy: Policy) -> bool:
+def _why_worse(score: float, best: float) -> str:
+    if score == best:
+        return "it is as good as another variant"
+    return f"{score / best:.2f} times as many cycles as another variant, memory counted"
+
+
+def _tie(case: Case) -> bool:
     """Whether another variant with the same score is better.
 
     Where only some layers are given wide weights, these have a function of their own, and often alone:
     compilers make it for its one caller.
     """
-    wide = Trade.WIDE_WEIGHTS in variant.trades
-    return wide if policy.level == "speed" else not wide
+    wide = Trade.WIDE_WEIGHTS in case.kernel.trades
+    return wide if case.policy.level == "speed" else not wide
 
 
-def _score(variant: Kernel, layer: LayerContext, policy: Policy) -> float:
+def _score(case: Case) -> float:
     """Cycles, and for memory some more of them."""
+    variant, layer, policy = case.kernel, case.layer, case.policy
     size = layer.node.operands[0].type.nbytes + layer.node.outputs[0].type.nbytes
     weight = _MEMORY_FOR_TIME[policy.level]
     if far_from_largest(layer, policy.model):

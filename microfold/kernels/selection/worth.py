@@ -1,7 +1,8 @@
 """Whether a kernel that can compute a layer is worth what it gives up: one rule for each `Trade`.
 
 A rule gives the reason why not, or None. `speed` takes every trade that saves time, `size` every one that
-saves flash; the thresholds are those of `balanced`.
+saves flash; the thresholds are those of `balanced`, but for those of layers that hardly gain anything, and of
+the arena: they hold at every level.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from microfold.ir.types import DType
-from microfold.kernels.kernel import Kernel, Trade
-from microfold.kernels.layer import LayerContext
+from microfold.kernels.kernel import Trade
 from microfold.kernels.selection.model import WIDENED_SHARE
 from microfold.kernels.selection.packed_weights import four_bits, half_floats
-from microfold.kernels.selection.policy import Case, Policy, far_from_largest
+from microfold.kernels.selection.policy import Case, far_from_largest
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
+# Outputs from which on long code pays.
+FEWEST_OUTPUTS = 3000
+# Bytes of scratch for inputs that are never too many; more are, unless input and output together are larger.
+INPUT_SCRATCH = 8192
 # Of all products, the part of layers with one window that is worth long code of their own: some 2 KB.
 WINDOW_SHARE = 1 / 3
 # Different shapes of images whose functions together have about the size of one function for all shapes.
@@ -30,16 +34,20 @@ TABLE_BYTES = 4
 Rule = Callable[[Case], str | None]
 
 
-def refuse(policy: Policy, kernel: Kernel, layer: LayerContext) -> str | None:
+def refuse(case: Case) -> str | None:
     """Why a variant is not worth what it gives up; None if it is."""
-    case = Case(kernel, layer, policy)
-    reasons = (_RULES[trade](case) for trade in Trade if trade in kernel.trades)
+    reasons = (_RULES[trade](case) for trade in Trade if trade in case.kernel.trades)
     return next((reason for reason in reasons if reason is not None), None)
 
 
 def _at(levels: Collection[str], reason: str) -> Rule:
     """A rule that only looks at the level."""
     return lambda case: None if case.policy.level in levels else reason
+
+
+def _long_code(case: Case) -> str | None:
+    outputs = case.layer.node.outputs[0].type.size
+    return None if outputs >= FEWEST_OUTPUTS else f"its code needs {FEWEST_OUTPUTS} outputs to pay"
 
 
 def _window_code(case: Case) -> str | None:
@@ -60,6 +68,13 @@ def _image_code(case: Case) -> str | None:
     if case.policy.level == "balanced" and (len(work) <= FEW_SHAPES or large):
         return None
     return "its code is for one shape of image: that shape is too small a part of the network's work"
+
+
+def _input_scratch(case: Case) -> str | None:
+    node, scratch = case.layer.node, case.kernel.input_scratch(case.layer)
+    if scratch <= max(INPUT_SCRATCH, node.operands[0].type.nbytes + node.outputs[0].type.nbytes):
+        return None
+    return f"its inputs would take {scratch} bytes of scratch, more than input and output"
 
 
 def _spare_scratch(case: Case) -> str | None:
@@ -96,11 +111,13 @@ def _affords_int16(case: Case) -> bool:
 _SPEED = "optimize = speed allows it"
 _RULES: Mapping[Trade, Rule] = {
     Trade.ONE_FOR_ALL: _at(["size"], "it is for optimize = size"),
+    Trade.LONG_CODE: _long_code,
     Trade.WINDOW_CODE: _window_code,
     Trade.IMAGE_CODE: _image_code,
     Trade.UNROLLED: _at(["balanced", "speed"], "its loop is longer than what optimize = size wants"),
     Trade.LONG_ITERATIONS: _at(["speed"], f"its loops are written out several times over; {_SPEED}"),
     Trade.SCRATCH: _at(["speed"], f"it takes up to twice the scratch; {_SPEED}"),
+    Trade.INPUT_SCRATCH: _input_scratch,
     Trade.SPARE_SCRATCH: _spare_scratch,
     Trade.TABLE: _table,
     Trade.WIDE_WEIGHTS: _wide_weights,

@@ -73,7 +73,7 @@ class _TransposeConv2D(Kernel):
         weights = layer.array(1)
         assert isinstance(op, TransposeConv2D) and planned is not None and weights is not None
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
-        clamped, limits = output_range.proved_clamping(layer)
+        clamp, limits = output_range.proved_clamping(layer)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", weights),
             "channels": planned[0],
@@ -88,7 +88,7 @@ class _TransposeConv2D(Kernel):
         }
         if x.quant is not None:
             parameters["input_zero_point"] = x.quant.zero_point
-        spec = (*planned[1], ("clamped", clamped))
+        spec = (*planned[1], ("clamp", clamp))
         return KernelCall(
             CFunction("transpose_conv2d/portable.c.j2", self.name, spec, self.fields), parameters | limits
         )

@@ -16,6 +16,7 @@
  * Threads and interrupts: different contexts are independent, and may run at the same time. One context
  * belongs to one thread or interrupt at a time.
  * Needs: a C99 compiler.
+ * Helpers: dense_helpers.h, for whoever includes it: real numbers, images, classes, names of layers.
  * Work: 66 multiply-accumulates for each run.
  */
 #ifndef DENSE_H
@@ -42,6 +43,7 @@ extern "C" {
  * Input 0: "serving_default_x:0", int8[1,4]
  * q = round(real / scale) + zero point, limited to -128 ... 127
  */
+#define DENSE_INPUT_0_NAME "serving_default_x:0"
 #define DENSE_INPUT_0_LENGTH 4
 #define DENSE_INPUT_0_SIZE 4
 #define DENSE_INPUT_0_RANK 2
@@ -53,6 +55,7 @@ extern "C" {
  * Output 0: "Identity", int8[1,6]
  * real = scale * (q - zero point)
  */
+#define DENSE_OUTPUT_0_NAME "Identity"
 #define DENSE_OUTPUT_0_LENGTH 6
 #define DENSE_OUTPUT_0_SIZE 6
 #define DENSE_OUTPUT_0_RANK 2

@@ -35,11 +35,11 @@ def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Arguments of the graph, and what the kernel must have chosen.
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
-    "pointwise": ((5, 5, 8, 6), {"kernel": (1, 1)}, {"pointwise": True, "packing": "dual"}),
+    "pointwise": ((5, 5, 8, 6), {"kernel": (1, 1)}, {"pointwise": True, "packing": "paired"}),
     "pointwise, relu": (
         (4, 6, 16, 10),
         {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
-        {"requantize": "short_relu", "full_range": True},
+        {"requantize": "short_relu", "clamp": False},
     ),
     "pointwise, 1 channel": ((21, 19, 1, 17), {"kernel": (1, 1)}, {}),
     "pointwise, 3 channels": ((6, 5, 3, 7), {"kernel": (1, 1)}, {}),
@@ -49,7 +49,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "3x3 same, relu6, other zero point": (
         (7, 9, 5, 7),
         {"padding": SAME3, "strides": (2, 1), "activation": graphs.RELU6},
-        {"requantize": "short_relu", "full_range": False},
+        {"requantize": "short_relu", "clamp": True},
     ),
     "3x3 stride 2, asymmetric": (
         (12, 11, 3, 8),
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "multiplier above one": (
         (6, 6, 8, 6),
         {"padding": SAME3, "out": graphs.int8_element(0.00002, 0)},
-        {"requantize": "general", "packing": "dual"},
+        {"requantize": "general", "packing": "paired"},
     ),
     "saturated weights": ((6, 6, 9, 6), {"saturated": True, "out": WIDE_OUT}, {"packing": "int16"}),
     "saturated weights, multiplier above one": (
@@ -148,7 +148,7 @@ def test_int16_weights_where_they_are_few() -> None:
     graph = graphs.append_conv2d(first, 64, (3, 3), strides=(3, 3))
     program = compile_graph(graph, target.load("cortex-m4"))
     packings = [dict(layer.call.function.spec)["packing"] for layer in program.layers]
-    assert packings == ["int16", "dual"]
+    assert packings == ["int16", "paired"]
 
 
 def test_balanced_weights_stay_small() -> None:

@@ -28,7 +28,7 @@ RELU_OUT = graphs.int8_element(0.05, -128)
 
 # By what they have in common: compile-time choices of the function.
 CONVOLUTIONS: dict[tuple[str, bool], list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
-    ("dual", False): [
+    ("paired", False): [
         ((5, 6, 8, 6), {"kernel": (1, 1)}),
         ((1, 3, 5, 7), {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT}),
         ((1, 1, 9, 2), {"kernel": (1, 1)}),
@@ -45,7 +45,7 @@ CONVOLUTIONS: dict[tuple[str, bool], list[tuple[tuple[Any, ...], dict[str, Any]]
         ((5, 8, 7, 5), {"saturated": True, "out": graphs.int8_element(4.0, 7), "padding": SAME3}),
         ((3, 1, 6, 1), {"kernel": (1, 1), "saturated": True, "out": graphs.int8_element(4.0, 7)}),
     ],
-    ("dual", True): [((3, 5, 6, 5), {"out": graphs.int8_element(0.00002, 0), "padding": SAME3})],
+    ("paired", True): [((3, 5, 6, 5), {"out": graphs.int8_element(0.00002, 0), "padding": SAME3})],
     ("int16", True): [((4, 3, 6, 6), {"out": graphs.int8_element(0.00002, 0), "saturated": True})],
 }  # fmt: skip
 

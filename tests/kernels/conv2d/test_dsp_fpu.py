@@ -12,10 +12,10 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import UnsupportedModelError
-from microfold.kernels.conv2d import dsp_fpu
 from microfold.kernels.conv2d.dsp_fpu import Conv2DFpuDsp
 from microfold.kernels.conv2d.dsp_fpu_registers import Placement, place_weights
 from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.selection import worth
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.options import Options
 from tests.codegen.builds import STRICT, write_sources
@@ -37,7 +37,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "pointwise": (
         (6, 6, 8, 6),
         {"kernel": (1, 1)},
-        {"requantize": "short", "records": True, "quads": 4, "packing": "int16", "rest": 0},
+        {"requantize": "short", "records": True, "held": 4, "packing": "int16", "rest": 0},
     ),
     "pointwise, relu": (
         (8, 8, 16, 10),
@@ -46,20 +46,20 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     ),
     "pointwise, 1 channel, 1 pixel left": ((3, 3, 1, 17), {"kernel": (1, 1)}, {"rest": 1}),
     "pointwise, 3 channels, 2 pixels left": ((6, 5, 3, 7), {"kernel": (1, 1)}, {"rest": 2}),
-    "pointwise, 25 channels, 3 pixels left": ((1, 7, 25, 5), {"kernel": (1, 1)}, {"rest": 3, "quads": 13}),
+    "pointwise, 25 channels, 3 pixels left": ((1, 7, 25, 5), {"kernel": (1, 1)}, {"rest": 3, "held": 13}),
     "pointwise, many groups, batch 3": (
         (9, 9, 30, 4),
         {"kernel": (1, 1), "batch": 3},
         {"streamed": 2, "rest": 3},
     ),
-    "pointwise, 53 channels": ((5, 5, 53, 5), {"kernel": (1, 1)}, {"packing": "dual", "streamed": 1}),
+    "pointwise, 53 channels": ((5, 5, 53, 5), {"kernel": (1, 1)}, {"packing": "paired", "streamed": 1}),
     "pointwise, 64 channels, relu": (
         (13, 3, 64, 6),
         {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
-        {"packing": "dual", "streamed": 6, "loop": False},
+        {"packing": "paired", "streamed": 6, "loop": False},
     ),
-    "pointwise, loop": ((4, 6, 150, 4), {"kernel": (1, 1)}, {"packing": "dual", "loop": True}),
-    "pointwise, batches": ((7, 5, 210, 4), {"kernel": (1, 1)}, {"packing": "dual", "batches": 5}),
+    "pointwise, loop": ((4, 6, 150, 4), {"kernel": (1, 1)}, {"packing": "paired", "loop": True}),
+    "pointwise, batches": ((7, 5, 210, 4), {"kernel": (1, 1)}, {"packing": "paired", "batches": 5}),
     "pointwise, saturated weights": (
         (4, 7, 48, 6),
         {"kernel": (1, 1), "saturated": True, "out": SATURATED_OUT},
@@ -93,7 +93,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "3x3, 16 channels, batch 2": (
         (9, 10, 16, 6),
         {"padding": SAME3, "batch": 2},
-        {"packing": "dual", "loop": True},
+        {"packing": "paired", "loop": True},
     ),
     "5x5": ((12, 10, 2, 4), {"kernel": (5, 5), "padding": ((2, 2), (2, 2))}, {"padded": True}),
     "7x1": ((15, 5, 6, 8), {"kernel": (7, 1), "padding": ((3, 3), (0, 0))}, {}),
@@ -101,7 +101,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "10x4, 1 channel": (
         (49, 10, 1, 9),
         {"kernel": (10, 4), "strides": (2, 2), "padding": ((4, 5), (1, 1))},
-        {"padded": True, "packing": "dual"},
+        {"padded": True, "packing": "paired"},
     ),
     "padded, batch 2, 3 columns": (
         (21, 3, 3, 4),
@@ -138,7 +138,7 @@ def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """The layers are small: other kernels would be chosen."""
     others: list[Kernel] = [k for k in KERNELS if k.op is not Conv2D or isinstance(k, Conv2DFpuDsp)]
     monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", others)
-    monkeypatch.setattr(dsp_fpu, "FEWEST_OUTPUTS", 1)
+    monkeypatch.setattr(worth, "FEWEST_OUTPUTS", 1)
 
 
 def check(names: Iterable[str], core: str = "cortex-m4", *flags: str) -> None:
@@ -193,12 +193,12 @@ def test_placement() -> None:
         for pairs in range(1, 400):
             for spaced in (False, True):
                 placement = place_weights(pairs, words, 4, spaced=spaced)
-                held = 2 + words * placement.quads + (4 if placement.records else 0)
+                used = 2 + words * placement.held + (4 if placement.records else 0)
                 pointers = 3 + spaced + (not placement.records)
                 pointers += placement.iterations > 0 or placement.batches > 0
-                assert held + pointers <= 32
-                own = 0 if placement.batches else placement.quads
-                assert own + placement.stream == pairs and placement.quads > 0
+                assert used + pointers <= 32
+                own = 0 if placement.batches else placement.held
+                assert own + placement.stream == pairs and placement.held > 0
 
 
 def test_reasons() -> None:

@@ -20,16 +20,16 @@ SAME3 = ((1, 1), (1, 1))
 RELU_OUT = graphs.int8_element(0.05, -128)
 
 CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
-    "3x3 same": ((6, 16, 8, 6), {"padding": SAME3}, {"requantize": "short", "packing": "dual"}),
+    "3x3 same": ((6, 16, 8, 6), {"padding": SAME3}, {"requantize": "short", "packing": "paired"}),
     "3x3 same, relu, odd channels": (
         (5, 11, 4, 7),
         {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT},
-        {"requantize": "short_relu", "full_range": True},
+        {"requantize": "short_relu", "clamp": False},
     ),
     "3x3 same, relu6, other zero point": (
         (5, 9, 12, 5),
         {"padding": SAME3, "activation": graphs.RELU6},
-        {"full_range": False},
+        {"clamp": True},
     ),
     "3x3 stride 2": ((9, 17, 4, 6), {"padding": ((0, 1), (0, 1)), "strides": (2, 2)}, {"stride": 2}),
     "3x3 stride 3": ((7, 22, 8, 4), {"strides": (1, 3)}, {}),

@@ -50,12 +50,12 @@ def test_compilers_check_what_scratch_is_planned_for(
         compile_conv()
 
 
-@pytest.mark.parametrize("packing", ["dual", "int16"])
+@pytest.mark.parametrize("packing", ["paired", "int16"])
 def test_bytes_of_machine_code(packing: str, tmp_path: Path) -> None:
-    """A jump into the loop leaves out whole quads."""
+    """A jump into the loop leaves out whole steps."""
     macros = vars(environment().get_template("conv2d/dsp_block.j2").make_module())
     code = str(macros["step"](packing, "[r1], #8", "[r1], #8"))
-    planned = int(str(macros["quad_bytes"](packing)))
+    planned = int(str(macros["step_bytes"](packing)))
     source = tmp_path / "step.s"
     source.write_text(f'.syntax unified\n1:\n{code}\n.if (. - 1b) != {planned}\n.error "{planned}"\n.endif\n')
     run(["arm-none-eabi-gcc", *CORE, "-c", source, "-o", tmp_path / "step.o"])

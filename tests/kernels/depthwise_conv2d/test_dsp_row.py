@@ -161,7 +161,7 @@ def test_weights_need_registers() -> None:
 def _run(schedule: Schedule, taps: Taps, words: np.ndarray, inputs: np.ndarray) -> list[int]:
     """What the steps compute: `inputs` [rows, elements], `words` [words of weights, 2]."""
     registers: dict[int, tuple[int, int]] = {
-        i: tuple(words[taps.words - schedule.resident + i]) for i in range(schedule.resident)
+        i: tuple(words[taps.words - schedule.held + i]) for i in range(schedule.held)
     }
     held: dict[int, tuple[int, int]] = {}
     sums: dict[int, int] = {}
@@ -197,7 +197,7 @@ def test_schedules_compute_sums_of_products(
     pairs = [(low, high) for low, high in taps.pairs()]
     words = np.array([[w[i], w[j] if j is not None else 0] for w in weights for i, j in pairs])
     main = best_schedule(taps, 4, temporaries)
-    assert main.inputs >= temporaries and main.inputs + main.outputs + main.resident <= REGISTERS
+    assert main.inputs >= temporaries and main.inputs + main.outputs + main.held <= REGISTERS
     for schedule in (main, *(rest_schedule(taps, n, main) for n in (1, 2, 3))):
         expected = [
             sum(

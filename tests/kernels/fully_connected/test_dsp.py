@@ -20,12 +20,12 @@ RELU_OUT = graphs.int8_element(0.05, -128)
 needs_tools = pytest.mark.needs(*CROSS_TOOLS)
 
 CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
-    "units in pairs": ((64, 12), {}, {"packing": "dual", "requantize": "short", "rest": False}),
+    "units in pairs": ((64, 12), {}, {"packing": "paired", "requantize": "short", "rest": False}),
     "relu": ((40, 16), {"activation": graphs.RELU, "out": RELU_OUT}, {"requantize": "short_relu"}),
     "odd units and inputs, batch 3": (
         (37, 17),
         {"batch": 3, "activation": graphs.RELU6},
-        {"rest": True, "full_range": False},
+        {"rest": True, "clamp": True},
     ),
     "3 units": ((130, 3), {}, {}),
     "44 inputs": ((44, 16), {}, {"rest": False}),
@@ -56,7 +56,7 @@ def test_equals_reference() -> None:
 @pytest.mark.slow
 @needs_tools
 def test_speed_takes_no_larger_weights() -> None:
-    check(["odd units and inputs, batch 3", "relu"], "speed", packing="dual")
+    check(["odd units and inputs, batch 3", "relu"], "speed", packing="paired")
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from microfold.ir.graph import Graph
-from microfold.kernels.fully_connected.s16_dsp import pack_unit_quads
+from microfold.kernels.fully_connected.s16_dsp import pack_unit_blocks
 from tests.kernels import graphs
 from tests.kernels.choice import prefer
 from tests.kernels.cores import check_choice
@@ -41,5 +41,5 @@ def test_speed_keeps_int16_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_units_are_stored_in_reading_order() -> None:
-    packed = pack_unit_quads(np.arange(1, 11, dtype=np.int8).reshape(5, 2), "int8")
+    packed = pack_unit_blocks(np.arange(1, 11, dtype=np.int8).reshape(5, 2), "int8")
     assert packed.view("i1").reshape(2, 8).tolist() == [[1, 3, 2, 4, 5, 7, 6, 8], [9, 0, 10, 0, 0, 0, 0, 0]]

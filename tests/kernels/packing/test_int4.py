@@ -99,7 +99,7 @@ def test_equals_reference(core: str) -> None:
             assert {spec["requantize"] for spec in each} == {"short", "short_relu", "general"}
     if core == "cortex-m55":
         assert {spec["int4"] for spec in specs["fully_connected"]} == {"joined", "apart"}
-        ways = {(spec["int4"], spec["resident"]) for spec in specs["conv2d"]}
+        ways = {(spec["int4"], spec["register_vectors"]) for spec in specs["conv2d"]}
         assert ways >= {("joined", 0), ("apart", 0), ("joined", 1), ("joined", 2), ("apart", 2)}
     check(program)
 

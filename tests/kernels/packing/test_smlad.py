@@ -30,21 +30,21 @@ def test_pairs_round_trip(depth: int, segment: int) -> None:
 @pytest.mark.parametrize("channels", [1, 2, 5])
 def test_words_round_trip(channels: int) -> None:
     lanes = smlad.pair_lanes(random_weights(channels, 10), 10)
-    dual = smlad.unpack_dual_lane(smlad.pack_dual_lane(lanes))
+    paired = smlad.unpack_paired(smlad.pack_paired(lanes))
     wide = smlad.unpack_int16(smlad.pack_int16(256 * lanes.astype(np.int64)))
-    assert np.array_equal(dual[:channels], lanes)
+    assert np.array_equal(paired[:channels], lanes)
     assert np.array_equal(wide[:channels], 256 * lanes.astype(np.int64))
-    assert not dual[channels:].any()
+    assert not paired[channels:].any()
     assert not wide[channels:].any()
 
 
-def test_dual_lanes_hold_both_sums() -> None:
+def test_paired_lanes_hold_both_sums() -> None:
     """The kernel's arithmetic, modulo 2^32."""
     matrix, x = random_weights(2, 500), random_weights(1, 500, 1)[0].astype(np.int64)
     bias = np.array([123456, -98765], np.int32)
     lanes = smlad.pair_lanes(matrix, 500)
-    halves = smlad.pack_dual_lane(lanes)[..., None].view(np.int16).astype(np.int64)
-    start = smlad.dual_lane_biases(bias).astype(np.int64)
+    halves = smlad.pack_paired(lanes)[..., None].view(np.int16).astype(np.int64)
+    start = smlad.paired_biases(bias).astype(np.int64)
     widened = smlad.pair_lanes(x[None], 500)[0]
     first = int(start[0]) + int((halves[0].astype(np.int8).astype(np.int64) * widened).sum())
     both = int(start[1]) + int((halves[0] * widened).sum())
@@ -57,14 +57,14 @@ def bounds(*values: int) -> tuple[np.ndarray, np.ndarray]:
     return -np.array(values), np.array(values)
 
 
-def test_dual_lanes_need_room() -> None:
+def test_paired_lanes_need_room() -> None:
     matrix = np.array([[-1, 5], [-127, 5]], np.int8)
-    limit = smlad.DUAL_LANE_LIMIT
-    assert smlad.fits_dual_lane(matrix, bounds(10 * limit, limit - 1))
-    assert not smlad.fits_dual_lane(matrix, bounds(0, limit))
-    assert smlad.fits_dual_lane(matrix[:1], bounds(10 * limit))
+    limit = smlad.PAIRED_LIMIT
+    assert smlad.fits_paired(matrix, bounds(10 * limit, limit - 1))
+    assert not smlad.fits_paired(matrix, bounds(0, limit))
+    assert smlad.fits_paired(matrix[:1], bounds(10 * limit))
     # -1 - 128 * 256 is less than int16 holds.
-    assert not smlad.fits_dual_lane(np.array([[-1, 5], [-128, 5]], np.int8), bounds(9, 9))
+    assert not smlad.fits_paired(np.array([[-1, 5], [-128, 5]], np.int8), bounds(9, 9))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 6, 7])
@@ -86,7 +86,7 @@ def planned(channels: int, depth: int, low: int) -> tuple[np.ndarray, SmladRequa
 
 
 @pytest.mark.parametrize("low", [-128, -5])
-@pytest.mark.parametrize("kind", ["dual", "int16"])
+@pytest.mark.parametrize("kind", ["paired", "int16"])
 def test_stream(kind: str, low: int) -> None:
     """Biases, weights, and what the inner loop requantises with, of every two channels."""
     matrix, plan = planned(6, 10, low)
@@ -94,13 +94,13 @@ def test_stream(kind: str, low: int) -> None:
     stream = smlad.smlad_stream(kind, lanes, plan)
     assert plan.shift > 0
     pairs = lanes.shape[1]
-    words = stream[:, 2 : 2 + (pairs if kind == "dual" else 2 * pairs)]
+    words = stream[:, 2 : 2 + (pairs if kind == "paired" else 2 * pairs)]
     rest = stream[:, 2 + words.shape[1] :].reshape(3, 2, -1)
     left = plan.left.reshape(3, 2)
     assert np.array_equal(rest[..., 0], plan.records[:, 1].reshape(3, 2))
     assert np.array_equal(rest[..., 1], plan.records[:, 2].reshape(3, 2))
-    if kind == "dual":
-        assert np.array_equal(smlad.unpack_dual_lane(words), lanes)
+    if kind == "paired":
+        assert np.array_equal(smlad.unpack_paired(words), lanes)
         assert np.array_equal(stream[:, 1] - stream[:, 0], 256 * plan.records[1::2, 0])
         # The second sum is 8 bits up already.
         assert np.array_equal(rest[..., 2], np.stack([left[:, 0], 8 - left[:, 1]], axis=1))
@@ -109,6 +109,6 @@ def test_stream(kind: str, low: int) -> None:
         assert np.array_equal(unpacked, lanes.astype(np.int64) << plan.left[:, None, None])
         assert np.array_equal(stream[:, :2].reshape(-1), plan.records[:, 0] << plan.left)
     corrected = low < -5
-    assert rest.shape[2] == 2 + (kind == "dual") + corrected
+    assert rest.shape[2] == 2 + (kind == "paired") + corrected
     if corrected:
         assert np.array_equal(rest[..., -1], 1 << (left - 1))

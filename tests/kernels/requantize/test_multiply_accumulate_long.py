@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from microfold.arithmetic import numerics
-from microfold.kernels.requantize.multiply_accumulate_long import plan_line
+from microfold.kernels.requantize.multiply_accumulate_long import plan_affine
 
 
 @pytest.mark.parametrize("reach", [100, 9000, 150_000, 1_000_000])
@@ -17,9 +17,9 @@ def test_every_accumulator(reach: int, bias: int, shift: int) -> None:
     mantissa = rng.integers(1 << 30, 1 << 31, 1)
     bounds = np.array([bias - reach]), np.array([bias + reach])
     shifts = np.array([shift])
-    lines = plan_line(np.array([bias]), bounds, (mantissa, shifts), -128, (-128, 127))
-    assert lines is not None
-    m, low, high = (int(field) for field in lines[0])
+    functions = plan_affine(np.array([bias]), bounds, (mantissa, shifts), -128, (-128, 127))
+    assert functions is not None
+    m, low, high = (int(field) for field in functions[0])
     assert 0 <= m < 1 << 31
     x = np.arange(-reach, reach + 1)
     constant = (high << 32) + (low & 0xFFFFFFFF)
@@ -41,11 +41,13 @@ def test_every_accumulator(reach: int, bias: int, shift: int) -> None:
 def test_what_has_no_line(mantissa: int, shift: int, bias: int) -> None:
     bounds = np.array([-(1 << 29)]), np.array([1 << 29])
     multipliers = np.array([mantissa]), np.array([shift])
-    assert plan_line(np.array([bias]), bounds, multipliers, 0, (-128, 127)) is None
+    assert plan_affine(np.array([bias]), bounds, multipliers, 0, (-128, 127)) is None
 
 
 def test_constant_channels() -> None:
     bounds = np.array([-500]), np.array([-400])
-    lines = plan_line(np.array([-450]), bounds, (np.array([1 << 30]), np.array([-7])), -128, (-128, 127))
-    assert lines is not None
-    assert lines.tolist() == [[0, 0, -128]]
+    functions = plan_affine(
+        np.array([-450]), bounds, (np.array([1 << 30]), np.array([-7])), -128, (-128, 127)
+    )
+    assert functions is not None
+    assert functions.tolist() == [[0, 0, -128]]

@@ -21,9 +21,9 @@ from tests.kernels.graphs import (
 SAME = ((1, 1), (1, 1))
 
 
-def _reason(graph: Graph, kernel: str, level: str) -> str | None:
+def _reason(graph: Graph, kernel: str, level: str, core: str = "cortex-m4") -> str | None:
     """Why not, in the best variant; None if it fits."""
-    (found,) = (c for c in candidates_of(graph, level=level) if c.kernel.name == kernel)
+    (found,) = (c for c in candidates_of(graph, core, level) if c.kernel.name == kernel)
     return found.reason
 
 
@@ -44,6 +44,20 @@ def test_every_trade_has_a_rule() -> None:
 def test_levels(kernel: str, levels: list[str]) -> None:
     graph = conv2d_graph(16, 16, 16, 16, padding=SAME)
     assert [level for level in OPTIMIZE if _reason(graph, kernel, level) is None] == levels
+
+
+@pytest.mark.parametrize(("columns", "reason"), [(29, "its code needs 3000 outputs to pay"), (30, None)])
+def test_long_code_pays_for_many_outputs(columns: int, reason: str | None) -> None:
+    graph = conv2d_graph(10, columns, 4, 10, padding=SAME)
+    assert _reason(graph, "s8_conv2d__dsp_fpu", "speed") == reason
+
+
+@pytest.mark.parametrize(("pixels", "fits"), [(5, False), (8, True)])
+def test_inputs_in_the_scratch_take_less_than_input_and_output(pixels: int, fits: bool) -> None:
+    graph = conv2d_graph(pixels, pixels, 128, 32, padding=SAME)
+    reason = _reason(graph, "s8_conv2d__thumb2_4x1", "speed", "cortex-m3")
+    assert fits == (reason is None)
+    assert fits or str(reason).endswith("bytes of scratch, more than input and output")
 
 
 @pytest.mark.parametrize(("size", "levels"), [(255, ["speed"]), (256, ["balanced", "speed"])])

@@ -1,0 +1,128 @@
+"""What `<model>_helpers.h` offers for each input and output, worked out for its templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from microfold.codegen.literals import literal, string_literal
+from microfold.codegen.model import Model
+from microfold.codegen.parts import Port
+from microfold.ir.types import DType
+
+# Their steps from the zero point are exact in float32.
+_REAL = (DType.INT8, DType.UINT8, DType.INT16)
+# Those that a pixel's 256 values fill.
+_PIXEL = (DType.INT8, DType.UINT8)
+# Channels of an image, and the formats of one that is handed in.
+_FORMATS = {1: ("grey8",), 3: ("rgb888", "rgb565")}
+
+
+@dataclass(frozen=True)
+class PortHelpers:
+    """The helpers of one input or output.
+
+    Attributes:
+        labels: what the classes are called; empty if nothing says.
+    """
+
+    port: Port
+    labels: tuple[str, ...] = ()
+
+    @property
+    def is_input(self) -> bool:
+        return self.port.direction == "input"
+
+    @property
+    def has_real_values(self) -> bool:
+        """Its elements are integers that stand for real numbers."""
+        return self.port.quantized and self.port.type.dtype in _REAL
+
+    @property
+    def lowest(self) -> str:
+        return literal(self.port.range[0])
+
+    @property
+    def highest(self) -> str:
+        return literal(self.port.range[1])
+
+    @property
+    def fewest_steps(self) -> str:
+        """From the zero point to the lowest element, as a float."""
+        return literal(float(self.port.range[0] - self._zero_point))
+
+    @property
+    def most_steps(self) -> str:
+        return literal(float(self.port.range[1] - self._zero_point))
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Those of images that it can be made from: none if it is no image with channels last."""
+        shape, dtype = self.port.type.shape, self.port.type.dtype
+        if not self.is_input or len(shape) != 4 or shape[0] != 1:
+            return ()
+        if dtype not in _PIXEL and dtype is not DType.FLOAT32:
+            return ()
+        return _FORMATS.get(shape[3], ())
+
+    @property
+    def image_size(self) -> str:
+        """Width and height, for people."""
+        _, height, width, _ = self.port.type.shape
+        return f"{width} x {height}"
+
+    @property
+    def takes_pixels(self) -> bool:
+        """A pixel's values are those of an element, but for an offset."""
+        return self.port.type.dtype in _PIXEL
+
+    @property
+    def pixel_offset(self) -> int:
+        """What is added to a pixel to make an element."""
+        return self.port.range[0]
+
+    @property
+    def darkest(self) -> str:
+        """The real value that a pixel of 0 becomes, for people."""
+        return self._real(self.port.range[0])
+
+    @property
+    def brightest(self) -> str:
+        return self._real(self.port.range[1])
+
+    @property
+    def takes_normalized(self) -> bool:
+        """It is made from a pixel's real value."""
+        return self.has_real_values or self.port.type.dtype is DType.FLOAT32
+
+    @property
+    def is_class_vector(self) -> bool:
+        """It has a score for each of some classes; the bits of halves do not compare as numbers."""
+        return bool(self.port.type.class_count) and self.port.type.dtype is not DType.FLOAT16
+
+    @property
+    def is_float(self) -> bool:
+        return self.port.type.dtype is DType.FLOAT32
+
+    @property
+    def label_literals(self) -> list[str]:
+        return [*map(string_literal, self.labels)]
+
+    @property
+    def _zero_point(self) -> int:
+        assert self.port.type.quant is not None
+        return self.port.type.quant.zero_point
+
+    def _real(self, element: int) -> str:
+        assert self.port.type.quant is not None
+        return f"{self.port.type.quant.scale * (element - self._zero_point):.6g}"
+
+
+def variables(model: Model) -> dict[str, object]:
+    """What the template of the header sees besides what all files of a build do."""
+    program = model.program
+    labels = program.labels or ((),) * len(model.outputs)
+    outputs = [PortHelpers(port, names) for port, names in zip(model.outputs, labels, strict=True)]
+    return {
+        "ports": [*map(PortHelpers, model.inputs), *outputs],
+        "layer_names": [string_literal(layer.name) for layer in program.layers],
+    }

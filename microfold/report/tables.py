@@ -1,0 +1,147 @@
+"""Tables as lines of text, as wide as there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.cells import cell_len
+
+_GAP = "  "
+# A column of text is made as narrow as this before others are left out.
+_NARROW = 12
+# Behind these, or between words, a long name is broken.
+_BREAKS = " _/;,."
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column.
+
+    Attributes:
+        number: its cells are aligned to the right, and never broken.
+        rank: where there is no room, columns are left out, those of the highest rank first; 0: never.
+    """
+
+    name: str
+    number: bool = False
+    rank: int = 0
+
+
+def number(name: str, rank: int = 0) -> Column:
+    """A column of numbers."""
+    return Column(name, number=True, rank=rank)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table as it is shown.
+
+    Attributes:
+        header, body: lines.
+        left_out: names of the columns that there was no room for.
+    """
+
+    header: tuple[str, ...]
+    body: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+@dataclass
+class Table:
+    """A table, and its rows so far.
+
+    Attributes:
+        title: stands above it; may be empty.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+
+    def add(self, *cells: str) -> None:
+        """Add a row, a cell for each column."""
+        if len(cells) != len(self.columns):
+            raise ValueError(f"a row must have {len(self.columns)} cells; it has {len(cells)}")
+        self.rows.append(cells)
+
+    def lay_out(self, width: int | None) -> Layout:
+        """The lines of the table.
+
+        Args:
+            width: cells of a terminal; None: a line for each row. Numbers may need more.
+        """
+        shown = self._shown(width)
+        widths = self._widths(shown, width)
+        names = [tuple(self.columns[i].name for i in shown)]
+        rows = [tuple(row[i] for i in shown) for row in self.rows]
+        numbers = [self.columns[i].number for i in shown]
+        return Layout(
+            tuple(_lines(names, widths, numbers)),
+            tuple(_lines(rows, widths, numbers)),
+            tuple(column.name for i, column in enumerate(self.columns) if i not in shown),
+        )
+
+    def _shown(self, width: int | None) -> list[int]:
+        """The columns that there is room for."""
+        shown = [*range(len(self.columns))]
+        while width is not None and _total(self._least(i) for i in shown) > width:
+            last = max(shown, key=lambda i: self.columns[i].rank)
+            if not self.columns[last].rank:
+                break
+            shown.remove(last)
+        return shown
+
+    def _widths(self, shown: Sequence[int], width: int | None) -> list[int]:
+        """Cells of each column: what its cells need, less where all together are too wide."""
+        widths = [self._natural(i) for i in shown]
+        least = [self._least(i) for i in shown]
+        while width is not None and _total(widths) > width:
+            position = max(range(len(shown)), key=lambda p: widths[p] - least[p])
+            if widths[position] <= least[position]:
+                break
+            widths[position] -= 1
+        return widths
+
+    def _natural(self, index: int) -> int:
+        cells = (row[index] for row in self.rows)
+        if self.columns[index].number:
+            return self._least(index)
+        return max(map(cell_len, (self.columns[index].name, *cells)))
+
+    def _least(self, index: int) -> int:
+        column = self.columns[index]
+        if not column.number:
+            return min(self._natural(index), _NARROW)
+        return max(map(cell_len, (*column.name.split(), "", *(row[index] for row in self.rows))))
+
+
+def _total(widths: Iterable[int]) -> int:
+    found = [*widths]
+    return sum(found) + len(_GAP) * (len(found) - 1)
+
+
+def _lines(rows: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool]) -> Iterator[str]:
+    """Rows whose cells are broken to fit their columns."""
+    for row in rows:
+        parts = [[*_broken(cell, width)] for cell, width in zip(row, widths, strict=True)]
+        for line in range(max(map(len, parts), default=0)):
+            cells = (part[line] if line < len(part) else "" for part in parts)
+            yield _GAP.join(map(_padded, cells, widths, numbers)).rstrip()
+
+
+def _padded(cell: str, width: int, number: bool) -> str:
+    space = " " * (width - cell_len(cell))
+    return space + cell if number else cell + space
+
+
+def _broken(text: str, width: int) -> Iterator[str]:
+    """The parts of a text that are lines of a cell."""
+    while cell_len(text) > width:
+        room = next(n for n in range(len(text), 0, -1) if n == 1 or cell_len(text[:n]) <= width)
+        # A blank is not shown, and so may stand just behind the room.
+        ends = [n for n in range(1, room + 1) if text[n - 1] in _BREAKS or text[n : n + 1] == " "]
+        end = ends[-1] if ends else room
+        yield text[:end].rstrip()
+        text = text[end:].lstrip()
+    yield text

@@ -1,0 +1,59 @@
+"""What is shown of the kernels considered for a layer, in all their variants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.report.kernels import describe_candidates, distinguish
+from tests.kernels.choice import candidates_of, layer_of
+from tests.kernels.graphs import conv2d_graph, depthwise_conv2d_graph
+
+SAME = ((1, 1), (1, 1))
+
+
+def shown(level: str) -> dict[str, dict[str, Any]]:
+    graph = conv2d_graph(16, 16, 16, 16, padding=SAME)
+    described = describe_candidates(layer_of(graph), candidates_of(graph, level=level))
+    return {row["kernel"]: row for row in described}
+
+
+def test_every_variant_says_what_it_takes() -> None:
+    paired, int16 = sorted(
+        shown("balanced")["s8_conv2d__dsp_4x2"]["variants"],
+        key=lambda row: row["choices"]["packing"] == "int16",
+    )
+    assert paired["choices"] == {"packing": "paired"} and int16["choices"] == {"packing": "int16"}
+    assert int16["trades"] == ["wide_weights"] and int16["reason"] == "weights of 16 bits take too much flash"
+    assert paired["trades"] == [] and paired["reason"] is None
+    assert paired["cost"] > int16["cost"] and paired["bytes"] < int16["bytes"]
+    assert paired["scratch"] == int16["scratch"] > 0
+
+
+def test_variants_that_are_worth_it_but_slower() -> None:
+    """The first one is the kernel's own; others say by how much they are worse."""
+    for row in shown("speed").values():
+        reasons = [variant["reason"] for variant in row["variants"]]
+        if row["cost"] is None:
+            assert not reasons or row["reason"] == reasons[0]
+        else:
+            assert reasons[0] is None and row["cost"] == row["variants"][0]["cost"]
+            assert all(reasons[1:])
+    slower = shown("speed")["s8_conv2d__dsp_4x2"]["variants"][1]
+    assert slower["reason"].endswith("times as many cycles as another variant, memory counted")
+
+
+def test_variants_are_told_apart() -> None:
+    graph = depthwise_conv2d_graph(16, 16, 8, (3, 3), padding=SAME)
+    for row in describe_candidates(layer_of(graph), candidates_of(graph, level="speed")):
+        choices = [tuple(variant["choices"].items()) for variant in row["variants"]]
+        assert len(set(choices)) == len(choices)
+
+
+def test_as_few_choices_as_that_takes() -> None:
+    def call(*spec: tuple[str, int]) -> KernelCall:
+        return KernelCall(CFunction("t", "f", spec))
+
+    assert distinguish([call(("a", 1), ("b", 2))]) == [{}]
+    calls = [call(("a", 1), ("b", 2), ("c", 2)), call(("a", 1), ("b", 3), ("c", 3)), call(("a", 1), ("c", 2))]
+    assert distinguish(calls) == [{"b": 2}, {"b": 3}, {}]
