@@ -24,6 +24,7 @@ from microfold import target
 from microfold.codegen.emit import emit
 from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import wrap_code
+from microfold.codegen.names import own_helpers
 from microfold.codegen.requirements import STACK_BOUND
 from microfold.compiler import compile_file
 from microfold.errors import MicrofoldError
@@ -33,6 +34,8 @@ from microfold.target import Target
 from microfold.verification.measure import measure
 from tests.codegen.builds import WARNINGS
 
+# Of every model: all private names begin with it, and what is the same is to be found.
+NAME = "net"
 # GCC's plain -Wcast-align is silent on cores that load unaligned words.
 GCC_WARNINGS = (*WARNINGS, "-Wcast-align=strict")
 MODELS = Path(__file__).resolve().parents[1] / "models"
@@ -84,16 +87,18 @@ def groups(names: Sequence[str]) -> list[list[Target]]:
 def generate(path: Path, core: Target, level: str) -> Source | None:
     """The C of a model; None if it cannot be compiled, which others test."""
     try:
-        name = f"m_{re.sub('[^a-z0-9]+', '_', path.stem.lower())}"
-        program = compile_file(path, core, LEVELS[level], name=name)
+        program = compile_file(path, core, LEVELS[level], name=NAME)
     except MicrofoldError:
         return None
-    functions = [wrap_code(function.text) for function in render_functions(program).values()]
     files = emit(program)
     rest = "\n".join(files.values())
-    for function in functions:
-        rest = rest.replace(function, "")
-    units = {*functions, *(_kind(line) for line in rest.split("\n"))}
+    units: set[str] = set()
+    for function, rendered in render_functions(program).items():
+        text = wrap_code(own_helpers(NAME, rendered.text))
+        rest = rest.replace(text, "")
+        # Which of a kernel's functions it is in this model does not matter.
+        units.add(re.sub(rf"\b{rendered.name}(?=\b|_(layer|[a-z]))", function.name, text))
+    units |= {_kind(line) for line in rest.split("\n")}
     return Source(f"{path.name} {core.name} {level}", program, files, frozenset(units))
 
 
@@ -101,7 +106,9 @@ def _kind(line: str) -> str:
     """A line without its numbers and the names that come from the model."""
     line = re.sub(r'"[^"]*"|/\*.*?(\*/|$)|^ \*.*', "", line)
     line = re.sub(r"[-+]?\b[0-9]\S*", "0", line)
-    return re.sub(r"\b(?!mf_|u?int|const|static|struct|sizeof|define|if|else|endif|mem)\w+", "n", line)
+    return re.sub(
+        rf"\b(?!{NAME}_mf_|u?int|const|static|struct|sizeof|define|if|else|endif|mem)\w+", "n", line
+    )
 
 
 def sources(paths: Iterable[Path], core: Target, levels: Iterable[str]) -> Iterator[Source]:
