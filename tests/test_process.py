@@ -92,7 +92,7 @@ def test_the_output_is_full(arguments: tuple[object, ...], monkeypatch: pytest.M
         assert process("-m", "microfold", *arguments, stdout=full, stderr=full).returncode == 2
     assert result.returncode == 2
     assert result.stderr.startswith("microfold: cannot ")
-    assert result.stderr.endswith(": No space left on device\n")
+    assert result.stderr.endswith(": No space left on device; make room, or choose another disk\n")
     assert result.stderr.count("\n") == 1
 
 
@@ -111,4 +111,4 @@ def test_output_that_the_terminal_cannot_show() -> None:
     code = f"import os, sys; os.execve(sys.executable, {command}, dict(os.environ) | {environment!r})"
     result = process("-c", code)
     assert result.returncode == 2
-    assert result.stderr == "microfold: cannot read \\xe9.tflite: No such file or directory\n"
+    assert result.stderr == "microfold: cannot read \\xe9.tflite: No such file or directory; check the path\n"
