@@ -97,7 +97,7 @@ def _fail(arguments: Sequence[str], data: Mapping[str, Any], message: str, statu
         except BrokenPipeError:
             return CLOSED_OUTPUT
         except OSError as error:
-            message = f"cannot write the output: {error.strerror}"
+            message = f"cannot write the output: {reason(error)}"
         else:
             return status
     with contextlib.suppress(OSError):  # there is no other place to say it

@@ -63,8 +63,10 @@ def _flush(status: int) -> int:
         except OSError as error:
             # A command that failed has said why; it may have been this.
             if stream is sys.stdout and status < 2:
+                from microfold.support.files import reason
+
                 with contextlib.suppress(OSError):
-                    print(f"microfold: cannot write the output: {error.strerror}", file=sys.stderr)
+                    print(f"microfold: cannot write the output: {reason(error)}", file=sys.stderr)
             status = status or 2
             _discard(stream)
     return status
