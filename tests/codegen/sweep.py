@@ -38,6 +38,7 @@ from tests.codegen.builds import WARNINGS
 NAME = "net"
 # GCC's plain -Wcast-align is silent on cores that load unaligned words.
 GCC_WARNINGS = (*WARNINGS, "-Wcast-align=strict")
+CPLUSPLUS_WARNINGS = ("-Wall", "-Wextra", "-Werror")
 MODELS = Path(__file__).resolve().parents[1] / "models"
 LEVELS = {
     "balanced": Options(),
@@ -145,6 +146,9 @@ def commands(cores: Sequence[Target], number: int) -> Iterator[list[str]]:
             yield [core.compiler if arm else "gcc", *core.cpu_flags, *way, *GCC_WARNINGS, "-c"]
             clang = ["clang", "--target=arm-none-eabi", *arm_headers()] if arm else ["clang"]
             yield [*clang, *core.cpu_flags, *way, *WARNINGS, "-fsyntax-only"]
+    # The C is C++, too.
+    plus = cores[0].compiler.replace("gcc", "g++") if cores[0].board else "g++"
+    yield [plus, *cores[0].cpu_flags, "-std=c++11", *CPLUSPLUS_WARNINGS, "-x", "c++", "-fsyntax-only"]
 
 
 def check(source: Source, cores: Sequence[Target], number: int, folder: Path) -> list[str]:
