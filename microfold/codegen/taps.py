@@ -1,8 +1,9 @@
 """Taps: what a build with `--taps` writes while it runs, record after record, and what a record looks like.
 
-A record is a head of eight 32-bit words, little-endian: magic; format, role (8 bits each) and index (16 bits);
-layer; run; ticks; build; length; CRC-32 of the words before. Then the payload, which is the tensor as the core has
-it in memory, or, if the highest bit of the role is set, the CRC-32 of it; then the CRC-32 of the payload.
+A record is a head of eight 32-bit words, little-endian: magic; format, role (8 bits each) and index (16
+bits); layer; run; ticks; build; length; CRC-32 of the words before. Then the payload, which is the tensor as
+the core has it in memory, or, if the highest bit of the role is set, the CRC-32 of it; then the CRC-32 of the
+payload.
 """
 
 from __future__ import annotations
