@@ -70,7 +70,7 @@ def _by_its_text(dump: Dump, model: Path, quiet: bool) -> tuple[Program, int]:
             "give the options of one of them"
         )
     ((build, text),) = own.items()
-    program = _compile_as(text, model, quiet)
+    program = compile_as(text, model, quiet)
     if _build_id(program) != build:
         raise InputError(
             f"the dump must be of a build that can be made again; it is of build {_text(build)}, made by "
@@ -81,12 +81,12 @@ def _by_its_text(dump: Dump, model: Path, quiet: bool) -> tuple[Program, int]:
     return program, build
 
 
-def _compile_as(text: BuildText, model: Path, quiet: bool) -> Program:
-    """The model compiled by the command of a dump.
+def compile_as(text: BuildText, model: Path, quiet: bool) -> Program:
+    """The model compiled by the command of a dump, and said to come from the file that this one names.
 
     Only what changes the C is taken from it: a dump writes no files and chooses no arguments of compilers.
     """
-    target, code, passes = _parse(text.command)
+    target, code, passes = parse_command(text.command)
     code = replace(
         code,
         name=code.name or Path(text.file).stem,
@@ -108,7 +108,7 @@ def _beside(model: Path, named: Path) -> Path:
     return here if here.is_file() else model.parent / here
 
 
-def _parse(command: str) -> tuple[str, CodeOptions, PassOptions]:
+def parse_command(command: str) -> tuple[str, CodeOptions, PassOptions]:
     """Target and options of a build's command line."""
     found: list[tuple[str, CodeOptions, PassOptions]] = []
 

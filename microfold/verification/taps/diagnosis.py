@@ -119,12 +119,13 @@ class Diagnosis:
     def __init__(self, program: Program):
         self.program = program
         self._functions = functions(program.graph)
+        self._constants = {v: _Content.of(a) for v, a in program.graph.constants.items()}
         # Number of the last run, the states at its beginning and behind it.
         self._last: tuple[int, _States, _States] | None = None
 
     def check(self, run: Run) -> RunResult:
         """Compare one run; runs must be given in the order of the dump."""
-        check = _RunCheck(self.program, run, self._functions)
+        check = _RunCheck(self.program, run, self._functions, self._constants)
         before = check.begin(self._states_before(run.number))
         check.layers()
         self._last = (run.number, before, check.end())
@@ -144,7 +145,9 @@ class Diagnosis:
 class _RunCheck:
     """One run; its methods are called in the order in which they stand here."""
 
-    def __init__(self, program: Program, run: Run, bodies: Mapping[str, Function]):
+    def __init__(
+        self, program: Program, run: Run, bodies: Mapping[str, Function], constants: Mapping[Value, _Content]
+    ):
         self.program = program
         self.tensors = 0
         self.faults: list[Fault] = []
@@ -152,8 +155,7 @@ class _RunCheck:
         self._run = run
         self._bodies = bodies
         # What is in memory, as far as it is known.
-        self._contents = {v: _Content.of(a) for v, a in program.graph.constants.items()}
-        self._writers = {value: layer.index for layer in program.layers for value in layer.node.outputs}
+        self._contents = dict(constants)
 
     def begin(self, states: _States) -> _States:
         """Take the inputs and compare the states; what these are."""
