@@ -36,6 +36,7 @@ _PACKAGES = {
 }
 _MODULES = {
     "ai_edge_litert": "ai-edge-litert from PyPI, for Linux on x86-64",
+    "serial": "pyserial from PyPI",
     "tflite_micro": "tflite-micro from PyPI, for Linux on x86-64",
 }
 

@@ -137,7 +137,7 @@ def test_a_fault_is_told_and_ends_with_1(device: Path, records: Path) -> None:
     run([folder / "flipped"], folder)
     result = microfold("diff", model_of(records), records)
     assert result.status == 1 and "was overwritten before layer" in result.out
-    assert "elements differ, first [" in result.out and "in between: " in result.out
+    assert "elements differ, first [" in result.out and "since then ran no layer" in result.out
     assert f"a watchpoint at byte {byte} of the context" in result.out
     report = json.loads(microfold("diff", model_of(records), records, "--json").out)
     assert not report["equal"] and report["first_fault"] == report["runs"][0]["faults"][0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from microfold.codegen.layout import label_text
 from microfold.codegen.taps import FORMAT, Role
 from microfold.program import Program
 from microfold.report.console import Output
@@ -62,14 +63,19 @@ def _reader(program: Program, fault: Fault) -> str:
 def _headline(program: Program, fault: Fault) -> str:
     if fault.kind == "kernel" and fault.layer is not None:
         kernel = program.layers[fault.layer].kernel.name
-        return f"{_layer_text(program, fault.layer)}, kernel {kernel}, makes {fault.tensor.name!r} wrong"
-    return f"{fault.tensor.name!r} was overwritten before {_reader(program, fault)} read it"
+        return f"{_layer_text(program, fault.layer)}, kernel {kernel}, computes something else"
+    if fault.written_by is not None:
+        what = f"what {_layer_text(program, fault.written_by)} wrote"
+    else:
+        what = "a state" if fault.buffer.region == "state" else "an input"
+        what += f" {label_text(fault.tensor.name)}"
+    return f"{what} was overwritten before {_reader(program, fault)} read it"
 
 
 def _elements_text(fault: Fault) -> list[str]:
     elements = fault.elements
     if elements is None:
-        return ["by its checksum; the tensors themselves would tell which elements"]
+        return ["its checksum says so; the tensors themselves would tell which elements"]
     expected = "the reference on the same inputs" if fault.kind == "kernel" else "written"
     actual = "device" if fault.kind == "kernel" else "read"
     return [
@@ -90,23 +96,15 @@ def _advice(program: Program, fault: Fault) -> list[str]:
             "flash, stack and interrupts",
         ]
     if fault.role is Role.STATE:
-        source = "the run before kept it, or init or reset wrote it"
-        between = "what ran between the runs"
-    elif fault.written_by is None:
-        source = "it was there at the beginning of the run"
-        between = _between(program, 0, fault.layer)
+        line = "it was right when the run before kept it, or init or reset wrote it"
     else:
-        source = f"{_layer_text(program, fault.written_by)} wrote it, and right"
-        between = _between(program, fault.written_by + 1, fault.layer)
-    lines = [f"{source}; in between: {between}, interrupts, DMA, other tasks"]
+        first = 0 if fault.written_by is None else fault.written_by + 1
+        between = ", ".join(layer.name for layer in program.layers[first : fault.layer])
+        line = f"it was right when it was written; since then ran {between or 'no layer'}"
+    lines = [f"{line}; interrupts, DMA and other tasks can have written there, too"]
     if offset is not None:
         lines.append(f"a watchpoint at byte {offset} of the context shows who writes there")
     return lines
-
-
-def _between(program: Program, first: int, reader: int | None) -> str:
-    names = [layer.name for layer in program.layers[first:reader]]
-    return ", ".join(names) if names else "no layer"
 
 
 def _losses(comparison: Comparison) -> Iterator[str]:

@@ -309,8 +309,9 @@ def _compare(actual: Array, expected: Array, tolerance: float, scale: float | No
 
 def _changed(actual: Array, before: Array) -> Elements | None:
     """Elements of which any bit is another one."""
-    actual, before = np.ascontiguousarray(actual), np.ascontiguousarray(before)
-    one, other = (a.reshape(-1).view(np.uint8).reshape(a.size, -1) for a in (actual, before))
+    one, other = (
+        np.frombuffer(array.tobytes(), np.uint8).reshape(array.size, -1) for array in (actual, before)
+    )
     bad = (one != other).any(axis=1).reshape(actual.shape)
     if not bad.any():
         return None

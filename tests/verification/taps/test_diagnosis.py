@@ -17,6 +17,7 @@ from microfold.codegen.taps import Role, schedule
 from microfold.compiler import compile_file, compile_graph
 from microfold.host.session import Session
 from microfold.ir.graph import Graph
+from microfold.ir.text import parse
 from microfold.options import Options
 from microfold.program import Program
 from microfold.verification.taps.diagnosis import Diagnosis, RunResult, context_offset
@@ -27,6 +28,10 @@ from tests.counts import MODELS
 from tests.taps_device import records, tapped
 
 RUNS = 3
+SCALAR = """graph @scalar(%x: {dtype}[]{more}) -> (%y) {{
+  %y: {dtype}[]{more} = maximum(%x, %x)
+}}
+"""
 CHECKSUMS = "_TAP_CHECKSUMS=1"
 
 
@@ -271,3 +276,14 @@ def test_floats_may_differ_in_their_last_bits() -> None:
         for result in results(program, data):
             assert not result.faults
             assert bool(result.unchecked) == bool(flags)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_tensor_of_one_element(dtype: str) -> None:
+    """It has no axes: the first wrong element is at no index. And one layer reads it twice."""
+    graph = parse(SCALAR.format(dtype=dtype, more=" q(0.5, 1)" if dtype == "int8" else ""))
+    program = tapped(compile_graph(graph, target.load("host")))
+    data = device(program, *flip(program, (Role.MODEL_INPUT, 0, 0), (Role.MODEL_INPUT, 0, 0), 0))
+    (fault,) = results(program, data)[0].faults[:1]
+    assert fault.elements is not None and fault.elements.first == ()
+    assert context_offset(program, fault) == program.inputs[0].offset
