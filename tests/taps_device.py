@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from microfold.codegen.emit import emit_build
 from microfold.codegen.literals import C_TYPES
+from microfold.codegen.taps import CHECKSUM_ONLY, FORMAT, HEAD, MAGIC
 from microfold.ir.types import Array
 from microfold.program import Program
+from microfold.verification.taps.records import Record
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run, write
 from tests.needs import need_tools
@@ -141,3 +144,17 @@ def records(
     run(["cc", *STRICT, "-O0", *flags, f"-I{folder}", *sources, "-lm", "-o", folder / "device"])
     run([folder / "device"], folder)
     return (folder / "records.bin").read_bytes()
+
+
+def encode(record: Record, version: int = FORMAT) -> bytes:
+    """As the generated C writes a record."""
+    payload = record.payload
+    role = record.role | (CHECKSUM_ONLY if payload is None else 0)
+    if payload is None:
+        payload = record.crc.to_bytes(4, "little")
+    head = HEAD.pack(
+        *(MAGIC, version, role, record.index, record.layer, record.run, record.ticks, record.build),
+        *(record.size, 0),
+    )[:-4]
+    head += zlib.crc32(head).to_bytes(4, "little")
+    return head + payload + zlib.crc32(payload).to_bytes(4, "little")

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import threading
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -21,13 +22,14 @@ from microfold.errors import InputError
 from microfold.options import Options
 from microfold.program import Program
 from microfold.verification.taps import line
+from microfold.verification.taps.records import RecordParser
 from microfold.verification.verify import input_sets
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run
 from tests.command_line import microfold, refuse, refuse_as_json, succeed
 from tests.counts import MODELS
 from tests.needs import need_modules, need_tools
-from tests.taps_device import main
+from tests.taps_device import encode, main
 
 MODEL = MODELS["digits"]
 OTHER = MODEL.parents[1] / "sine" / "sine.tflite"
@@ -176,6 +178,19 @@ def test_a_build_that_cannot_be_made_again(records: Path) -> None:
     (records.parent / "ten names.txt").write_text("\n".join("klmnopqrst"), encoding="utf-8")
     error = refuse("diff", model_of(records), records)
     assert "must be of a build that can be made again" in error and "same labels" in error
+
+
+def test_one_of_several_builds_of_a_model(records: Path) -> None:
+    """As if another build of the same model wrote over the same line."""
+    data = records.read_bytes()
+    parser = RecordParser()
+    others = [replace(record, build=7) for record in (*parser.feed(data), *parser.finish())]
+    records.write_bytes(data + b"".join(map(encode, others)))
+    error = refuse("diff", model_of(records), records)
+    assert "one build of digits.tflite is compared at a time" in error and "build 0x00000007u" in error
+    options = ("--optimize", "size", "--labels", records.parent / "ten names.txt")
+    said = succeed("diff", model_of(records), records, *options)
+    assert f"{len(others)} records of build 0x00000007u are left to another comparison" in said
 
 
 @pytest.mark.parametrize(

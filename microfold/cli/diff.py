@@ -21,7 +21,7 @@ def diff(
     passes: PassOptions,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[DUMP]", help="A file of what the device wrote.", show_default=False),
+        typer.Argument(metavar="DUMP", help="A file of what the device wrote.", show_default=False),
     ] = None,
     target: TargetName = "",
     port: Annotated[

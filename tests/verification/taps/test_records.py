@@ -10,25 +10,12 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from microfold.codegen.taps import CHECKSUM_ONLY, FORMAT, HEAD, MAGIC, BuildText, Role
+from microfold.codegen.taps import FORMAT, MAGIC, BuildText, Role
 from microfold.verification.taps.records import LARGEST_TENSOR, Record, RecordParser
+from tests.taps_device import encode
 
 SEEDS = st.integers(0, 1 << 20)
 FEW = settings(max_examples=60)
-
-
-def encode(record: Record, version: int = FORMAT, magic: int = MAGIC) -> bytes:
-    """As the generated C writes a record."""
-    payload = record.payload
-    role = record.role | (CHECKSUM_ONLY if payload is None else 0)
-    if payload is None:
-        payload = record.crc.to_bytes(4, "little")
-    head = HEAD.pack(
-        *(magic, version, role, record.index, record.layer, record.run, record.ticks, record.build),
-        *(record.size, 0),
-    )[:-4]
-    head += zlib.crc32(head).to_bytes(4, "little")
-    return head + payload + zlib.crc32(payload).to_bytes(4, "little")
 
 
 def of_payload(payload: bytes, **fields: int) -> Record:
