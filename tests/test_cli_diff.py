@@ -16,7 +16,7 @@ import pytest
 
 from microfold import target
 from microfold.cli.rebuild import compile_as, parse_command
-from microfold.codegen.taps import BuildText
+from microfold.codegen.taps import BuildText, Role
 from microfold.compiler import compile_file
 from microfold.errors import InputError
 from microfold.options import Options
@@ -153,6 +153,17 @@ def test_dumps_of_other_models_are_refused(records: Path) -> None:
     assert "must be of sine.tflite, whose SHA-256 is" in error
     assert "it is of build 0x" in error and "of digits.tflite, SHA-256" in error
     assert "give the model that was compiled" in error
+
+
+def test_what_is_damaged_is_said_whatever_it_is(records: Path) -> None:
+    """A layer that the model does not have, of its build and of another one."""
+    data = records.read_bytes()
+    (first, *_) = RecordParser().feed(data)
+    strange = [replace(first, role=Role.LAYER_INPUT, layer=99, build=b) for b in (first.build, 7)]
+    records.write_bytes(b"".join(encode(record)[:-1] for record in strange) + data)
+    said = succeed("diff", model_of(records), records)
+    assert "damaged record at byte 0: layer input of run 0: its checksum is wrong" in said
+    assert said.count("damaged record") == 2
 
 
 def test_what_is_no_dump_is_refused(tmp_path: Path) -> None:

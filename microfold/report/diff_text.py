@@ -69,6 +69,8 @@ def _headline(program: Program, fault: Fault) -> str:
     else:
         what = "a state" if fault.buffer.region == "state" else "an input"
         what += f" {label_text(fault.tensor.name)}"
+    if fault.kind == "either":
+        return f"{what} was wrong when {_reader(program, fault)} read it"
     return f"{what} was overwritten before {_reader(program, fault)} read it"
 
 
@@ -76,7 +78,7 @@ def _elements_text(fault: Fault) -> list[str]:
     elements = fault.elements
     if elements is None:
         return ["its checksum says so; the tensors themselves would tell which elements"]
-    expected = "the reference on the same inputs" if fault.kind == "kernel" else "written"
+    expected = "written" if fault.kind == "memory" else "the reference on the same inputs"
     actual = "device" if fault.kind == "kernel" else "read"
     return [
         f"{elements.count:,} of {elements.size:,} elements differ, first {list(elements.first)}: "
@@ -95,7 +97,9 @@ def _advice(program: Program, fault: Fault) -> list[str]:
             "if `microfold verify` with the same options finds the C equal, look at the compiler's flags, at "
             "flash, stack and interrupts",
         ]
-    if fault.role is Role.STATE:
+    if fault.kind == "either":
+        line = "the record of it is missing: it may have been wrong from the start"
+    elif fault.role is Role.STATE:
         line = "it was right when the run before kept it, or init or reset wrote it"
     else:
         first = 0 if fault.written_by is None else fault.written_by + 1
@@ -110,8 +114,10 @@ def _advice(program: Program, fault: Fault) -> list[str]:
 def _losses(comparison: Comparison) -> Iterator[str]:
     """What of the dump could not be used."""
     parser = comparison.dump.parser
+    names = [layer.name for layer in comparison.program.layers]
     for damage in parser.damaged[:_SHOWN_DAMAGES]:
-        layer = comparison.program.layers[damage.layer].name if damage.role in _OF_LAYERS else ""
+        own = damage.role in _OF_LAYERS and damage.build == comparison.build
+        layer = names[damage.layer] if own and damage.layer < len(names) else ""
         what = " ".join(filter(None, [damage.role.name.lower().replace("_", " "), layer]))
         yield f"damaged record at byte {damage.offset:,}: {what} of run {damage.run}: {damage.reason}"
     if len(parser.damaged) > _SHOWN_DAMAGES:

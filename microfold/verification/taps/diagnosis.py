@@ -53,7 +53,8 @@ class Fault:
 
     Attributes:
         kind: ``kernel``: the layer made something else of what it read; ``memory``: a tensor was not any more
-            what had been written when the layer, or the end of the run, read it.
+            what had been written when the layer, or the end of the run, read it; ``either``: it is not what
+            the reference says, but the record of what was written is missing.
         layer: None: the beginning or the end of the run.
         tensor: the value that is wrong.
         written_by: the layer that wrote an overwritten tensor; None for inputs and states.
@@ -288,7 +289,8 @@ class _RunCheck:
         self.tensors += 1
         if changed:
             writer = writer_of(self.program, buffer, elements, layer)
-            self.faults.append(Fault("memory", role, layer, value, writer, elements, buffer))
+            kind = "memory" if left.certain else "either"
+            self.faults.append(Fault(kind, role, layer, value, writer, elements, buffer))
 
 
 def _place(buffer: Buffer) -> tuple[str, int, int]:

@@ -55,6 +55,7 @@ class Damage:
     role: Role
     layer: int
     run: int
+    build: int
 
 
 @dataclass
@@ -111,7 +112,9 @@ class RecordParser:
             payload, tail = bytes(buffer[begin : end - _TAIL]), buffer[end - _TAIL : end]
             if end > len(buffer) or zlib.crc32(payload) != int.from_bytes(tail, "little"):
                 reason = "its end is lost" if end > len(buffer) else "its checksum is wrong"
-                self.damaged.append(Damage(start + position, reason, record.role, record.layer, record.run))
+                self.damaged.append(
+                    Damage(start + position, reason, record.role, record.layer, record.run, record.build)
+                )
                 position = begin
                 continue
             self.whole += end - position

@@ -22,10 +22,11 @@ from microfold.options import Options
 from microfold.program import Program
 from microfold.verification.taps.diagnosis import Diagnosis, RunResult, context_offset
 from microfold.verification.taps.dump import Dump
+from microfold.verification.taps.records import RecordParser
 from microfold.verification.verify import input_sets
 from tests.codegen import graphs
 from tests.counts import MODELS
-from tests.taps_device import records, tapped
+from tests.taps_device import encode, records, tapped
 
 RUNS = 3
 SCALAR = """graph @scalar(%x: {dtype}[]{more}) -> (%y) {{
@@ -188,6 +189,19 @@ def test_a_wrong_kernel(flags: tuple[str, ...]) -> None:
         assert kinds == [("kernel", 1, 1)]
         assert (result.faults[0].elements is None) == bool(flags)
         assert result.unchecked == ({2: "what it read is not known"} if flags else {})
+
+
+def test_what_cannot_be_told_for_lack_of_a_record() -> None:
+    """The wrong layer's own output is lost: what the next one reads is wrong, whoever has done it."""
+    program = program_of(graphs.chain)
+    parser = RecordParser()
+    data = device(program, weights=wrong_weight(program, 1))
+    found = [*parser.feed(data), *parser.finish()]
+    kept = b"".join(encode(record) for record in found if record.key != written(1))
+    for result in results(program, kept):
+        (fault,) = result.faults
+        assert (fault.kind, fault.layer, fault.written_by) == ("either", 2, 1)
+        assert result.unchecked == {1: "its record is missing"}
 
 
 def wrong_weight(program: Program, layer: int) -> tuple[str, str]:
