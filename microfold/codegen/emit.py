@@ -29,8 +29,7 @@ def emit_build(program: Program) -> Build:
     functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
     copies = ["mf_copy_block"] if program.state else []
-    options = program.options
-    copies += ["mf_noinline"] if options.place_code or options.functions_of_their_own else []
+    copies += ["mf_noinline"] if any(_is_apart(model, function) for function in model.functions) else []
     helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
     preludes = [
         render(library.prelude, {}, library.templates) for library in program.libraries if library.prelude
@@ -103,9 +102,12 @@ def _placed(model: Model, function: CFunction) -> str:
     name, text = model.functions[function].name, model.functions[function].text
     own = model.code_sections.get(function)
     text = in_section(text, f'{model.macro}_PLACED("{own}")' if own else f"{model.macro}_CODE_SECTION")
-    # Frames of functions that become part of the run function add up.
-    apart = own is not None or function.only_layer is not None
-    return kept_apart(text, name, "mf_noinline") if apart else text
+    return kept_apart(text, name, "mf_noinline") if _is_apart(model, function) else text
+
+
+def _is_apart(model: Model, function: CFunction) -> bool:
+    """Not to become part of the run function: for its section, or as stack frames would add up there."""
+    return function in model.code_sections or function.only_layer is not None
 
 
 def stand_ins(program: Program) -> dict[str, str]:
