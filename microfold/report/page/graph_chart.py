@@ -1,0 +1,156 @@
+"""The graph as arcs: layers on a line in the order in which they run, values between them as arcs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from microfold.report.page.palette import Palette
+from microfold.report.page.scale import WIDTH, number, shortened
+from microfold.report.stored import BuildReport, Edge, End
+
+# Names are set at a slant, to the lower left.
+_LEFT, _RIGHT = 96.0, 16.0
+_NARROWEST, _WIDEST = 15.0, 96.0
+_THICKEST = 11.0
+_HIGHEST, _DEEPEST = 170.0, 70.0
+_NAME_LENGTH = 20
+_ROOM_FOR_NAMES = 112.0
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A layer, an input, an output or a state.
+
+    Attributes:
+        layer: its number; None for the others.
+        label: a name, set at a slant below the line.
+    """
+
+    kind: Literal["input", "layer", "state", "output"]
+    layer: int | None
+    x: float
+    radius: float
+    colour: str
+    label: str
+    tip: str
+
+
+@dataclass(frozen=True)
+class Arc:
+    """A value.
+
+    Attributes:
+        path: of an SVG.
+        layers: those at its ends, separated by blanks.
+        back: it ends before its beginning: a state for the next run, below the line.
+    """
+
+    path: str
+    width: float
+    layers: str
+    back: bool
+    tip: str
+
+
+@dataclass(frozen=True)
+class GraphChart:
+    """The drawing; `line` is the height of the line that the layers are on."""
+
+    width: float
+    height: float
+    line: float
+    dots: list[Dot]
+    arcs: list[Arc]
+
+
+def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
+    """The drawing of a report's edges; None if there are no layers."""
+    if not report.layers:
+        return None
+    places = _places(report)
+    step = min(max((WIDTH - _LEFT - _RIGHT) / len(places), _NARROWEST), _WIDEST)
+    x = {place: round(_LEFT + (i + 0.5) * step, 1) for i, place in enumerate(places)}
+    largest = max((edge.bytes for edge in report.edges), default=1) or 1
+    thickest = min(_THICKEST, 0.5 * step)
+    spans = [abs(x[e.reader] - x[e.source]) for e in report.edges]
+    forward = [s for s, e in zip(spans, report.edges, strict=True) if x[e.reader] >= x[e.source]]
+    back = [s for s, e in zip(spans, report.edges, strict=True) if x[e.reader] < x[e.source]]
+    above = min(max(forward, default=step) / 2, _HIGHEST)
+    below = min(max(back) / 2, _DEEPEST) if back else 0.0
+    line = round(above + thickest + 8, 1)
+    arcs = [
+        _arc(
+            edge,
+            report,
+            x,
+            line,
+            (below, max(back)) if x[edge.reader] < x[edge.source] else (above, max(forward)),
+        )
+        for edge in report.edges
+    ]
+    widths = [round(0.8 + (thickest - 0.8) * edge.bytes / largest, 2) for edge in report.edges]
+    return GraphChart(
+        width=round(_LEFT + step * len(places) + _RIGHT, 1),
+        height=round(line + max(below + thickest, 0) + _ROOM_FOR_NAMES, 1),
+        line=line,
+        dots=[_dot(place, report, palette, x[place], step) for place in places],
+        # Thick arcs first: thin ones stay visible.
+        arcs=sorted(
+            (Arc(a.path, w, a.layers, a.back, a.tip) for a, w in zip(arcs, widths, strict=True)),
+            key=lambda arc: -arc.width,
+        ),
+    )
+
+
+def _places(report: BuildReport) -> list[End]:
+    """What stands on the line, in order."""
+    states = {end.index for edge in report.edges for end in (edge.source, edge.reader) if end.kind == "state"}
+    return [
+        *(End("input", i) for i in range(len(report.inputs))),
+        *(End("state", i) for i in sorted(states)),
+        *(End("layer", i) for i in range(len(report.layers))),
+        *(End("output", i) for i in range(len(report.outputs))),
+    ]
+
+
+def _dot(place: End, report: BuildReport, palette: Palette, x: float, step: float) -> Dot:
+    radius = round(min(6.5, 0.32 * step), 1)
+    if place.kind == "layer":
+        layer = report.layers[place.index]
+        tip = f"layer {place.index}: {layer.name}\n{' + '.join((layer.op, *layer.fused))}\n{layer.output}"
+        name = shortened(layer.name, _NAME_LENGTH)
+        return Dot("layer", place.index, x, radius, palette.of(layer), name, tip)
+    if place.kind == "state":
+        return Dot(
+            "state", None, x, radius, "", f"state {place.index}", f"state {place.index}: kept from run to run"
+        )
+    port = (report.inputs if place.kind == "input" else report.outputs)[place.index]
+    tip = f"{place.kind} {place.index}: {shortened(port.name, 60)}\n{port}\n{number(port.bytes)} bytes"
+    return Dot(place.kind, None, x, radius, "", f"{place.kind} {place.index}", tip)
+
+
+def _arc(
+    edge: Edge, report: BuildReport, x: dict[End, float], line: float, highest: tuple[float, float]
+) -> Arc:
+    """An arc; the longest one is as high as `highest` says of it, shorter ones are lower.
+
+    Args:
+        highest: how high, and how long, the longest is.
+    """
+    start, end = x[edge.source], x[edge.reader]
+    length = abs(end - start)
+    rx = round(length / 2, 1)
+    # Between a circle and what there is room for: the root keeps short arcs apart from the line.
+    ry = round(min(rx, highest[0] * (length / highest[1]) ** 0.5), 1) if length else 0.0
+    path = f"M{start} {line}A{rx} {ry} 0 0 1 {end} {line}"
+    layers = [end.index for end in (edge.source, edge.reader) if end.kind == "layer"]
+    ends = " to ".join(_end_name(end, report) for end in (edge.source, edge.reader))
+    tip = f"{number(edge.bytes)} bytes\n{ends}\n{shortened(edge.tensor, 90)}"
+    return Arc(path, 0.0, " ".join(map(str, layers)), end < start, tip)
+
+
+def _end_name(end: End, report: BuildReport) -> str:
+    if end.kind == "layer":
+        return f"{end.index} {report.layers[end.index].name}"
+    return f"{end.kind} {end.index}"
