@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from microfold.report.page.scale import number
+from microfold.report.page.scale import number, signed
 from microfold.report.stored import BuildReport
 
 # Of a card's bar, in units of its drawing.
@@ -67,7 +67,7 @@ def change(ours: int | None, theirs: int | None) -> Change | None:
     if ours == theirs:
         return Change("same", "=")
     text = f"{100 * (ours - theirs) / theirs:+.1f} %" if theirs else f"+{number(ours)}"
-    return Change("less" if ours < theirs else "more", text)
+    return Change("less" if ours < theirs else "more", signed(text))
 
 
 def cards(report: BuildReport, other: BuildReport | None) -> list[Card]:

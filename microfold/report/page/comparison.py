@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from microfold.report.page.cards import Change, change
-from microfold.report.page.scale import number
+from microfold.report.page.scale import number, signed
 from microfold.report.stored import BuildReport, Layer
 
 # Of a bar to either side, in units of its drawing.
@@ -138,7 +138,7 @@ def _layer(ours: Layer | None, theirs: Layer | None, most: int) -> ComparedLayer
         theirs=_cost(theirs),
         change=change(_cost(ours), _cost(theirs)),
         difference=gap,
-        difference_text="" if gap is None else f"{gap:+,}",
+        difference_text="" if gap is None else signed(f"{gap:+,}"),
         weights=change(ours.weights, theirs.weights) if ours is not None and theirs is not None else None,
         x=BAR - length if (gap or 0) < 0 else BAR,
         width=length,

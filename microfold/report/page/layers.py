@@ -179,7 +179,7 @@ def _choice(index: int, layer: Layer, palette: Palette) -> Choice:
             kernel,
             kernel == layer.kernel,
             number(cost),
-            f"{cost / ours:.2f} times" if ours else "",
+            f"{cost / ours:.2f}" if ours else "",
             round(BAR * cost / most, 1) if most else 0.0,
         )
         for kernel, cost in sorted(costs.items(), key=lambda item: (item[0] != layer.kernel, item[1]))

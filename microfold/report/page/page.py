@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -142,8 +143,8 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    env.filters["number"] = number
-    env.filters["rank"] = rank
+    filters: dict[str, Any] = env.filters
+    filters |= {"number": number, "rank": rank}
     return env
 
 

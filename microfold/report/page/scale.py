@@ -12,7 +12,12 @@ WIDTH = 1080.0
 
 def number(value: float | None) -> str:
     """A count for people; a dash where it is not known."""
-    return "-" if value is None else f"{value:,.0f}"
+    return "\N{EN DASH}" if value is None else f"{value:,.0f}"
+
+
+def signed(text: str) -> str:
+    """The text of a number with a minus sign, where Python writes a hyphen."""
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def rank(value: float | None) -> float:

@@ -6,19 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from microfold.report.page.palette import COLOURS
-from microfold.report.page.scale import Logarithmic, Tick, around, number, rank
+from microfold.report.page.scale import Linear, Logarithmic, Tick, around, number, rank
 from microfold.report.what_if import Alternative, pareto_front
 
 _WIDTH, _HEIGHT = 528.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 12.0, 28.0, 46.0
+# Points that are nearer than this are one.
+_NEAR = 6.0
 
 
 @dataclass(frozen=True)
 class Point:
-    """An alternative.
+    """One or more alternatives at one place.
 
     Attributes:
-        shape: of its level: ``size``, ``balanced`` or ``speed``.
+        shape: of the level: ``size``, ``balanced`` or ``speed``.
         front: no other level of its target is better.
         current: it is the page's own.
     """
@@ -85,20 +87,27 @@ def what_if_section(alternatives: Sequence[Alternative], target: str, optimize: 
     fronts = {a for name in targets for a in pareto_front([k for k in known if k.target == name])}
     best = set(pareto_front(known))
 
-    def point(alternative: Alternative, x: float, y: float) -> Point:
-        a = alternative
-        tip = (
-            f"{a.target}, {a.optimize}\n{number(a.estimated_instructions)} instructions\n"
-            f"{number(a.flash)} bytes of flash\n{number(a.ram)} bytes of RAM"
-        )
-        current = (a.target, a.optimize) == (target, optimize)
-        return Point(x, y, colours[a.target], a.optimize, a in fronts, current, tip)
+    own = next((a for a in known if (a.target, a.optimize) == (target, optimize)), None)
 
     def chart(title: str, value: Callable[[Alternative], int | None]) -> WhatIfChart:
         x = around((a.estimated_instructions or 0 for a in known), _LEFT, _WIDTH - _RIGHT)
-        y = around((value(a) or 0 for a in known), _HEIGHT - _BOTTOM, _TOP)
-        places = {a: (x(max(a.estimated_instructions or 0, 1)), y(max(value(a) or 0, 1))) for a in known}
+        y = Linear(1.12 * max(value(a) or 1 for a in known), _HEIGHT - _BOTTOM, _TOP)
+        places = {a: (x(max(a.estimated_instructions or 0, 1)), y(value(a) or 0)) for a in known}
         lines = [(colours[name], _line([places[a] for a in known if a.target == name])) for name in targets]
+        # Cores of one kind often get the same code: they are one point.
+        groups: dict[tuple[str, float, float], list[Alternative]] = {}
+        for a in known:
+            column, row = (round(each / _NEAR) for each in places[a])
+            groups.setdefault((a.optimize, column, row), []).append(a)
+        points: list[Point] = []
+        for group in groups.values():
+            first = own if own in group else group[0]
+            tip = "\n".join(map(_tip, group))
+            points.append(
+                Point(
+                    *places[first], colours[first.target], first.optimize, first in fronts, first is own, tip
+                )
+            )
         return WhatIfChart(
             title,
             _WIDTH,
@@ -110,7 +119,7 @@ def what_if_section(alternatives: Sequence[Alternative], target: str, optimize: 
             _spaced(x),
             y.ticks(),
             [(colour, path) for colour, path in lines if path],
-            [point(a, *places[a]) for a in known],
+            points,
         )
 
     charts = [chart("Flash, bytes", lambda a: a.flash), chart("RAM, bytes", lambda a: a.ram)] if known else []
@@ -129,11 +138,18 @@ def what_if_section(alternatives: Sequence[Alternative], target: str, optimize: 
                 ],
                 a in fronts,
                 a in best,
-                (a.target, a.optimize) == (target, optimize),
+                a is own,
             )
             for a in alternatives
         ],
         all(a.measured for a in known),
+    )
+
+
+def _tip(a: Alternative) -> str:
+    return (
+        f"{a.target}, {a.optimize}: {number(a.estimated_instructions)} instructions, "
+        f"{number(a.flash)} bytes of flash, {number(a.ram)} of RAM"
     )
 
 
