@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 # Charts compute with numbers of a file as floats: beyond this, sums and quotients would not be finite.
 _LARGEST = 1 << 62
-_SHOWN = 8
+_MOST_FAULTS = 8
 
 
 def read_json(path: Path) -> Any:
@@ -58,8 +58,8 @@ def decode(kind: type[_T], data: object, source: str) -> _T:
 def refuse(source: str, faults: list[str]) -> None:
     """Raise an error with these faults, if there are any."""
     if faults:
-        more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
-        raise InputError(f"{source}: {'; '.join(faults[:_SHOWN] + more)}")
+        more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
+        raise InputError(f"{source}: {'; '.join(faults[:_MOST_FAULTS] + more)}")
 
 
 @cache
@@ -90,13 +90,13 @@ def _decode(kind: Any, data: Any, where: str, signed: bool, faults: list[str]) -
         if type(data) is kind:
             return data
         wanted = {str: "a text", bool: "true or false"}[kind]
-    faults.append(f"{where} must be {wanted}; it is {_shown(data)}")
+    faults.append(f"{where} must be {wanted}; it is {shown(data)}")
     return None
 
 
 def _decode_fields(kind: Any, data: Any, where: str, faults: list[str]) -> Any:
     if not isinstance(data, dict):
-        faults.append(f"{where} must be an object; it is {_shown(data)}")
+        faults.append(f"{where} must be an object; it is {shown(data)}")
         return None
     given: dict[str, Any] = {}
     before = len(faults)
@@ -112,7 +112,7 @@ def _decode_fields(kind: Any, data: Any, where: str, faults: list[str]) -> Any:
     return kind(**given) if len(faults) == before else None
 
 
-def _shown(data: object) -> str:
+def shown(data: object) -> str:
     """A value, no longer than fits a line."""
     if isinstance(data, dict):
         return "an object"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from microfold.errors import InputError
 from microfold.report.data import REPORT_VERSION
-from microfold.report.decode import decode, read_json, refuse
+from microfold.report.decode import decode, read_json, refuse, shown
 
 # Fields are called as in `report.schema.json`, which says what they are. Those with defaults are not in every
 # report of this version.
@@ -274,8 +274,9 @@ def read_report(data: Any, source: str) -> BuildReport:
     version = data.get("report_version") if isinstance(data, dict) else None
     if version != REPORT_VERSION:
         raise InputError(
-            f"{source} must be a report of `microfold build` or `bench --json` with report_version "
-            f"{REPORT_VERSION}; it has {'none' if version is None else version!r}: build the model again"
+            f"{source} must be a report of `microfold build` or `bench --json`, with report_version "
+            f"{REPORT_VERSION}; it has {'none' if version is None else shown(version)}: "
+            "build the model again"
         )
     report = decode(BuildReport, data, source)
     refuse(source, list(_contradictions(report)))

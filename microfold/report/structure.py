@@ -74,7 +74,8 @@ def blocks(program: Program) -> list[Report]:
             "kind": _kind(block, (block.first, offset) in scratch),
             "offset": offset,
             "bytes": block.size,
-            # Inputs are there before the first layer, outputs behind the last one.
+            # Inputs are there before the first layer, and only then if nothing reads them; outputs behind
+            # the last one.
             "first_layer": max(block.first, 0),
             "last_layer": max(min(block.last, len(program.layers) - 1), 0),
         }

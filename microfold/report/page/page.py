@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +41,9 @@ from microfold.report.profile import Profile
 from microfold.report.stored import BuildReport
 from microfold.report.what_if import Alternative
 from microfold.support import resources
+
+# What no text shows: control characters, what reverses the direction of writing, halves of pairs.
+_NOT_SHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 # Of drawings that several modules share, for the templates.
 _SIZES = {
@@ -139,6 +143,7 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(resources.template_dir() / "report"),
         undefined=jinja2.StrictUndefined,
         autoescape=True,
+        finalize=_visible,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -146,6 +151,13 @@ def _environment() -> jinja2.Environment:
     filters: dict[str, Any] = env.filters
     filters |= {"number": number, "rank": rank}
     return env
+
+
+def _visible(value: object) -> object:
+    """What a template prints; a character that would not be seen is seen to be there."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return _NOT_SHOWN.sub("\N{REPLACEMENT CHARACTER}", value)
+    return value
 
 
 def _static(name: str) -> str:
