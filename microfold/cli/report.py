@@ -71,11 +71,13 @@ def report(
     from microfold.report.stored import load_report, read_report
     from microfold.support.files import write_file
 
-    # What can be wrong with files is found before the model is compiled.
+    # What is wrong with files is said before the model is compiled.
     other = (compare.name, load_report(compare)) if compare is not None else None
+    ticks = read_json(profile) if profile is not None else None
     data = read_json(model) if stored else _compile(model, target or _TARGET, code, passes, as_json)
     build = read_report(data, str(model))
-    measured = read_profile(profile, [layer.name for layer in build.layers]) if profile is not None else None
+    names = [layer.name for layer in build.layers]
+    measured = read_profile(ticks, profile, names) if profile is not None else None
     tried = list(_try_alternatives(model, code, passes, as_json)) if what_if else []
     page = collect_page(build, other=other, profile=measured, alternatives=tried)
     write_file(output, render_page(page))

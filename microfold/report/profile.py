@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from microfold.errors import InputError
-from microfold.report.decode import read_json, refuse
+from microfold.report.decode import refuse
 
 # Of a 64-bit counter.
 _MOST_TICKS = 1 << 64
@@ -26,16 +27,16 @@ class Profile:
     ticks: Mapping[int, int]
 
 
-def read_profile(path: Path, names: Sequence[str]) -> Profile:
-    """The ticks of a JSON file: an object of layers, by number or name, and their ticks.
+def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
+    """The ticks that a JSON file holds: an object of layers, by number or name, and their ticks.
 
     Args:
+        data: the file's value.
         names: of the layers.
 
     Raises:
-        InputError: it is no such file, or not of this model.
+        InputError: it is no profile, or not one of this model.
     """
-    data = read_json(path)
     if not isinstance(data, dict) or not data:
         raise InputError(
             f'{path} must hold an object of layers and their ticks, e.g. {{"0": 1200, "softmax": 310}}; '

@@ -47,12 +47,13 @@ class Palette:
         """
         known = [cost for cost in costs if cost is not None]
         total = sum(known) if len(known) == len(costs) else 0
-        names = {colour: op for op, colour in self._colours.items()}
         found: list[Entry] = []
-        for colour in (*names, _OTHERS):
+        for colour in (*self._colours.values(), _OTHERS):
             rows = [i for i, layer in enumerate(self._layers) if self.of(layer) == colour]
             if rows:
                 cost = sum(costs[i] or 0 for i in rows)
                 share = 100 * cost / total if total else None
-                found.append(Entry(colour, names.get(colour, "others"), len(rows), share))
+                operators = {self._layers[i].op for i in rows}
+                name = operators.pop() if len(operators) == 1 else "others"
+                found.append(Entry(colour, name, len(rows), share))
         return found
