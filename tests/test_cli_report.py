@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from microfold.cli import report as command
 from microfold.report import what_if
+from microfold.report.profile import read_profile
 from tests.command_line import microfold, refuse, refuse_as_json, succeed
 from tests.report.page.html_reader import read_html
 from tests.report.test_schema import faults
@@ -17,6 +19,7 @@ from tests.report.test_schema import faults
 ROOT = Path(__file__).resolve().parents[1]
 CNN = ROOT / "tests" / "models" / "made" / "cnn_int8.tflite"
 SINE = ROOT / "examples" / "sine" / "sine.tflite"
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 
 
 def sections(path: Path) -> set[str]:
@@ -116,3 +119,24 @@ def test_nothing_is_compiled_for_a_comparison_that_cannot_be(
     assert result.status == 2
     assert "$.microfold_version is missing; " in result.err and "; and " in result.err
     assert not (tmp_path / "page.html").exists()
+
+
+def test_the_documentation_page() -> None:
+    """Its options are there, and its profile is one."""
+    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    known = {
+        option for name in ("report", "build", "bench") for option in OPTION.findall(succeed(name, "--help"))
+    }
+    assert set(OPTION.findall(text)) <= known
+    (example,) = re.findall(r"```json\n(.*?)```", text, re.S)
+    names = ["conv2d", "depthwise_conv2d", "softmax"]
+    assert read_profile(json.loads(example), Path("ticks.json"), names).ticks == {
+        0: 589674,
+        1: 294528,
+        2: 203,
+    }
+
+
+def test_the_picture_is_small() -> None:
+    content = (ROOT / "docs" / "images" / "report.png").read_bytes()
+    assert content.startswith(b"\x89PNG") and len(content) < 200_000

@@ -12,6 +12,7 @@ from microfold.report.decode import refuse
 
 # Of a 64-bit counter.
 _MOST_TICKS = 1 << 64
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,25 @@ def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
             "it holds something else"
         )
     numbers = {str(i): i for i in range(len(names))} | {name: i for i, name in enumerate(names)}
-    ticks: dict[int, int] = {}
-    faults: list[str] = []
-    for key, value in data.items():
-        layer = numbers.get(key)
-        if layer is None:
-            faults.append(
-                f"a layer must be a number from 0 to {len(names) - 1} or a name; {key[:60]!r} is none"
-            )
-        elif layer in ticks:
-            faults.append(f"a layer must be there once; {key!r} is there by number and by name")
-        elif type(value) is not int or not 0 <= value < _MOST_TICKS:
-            faults.append(f"ticks must be a whole number of up to 64 bits; those of {key!r} are not")
-        else:
-            ticks[layer] = value
-    refuse(str(path), faults)
+    layers = {key: numbers.get(key) for key in data}
+    strange = [key for key, layer in layers.items() if layer is None]
+    found = [layer for layer in layers.values() if layer is not None]
+    twice = sorted({names[layer] for layer in found if found.count(layer) > 1})
+    wrong = [key for key, value in data.items() if type(value) is not int or not 0 <= value < _MOST_TICKS]
+    rules = (
+        (
+            strange,
+            f"layers must be numbers from 0 to {len(names) - 1}, or names of layers; these are neither",
+        ),
+        (twice, "each layer must be there once; these are by number and by name"),
+        (wrong, "ticks must be whole numbers of up to 64 bits; those of these layers are not"),
+    )
+    refuse(str(path), [f"{rule}: {_listed(keys)}" for keys, rule in rules if keys])
+    ticks = {layer: data[key] for key, layer in layers.items() if layer is not None}
     return Profile(path.name, ticks)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    """Some of them."""
+    text = ", ".join(repr(key[:40]) for key in keys[:_MOST_NAMED])
+    return f"{text} and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else text

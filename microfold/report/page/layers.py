@@ -11,7 +11,7 @@ from microfold.report.profile import Profile
 from microfold.report.stored import BuildReport, Layer
 
 # Of a cell's bar, in units of its drawing.
-BAR = 72.0
+BAR = 60.0
 _CHARACTER = 6.6
 
 
