@@ -17,18 +17,18 @@ def check_placement(layers: Sequence[Layer], options: Options) -> None:
             raise InputError(
                 f"a placement names a layer; there is no {unknown!r}; layers are {', '.join(names)}"
             )
+    placed = [layer for layer in layers if layer.name in options.data_sections]
     constants = (
-        (layer, constant_key(c.array, c.record)) for layer in layers for c in layer.call.constants.values()
+        (layer, constant_key(c.array, c.record)) for layer in placed for c in layer.call.constants.values()
     )
     _check_shared("a constant", constants, options.data_sections)
-    _check_shared("their kernel", ((layer, layer.call.function) for layer in layers), options.code_sections)
+    placed = [layer for layer in layers if layer.name in options.code_sections]
+    _check_shared("their kernel", ((layer, layer.call.function) for layer in placed), options.code_sections)
 
 
 def _check_shared(what: str, users: Iterable[tuple[Layer, Hashable]], sections: Mapping[str, str]) -> None:
     first: dict[Hashable, str] = {}
     for layer, shared in users:
-        if layer.name not in sections:
-            continue
         other = first.setdefault(shared, layer.name)
         if sections[other] != sections[layer.name]:
             raise InputError(

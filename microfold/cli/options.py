@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.models import OptionInfo
 
 from microfold.errors import InputError
 from microfold.options import IO, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
@@ -29,6 +30,15 @@ TfliteModel = Annotated[Path, typer.Argument(help="The model: a .tflite file.", 
 def _words(*words: str) -> Callable[[str], list[str]]:
     """What a shell offers for an option of these values."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+
+def _placement(name: str, part: str) -> OptionInfo:
+    return typer.Option(
+        name,
+        metavar="LAYER=SECTION",
+        help=f"Linker section of a layer's {part}; may be given several times.",
+        show_default=False,
+    )
 
 
 def _targets(incomplete: str) -> list[str]:
@@ -110,21 +120,11 @@ class CodeOptions:
     ] = "arrays"
     place: Annotated[
         list[str] | None,
-        typer.Option(
-            "--place",
-            metavar="LAYER=SECTION",
-            help="Linker section of a layer's constants; may be given several times.",
-            show_default=False,
-        ),
+        _placement("--place", "constants"),
     ] = None
     place_code: Annotated[
         list[str] | None,
-        typer.Option(
-            "--place-code",
-            metavar="LAYER=SECTION",
-            help="Linker section of a layer's kernel; may be given several times.",
-            show_default=False,
-        ),
+        _placement("--place-code", "kernel"),
     ] = None
     step: Annotated[
         bool, typer.Option("--step", help="Also a function that runs one layer, e.g. for a scheduler.")

@@ -48,6 +48,7 @@ class Model:
         self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
         self.ports = [*self.inputs, *self.outputs]
         self.functions = render_functions(program)
+        self._data_sections = program.options.data_sections
         self._namer = Namer()
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
         self._views = Views(program.graph)
@@ -75,17 +76,17 @@ class Model:
         """sizeof the context struct: its members are unions with a uint64_t."""
         return self.arena_bytes + self.state_bytes + (8 if self.blob else 0)
 
-    @property
+    @cached_property
     def blob_alignment(self) -> int:
         """Of the address of a blob."""
         return max([blob.ALIGNMENT, *(array.alignment for array in self.arrays)])
 
-    @property
+    @cached_property
     def weights(self) -> list[NamedOffset]:
         """Where the constants lie in a blob."""
         offset, places = blob.HEADER_SIZE, list[NamedOffset]()
         for array in self.arrays:
-            offset = -(-offset // self.blob_alignment) * self.blob_alignment
+            offset = align(offset, self.blob_alignment)
             places.append(NamedOffset(array.name, offset, array.comment))
             offset += array.array.nbytes
         return places
@@ -122,7 +123,7 @@ class Model:
         parameters = [p for layer in self.program.layers for p in layer.call.parameters.values()]
         return literal_headers(value for value in parameters if isinstance(value, float))
 
-    @property
+    @cached_property
     def code_sections(self) -> dict[CFunction, str]:
         """Sections of kernels that have one of their own."""
         sections = self.options.code_sections
@@ -211,7 +212,7 @@ class Model:
         """What a field holds, in C."""
         if isinstance(value, Constant):
             what = f"Layer {layer.index}, {layer.name}"
-            section = self.options.data_sections.get(layer.name, "")
+            section = self._data_sections.get(layer.name, "")
             return self._array(replace(value, label=f"{layer.name}_{value.label}"), what, section)
         return "0" if value is None else literal(value)
 

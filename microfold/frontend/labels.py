@@ -68,11 +68,10 @@ class Labels:
         by_count = {len(file.labels): file.labels for file in reversed(self.files)}
         found = tuple(by_count.get(t.shape[-1], ()) if t.shape else () for t in types)
         if self.required and not any(found):
-            given = " and ".join(f"{len(file.labels)} labels" for file in self.files)
             have = ", ".join(str(t) for t in types)
             raise InputError(
                 "there must be as many labels as an output has scores, along its last axis; "
-                f"{self.files[0].name} has {given}, the outputs are {have}: "
+                f"{self.files[0].name} has {len(self.files[0].labels)} labels, the outputs are {have}: "
                 "give a label for each score, one on a line"
             )
         return found

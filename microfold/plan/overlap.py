@@ -23,5 +23,6 @@ class Overlap:
     exact: bool = False
 
 
-def align(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT
+def align(offset: int, alignment: int = ALIGNMENT) -> int:
+    """The next multiple of the alignment."""
+    return -(-offset // alignment) * alignment
