@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,12 +11,13 @@ from microfold.report.page.scale import WIDTH, number, shortened
 from microfold.report.stored import BuildReport, Edge, End
 
 # Names are set at a slant, to the lower left.
-_LEFT, _RIGHT = 96.0, 16.0
-_NARROWEST, _WIDEST = 15.0, 96.0
+_LEFT, _RIGHT = 64.0, 16.0
+_NARROWEST, _WIDEST = 14.5, 96.0
 _THICKEST = 11.0
 _HIGHEST, _DEEPEST = 170.0, 70.0
 _NAME_LENGTH = 20
-_ROOM_FOR_NAMES = 112.0
+# Degrees of their slant, units of one character, and how far below the line they begin.
+_SLANT, _CHARACTER, _GAP = 60.0, 6.3, 18.0
 
 
 @dataclass(frozen=True)
@@ -55,11 +57,19 @@ class Arc:
 
 @dataclass(frozen=True)
 class GraphChart:
-    """The drawing; `line` is the height of the line that the layers are on."""
+    """The drawing.
+
+    Attributes:
+        line: the height of the line that the layers are on.
+        names_y: the height at which their names end.
+        slant: of the names, in degrees.
+    """
 
     width: float
     height: float
     line: float
+    names_y: float
+    slant: float
     dots: list[Dot]
     arcs: list[Arc]
 
@@ -79,6 +89,9 @@ def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
     above = min(max(forward, default=step) / 2, _HIGHEST)
     below = min(max(back) / 2, _DEEPEST) if back else 0.0
     line = round(above + thickest + 8, 1)
+    dots = [_dot(place, report, palette, x[place], step) for place in places]
+    names_y = round(line + max(below + thickest / 2, 0) + _GAP, 1)
+    names_height = math.sin(math.radians(_SLANT)) * _CHARACTER * max(len(dot.label) for dot in dots)
     arcs = [
         _arc(
             edge,
@@ -92,9 +105,11 @@ def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
     widths = [round(0.8 + (thickest - 0.8) * edge.bytes / largest, 2) for edge in report.edges]
     return GraphChart(
         width=round(_LEFT + step * len(places) + _RIGHT, 1),
-        height=round(line + max(below + thickest, 0) + _ROOM_FOR_NAMES, 1),
+        height=round(names_y + names_height + 4, 1),
         line=line,
-        dots=[_dot(place, report, palette, x[place], step) for place in places],
+        names_y=names_y,
+        slant=_SLANT,
+        dots=dots,
         # Thick arcs first: thin ones stay visible.
         arcs=sorted(
             (Arc(a.path, w, a.layers, a.back, a.tip) for a, w in zip(arcs, widths, strict=True)),
