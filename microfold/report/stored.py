@@ -30,6 +30,7 @@ class Settings:
     """The options that the page names."""
 
     optimize: str
+    flash: int | None
 
 
 @dataclass(frozen=True)

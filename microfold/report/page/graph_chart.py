@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +14,7 @@ from microfold.report.stored import BuildReport, Edge, End
 # Names are set at a slant, to the lower left.
 _LEFT, _RIGHT = 64.0, 16.0
 _NARROWEST, _WIDEST = 14.5, 96.0
-_THICKEST = 11.0
+_THINNEST, _THICKEST = 0.8, 11.0
 _HIGHEST, _DEEPEST = 170.0, 70.0
 _NAME_LENGTH = 20
 # Degrees of their slant, units of one character, and how far below the line they begin.
@@ -74,6 +75,31 @@ class GraphChart:
     arcs: list[Arc]
 
 
+@dataclass(frozen=True)
+class _Arch:
+    """How high arcs are on one side of the line.
+
+    Attributes:
+        height: of the longest one.
+        longest: its length; 0 if there is none.
+    """
+
+    height: float
+    longest: float
+
+    def over(self, length: float) -> float:
+        """The height of an arc: between a circle and what there is room for.
+
+        The root keeps short arcs apart from the line.
+        """
+        return round(min(length / 2, self.height * (length / self.longest) ** 0.5), 1) if length else 0.0
+
+
+def _arch(lengths: Sequence[float], highest: float) -> _Arch:
+    longest = max(lengths, default=0.0)
+    return _Arch(min(longest / 2, highest), longest)
+
+
 def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
     """The drawing of a report's edges; None if there are no layers."""
     if not report.layers:
@@ -81,28 +107,21 @@ def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
     places = _places(report)
     step = min(max((WIDTH - _LEFT - _RIGHT) / len(places), _NARROWEST), _WIDEST)
     x = {place: round(_LEFT + (i + 0.5) * step, 1) for i, place in enumerate(places)}
-    largest = max((edge.bytes for edge in report.edges), default=1) or 1
+    lengths = [x[edge.reader] - x[edge.source] for edge in report.edges]
+    above = _arch([length for length in lengths if length >= 0], _HIGHEST)
+    below = _arch([-length for length in lengths if length < 0], _DEEPEST)
+    largest = max((edge.bytes for edge in report.edges), default=0) or 1
     thickest = min(_THICKEST, 0.5 * step)
-    spans = [abs(x[e.reader] - x[e.source]) for e in report.edges]
-    forward = [s for s, e in zip(spans, report.edges, strict=True) if x[e.reader] >= x[e.source]]
-    back = [s for s, e in zip(spans, report.edges, strict=True) if x[e.reader] < x[e.source]]
-    above = min(max(forward, default=step) / 2, _HIGHEST)
-    below = min(max(back) / 2, _DEEPEST) if back else 0.0
-    line = round(above + thickest + 8, 1)
+    line = round(above.height + thickest + 8, 1)
+    names_y = round(line + below.height + thickest / 2 + _GAP, 1)
     dots = [_dot(place, report, palette, x[place], step) for place in places]
-    names_y = round(line + max(below + thickest / 2, 0) + _GAP, 1)
     names_height = math.sin(math.radians(_SLANT)) * _CHARACTER * max(len(dot.label) for dot in dots)
-    arcs = [
-        _arc(
-            edge,
-            report,
-            x,
-            line,
-            (below, max(back)) if x[edge.reader] < x[edge.source] else (above, max(forward)),
-        )
-        for edge in report.edges
-    ]
-    widths = [round(0.8 + (thickest - 0.8) * edge.bytes / largest, 2) for edge in report.edges]
+    arcs: list[Arc] = []
+    for edge, length in zip(report.edges, lengths, strict=True):
+        height = below.over(-length) if length < 0 else above.over(length)
+        path = f"M{x[edge.source]} {line}A{round(abs(length) / 2, 1)} {height} 0 0 1 {x[edge.reader]} {line}"
+        width = round(_THINNEST + (thickest - _THINNEST) * edge.bytes / largest, 2)
+        arcs.append(_arc(edge, report, path, width, back=length < 0))
     return GraphChart(
         width=round(_LEFT + step * len(places) + _RIGHT, 1),
         height=round(names_y + names_height + 4, 1),
@@ -111,10 +130,7 @@ def graph_chart(report: BuildReport, palette: Palette) -> GraphChart | None:
         slant=_SLANT,
         dots=dots,
         # Thick arcs first: thin ones stay visible.
-        arcs=sorted(
-            (Arc(a.path, w, a.layers, a.back, a.tip) for a, w in zip(arcs, widths, strict=True)),
-            key=lambda arc: -arc.width,
-        ),
+        arcs=sorted(arcs, key=lambda arc: -arc.width),
     )
 
 
@@ -145,24 +161,11 @@ def _dot(place: End, report: BuildReport, palette: Palette, x: float, step: floa
     return Dot(place.kind, None, x, radius, "", f"{place.kind} {place.index}", tip)
 
 
-def _arc(
-    edge: Edge, report: BuildReport, x: dict[End, float], line: float, highest: tuple[float, float]
-) -> Arc:
-    """An arc; the longest one is as high as `highest` says of it, shorter ones are lower.
-
-    Args:
-        highest: how high, and how long, the longest is.
-    """
-    start, end = x[edge.source], x[edge.reader]
-    length = abs(end - start)
-    rx = round(length / 2, 1)
-    # Between a circle and what there is room for: the root keeps short arcs apart from the line.
-    ry = round(min(rx, highest[0] * (length / highest[1]) ** 0.5), 1) if length else 0.0
-    path = f"M{start} {line}A{rx} {ry} 0 0 1 {end} {line}"
+def _arc(edge: Edge, report: BuildReport, path: str, width: float, *, back: bool) -> Arc:
     layers = [end.index for end in (edge.source, edge.reader) if end.kind == "layer"]
     ends = " to ".join(_end_name(end, report) for end in (edge.source, edge.reader))
     tip = f"{number(edge.bytes)} bytes\n{ends}\n{shortened(edge.tensor, 90)}"
-    return Arc(path, 0.0, " ".join(map(str, layers)), end < start, tip)
+    return Arc(path, width, " ".join(map(str, layers)), back, tip)
 
 
 def _end_name(end: End, report: BuildReport) -> str:

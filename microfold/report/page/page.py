@@ -97,6 +97,7 @@ def collect_page(
         alternatives: the same model for other targets and levels.
     """
     palette = Palette(report.layers)
+    own = (report.target, report.options.optimize) if report.options.flash is None else None
     figures, rows = layer_table(report, palette, profile)
     return Page(
         version=__version__,
@@ -115,9 +116,7 @@ def collect_page(
         choices=choices(report, palette),
         headroom=headroom_chart(report, palette),
         certificates=certificates(report),
-        what_if=what_if_section(alternatives, report.target, report.options.optimize)
-        if alternatives
-        else None,
+        what_if=what_if_section(alternatives, own) if alternatives else None,
     )
 
 

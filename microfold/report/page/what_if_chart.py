@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from microfold.report.page.palette import COLOURS
@@ -75,74 +75,104 @@ class WhatIf:
     measured: bool
 
 
-def what_if_section(alternatives: Sequence[Alternative], target: str, optimize: str) -> WhatIf:
+@dataclass(frozen=True)
+class _Field:
+    """What the drawings have in common.
+
+    Attributes:
+        known: the alternatives that can be drawn.
+        colours: of targets.
+        fronts: those that no other level of their target beats.
+        own: the page's own build, if it is among them.
+    """
+
+    known: Sequence[Alternative]
+    colours: Mapping[str, str]
+    fronts: Set[Alternative]
+    own: Alternative | None
+
+
+def what_if_section(alternatives: Sequence[Alternative], own: tuple[str, str] | None) -> WhatIf:
     """The charts and the table.
 
     Args:
-        target, optimize: those of the page's own build.
+        own: target and level of the page's own build; None if it is like none of them.
     """
     targets = list(dict.fromkeys(a.target for a in alternatives))
-    colours = {name: f"op{i}" if i < COLOURS else "op-others" for i, name in enumerate(targets)}
     known = [a for a in alternatives if a.estimated_instructions is not None]
-    fronts = {a for name in targets for a in pareto_front([k for k in known if k.target == name])}
+    field = _Field(
+        known,
+        {name: f"op{i}" if i < COLOURS else "op-others" for i, name in enumerate(targets)},
+        {a for name in targets for a in pareto_front([k for k in known if k.target == name])},
+        next((a for a in known if (a.target, a.optimize) == own), None),
+    )
+    charts: list[WhatIfChart] = []
+    if known:
+        charts = [
+            _chart("Flash, bytes", field, lambda a: a.flash),
+            _chart("RAM, bytes", field, lambda a: a.ram),
+        ]
     best = set(pareto_front(known))
-
-    own = next((a for a in known if (a.target, a.optimize) == (target, optimize)), None)
-
-    def chart(title: str, value: Callable[[Alternative], int | None]) -> WhatIfChart:
-        x = around((a.estimated_instructions or 0 for a in known), _LEFT, _WIDTH - _RIGHT)
-        y = Linear(1.12 * max(value(a) or 1 for a in known), _HEIGHT - _BOTTOM, _TOP)
-        places = {a: (x(max(a.estimated_instructions or 0, 1)), y(value(a) or 0)) for a in known}
-        lines = [(colours[name], _line([places[a] for a in known if a.target == name])) for name in targets]
-        # Cores of one kind often get the same code: they are one point.
-        groups: dict[tuple[str, float, float], list[Alternative]] = {}
-        for a in known:
-            column, row = (round(each / _NEAR) for each in places[a])
-            groups.setdefault((a.optimize, column, row), []).append(a)
-        points: list[Point] = []
-        for group in groups.values():
-            first = own if own in group else group[0]
-            tip = "\n".join(map(_tip, group))
-            points.append(
-                Point(
-                    *places[first], colours[first.target], first.optimize, first in fronts, first is own, tip
-                )
-            )
-        return WhatIfChart(
-            title,
-            _WIDTH,
-            _HEIGHT,
-            _LEFT,
-            _WIDTH - _RIGHT,
-            _TOP,
-            _HEIGHT - _BOTTOM,
-            _spaced(x),
-            y.ticks(),
-            [(colour, path) for colour, path in lines if path],
-            points,
-        )
-
-    charts = [chart("Flash, bytes", lambda a: a.flash), chart("RAM, bytes", lambda a: a.ram)] if known else []
     return WhatIf(
         charts,
-        [(colours[name], name) for name in targets],
-        [
-            WhatIfRow(
-                a.target,
-                a.optimize,
-                colours[a.target],
-                a.problem,
-                [
-                    (rank(v), number(v))
-                    for v in (a.estimated_instructions, a.estimated_cycles, a.flash, a.ram)
-                ],
-                a in fronts,
-                a in best,
-                a is own,
-            )
-            for a in alternatives
-        ],
+        [(field.colours[name], name) for name in targets],
+        [_row(a, field, a in best) for a in alternatives],
         all(a.measured for a in known),
+    )
+
+
+def _chart(title: str, field: _Field, value: Callable[[Alternative], int | None]) -> WhatIfChart:
+    known = field.known
+    x = around((a.estimated_instructions or 0 for a in known), _LEFT, _WIDTH - _RIGHT)
+    y = Linear(1.12 * max(value(a) or 1 for a in known), _HEIGHT - _BOTTOM, _TOP)
+    places = {a: (x(max(a.estimated_instructions or 0, 1)), y(value(a) or 0)) for a in known}
+    lines = [
+        (colour, _line([places[a] for a in known if a.target == name]))
+        for name, colour in field.colours.items()
+    ]
+    return WhatIfChart(
+        title=title,
+        width=_WIDTH,
+        height=_HEIGHT,
+        left=_LEFT,
+        right=_WIDTH - _RIGHT,
+        top=_TOP,
+        bottom=_HEIGHT - _BOTTOM,
+        x_ticks=_spaced(x),
+        y_ticks=y.ticks(),
+        lines=[(colour, path) for colour, path in lines if path],
+        points=list(_points(field, places)),
+    )
+
+
+def _points(field: _Field, places: Mapping[Alternative, tuple[float, float]]) -> Iterator[Point]:
+    """Cores of one kind often get the same code: alternatives of one level at one place are one point."""
+    groups: dict[tuple[str, float, float], list[Alternative]] = {}
+    for a, (x, y) in places.items():
+        groups.setdefault((a.optimize, round(x / _NEAR), round(y / _NEAR)), []).append(a)
+    for group in groups.values():
+        first = field.own if field.own in group else group[0]
+        yield Point(
+            *places[first],
+            colour=field.colours[first.target],
+            shape=first.optimize,
+            front=first in field.fronts,
+            current=first is field.own,
+            tip="\n".join(map(_tip, group)),
+        )
+
+
+def _row(a: Alternative, field: _Field, front_of_all: bool) -> WhatIfRow:
+    figures = (a.estimated_instructions, a.estimated_cycles, a.flash, a.ram)
+    return WhatIfRow(
+        target=a.target,
+        optimize=a.optimize,
+        colour=field.colours[a.target],
+        problem=a.problem,
+        cells=[(rank(figure), number(figure)) for figure in figures],
+        front=a in field.fronts,
+        front_of_all=front_of_all,
+        current=a is field.own,
     )
 
 

@@ -250,7 +250,7 @@ def test_a_profile_without_ticks_is_not_drawn() -> None:
 
 
 def test_what_if() -> None:
-    section = what_if_section(ALTERNATIVES, "cortex-m4", "balanced")
+    section = what_if_section(ALTERNATIVES, ("cortex-m4", "balanced"))
     assert [len(chart.points) for chart in section.charts] == [5, 5]
     for chart in section.charts:
         assert all(chart.left < p.x < chart.right and chart.top < p.y <= chart.bottom for p in chart.points)
@@ -259,10 +259,11 @@ def test_what_if() -> None:
     assert [row.problem for row in section.rows] == [None] * 5 + ["no kernel computes it"]
     assert [row.front_of_all for row in section.rows] == [True, True, True, False, False, False]
     assert [row.current for row in section.rows].index(True) == 1
+    assert not any(row.current for row in what_if_section(ALTERNATIVES, None).rows)
 
 
 def test_what_if_nothing_can_be_compiled() -> None:
-    section = what_if_section(ALTERNATIVES[-1:], "cortex-m4", "speed")
+    section = what_if_section(ALTERNATIVES[-1:], ("cortex-m4", "speed"))
     assert section.charts == [] and len(section.rows) == 1
 
 
@@ -271,7 +272,7 @@ def test_alike_cores_are_one_point() -> None:
         *ALTERNATIVES[:3],
         *(type(a)("cortex-m7", *list(vars(a).values())[1:]) for a in ALTERNATIVES[:3]),
     ]
-    section = what_if_section(twins, "cortex-m7", "size")
+    section = what_if_section(twins, ("cortex-m7", "size"))
     for chart in section.charts:
         assert len(chart.points) == 3
         assert all("cortex-m4" in p.tip and "cortex-m7" in p.tip for p in chart.points)
