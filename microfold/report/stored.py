@@ -207,6 +207,14 @@ class Accumulators:
 
 
 @dataclass(frozen=True)
+class Library:
+    """What the code must be linked with."""
+
+    name: str
+    functions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Change:
     """Of relaxed numerics."""
 
@@ -243,6 +251,7 @@ class BuildReport:
     layers: tuple[Layer, ...]
     edges: tuple[Edge, ...]
     blocks: tuple[Block, ...]
+    libraries: tuple[Library, ...]
     accumulators: Accumulators
     pruned: tuple[Pruned, ...]
     relaxed: Relaxed | None

@@ -103,7 +103,7 @@ def _flash(report: BuildReport, other: BuildReport | None) -> Card:
     ]
     if ours.padding or (theirs and theirs.padding):
         figures.append(("padding", ours.padding, theirs and theirs.padding))
-    note = "The code is not measured: the target's compiler was not there." if ours.code is None else ""
+    note = "The code was not measured." if ours.code is None else ""
     total = change(ours.total, theirs and theirs.total)
     return _memory("Flash", ours.total, total, figures, note)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from microfold.report.page.page import collect_page, render_page
+from microfold.report.what_if import impossible
 from tests.needs import need_modules, need_tools
 from tests.report.page.graphs import inverted_residuals
 from tests.report.page.pages import (
@@ -21,6 +22,7 @@ from tests.report.page.pages import (
     ROOT,
     report_of,
     report_of_graph,
+    report_saying,
     uneven_profile,
 )
 
@@ -191,5 +193,24 @@ def test_without_scripts(browser: Browser, full: Path) -> None:
     assert visit.page.locator("table.layers").is_visible()
     visit.page.locator("#kernel-1 summary").click()
     assert visit.page.locator("#kernel-1 table").is_visible()
+    assert visit.said == []
+    visit.page.close()
+
+
+def test_endless_names(browser: Browser, tmp_path: Path) -> None:
+    """Without a place to break them; everything that can be opened is."""
+    name = "x" * 400
+    report = report_saying(name)
+    page = collect_page(
+        report, other=(name, report), profile=uneven_profile(report),
+        alternatives=[*ALTERNATIVES, impossible("cortex-m3", "size", name)],
+    )  # fmt: skip
+    path = tmp_path / "report.html"
+    path.write_text(render_page(page), encoding="utf-8")
+    visit = Visit(browser, path)
+    visit.page.locator("details").evaluate_all("all => all.forEach(details => { details.open = true; })")
+    for size in (DESKTOP, PHONE):
+        visit.page.set_viewport_size(size)  # type: ignore[arg-type]
+        assert visit.overflow() <= 0, size
     assert visit.said == []
     visit.page.close()

@@ -11,7 +11,7 @@ import pytest
 
 from microfold.ir.text import parse
 from microfold.report.page.page import collect_page, render_page
-from microfold.report.stored import BuildReport
+from microfold.report.stored import BuildReport, Library
 from microfold.report.what_if import impossible
 from tests.codegen.graphs import accumulator, several_outputs
 from tests.report.page.graphs import inverted_residuals
@@ -23,6 +23,7 @@ from tests.report.page.pages import (
     MADE,
     report_of,
     report_of_graph,
+    report_saying,
     uneven_profile,
 )
 
@@ -115,31 +116,19 @@ def test_what_is_needed_is_what_the_header_says() -> None:
     assert report.needs and set(report.needs) <= set(items)
 
 
-def hostile_report(evil: str) -> BuildReport:
-    """A report in which every text is this."""
-
-    def changed(value: object) -> object:
-        if isinstance(value, str):
-            return evil
-        if isinstance(value, tuple):
-            return tuple(map(changed, value))
-        if hasattr(value, "__dataclass_fields__"):
-            kept = {"kind", "optimize", "dtype"}
-            return type(value)(**{k: v if k in kept else changed(v) for k, v in vars(value).items()})
-        return value
-
-    report = changed(report_of(MADE / "stream_int8.tflite"))
-    assert isinstance(report, BuildReport)
-    return replace(report, pruned=report_of(DIGITS.parents[1] / "sine" / "sine.tflite").pruned)
+def test_libraries_are_needed() -> None:
+    report = replace(report_of(CNN), libraries=(Library("cmsis-nn", ("arm_a_s8", "arm_b_s8")),))
+    items = [element.text for element in check(rendered(report)).all("li")]
+    assert "to be linked with cmsis-nn, for arm_a_s8, arm_b_s8" in items
 
 
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_hostile_names_stay_text(evil: str) -> None:
-    report = hostile_report(evil)
+    report = report_saying(evil)
     profile = replace(uneven_profile(report), source=evil)
     text = render_page(
         collect_page(
-            report, other=(evil, hostile_report(evil)), profile=profile,
+            report, other=(evil, report_saying(evil)), profile=profile,
             alternatives=[*ALTERNATIVES, impossible("cortex-m3", "size", evil)],
         )
     )  # fmt: skip
