@@ -35,6 +35,7 @@ _PACKAGES = {
     f"{_SANITIZERS}gcc": "gcc",
 }
 _MODULES = {
+    "playwright": "playwright from PyPI",
     "ai_edge_litert": "ai-edge-litert from PyPI, for Linux on x86-64",
     "serial": "pyserial from PyPI",
     "tflite_micro": "tflite-micro from PyPI, for Linux on x86-64",

@@ -17,6 +17,9 @@ def build(
     passes: PassOptions,
     target: TargetName = "host",
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the C files.")] = Path("."),
+    html: Annotated[
+        bool, typer.Option("--html", help="Also the report as a page, as `microfold report` makes it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compile a model to C and write a report."""
@@ -33,6 +36,12 @@ def build(
     files: dict[str, str | bytes] = {**built.files, f"{program.name}_report.json": to_json(report) + "\n"}
     if built.blob is not None:
         files[f"{program.name}_weights.bin"] = built.blob
+    if html:
+        from microfold.report.page.page import collect_page, render_page
+        from microfold.report.stored import read_report
+
+        page = collect_page(read_report(report, program.name))
+        files[f"{program.name}_report.html"] = render_page(page)
     write_files(output, files)
     if as_json:
         print_json(report)
