@@ -127,6 +127,13 @@ def test_profile(records: Path) -> None:
     assert "ticks of a layer, mean of 2 runs" in said and "###" in said
 
 
+def test_the_page_of_a_report_draws_the_profile(records: Path, tmp_path: Path) -> None:
+    ticks, page = tmp_path / "ticks.json", tmp_path / "report.html"
+    ticks.write_text(succeed("diff", model_of(records), records, "--json"), encoding="utf-8")
+    succeed("report", model_of(records), "-t", "host", "--profile", ticks, "-o", page)
+    assert "ticks.json" in page.read_text(encoding="utf-8")
+
+
 def test_a_fault_is_told_and_ends_with_1(device: Path, records: Path) -> None:
     """A bit of memory changes behind the fourth record, the first layer's result."""
     sources = sorted(device.glob("*.c"))

@@ -133,12 +133,12 @@ def _profile_report(program: Program, profile: Profile | None) -> Report | None:
         return None
     return {
         "runs": profile.runs,
-        "ticks": profile.total,
+        "ticks": round(profile.total),
         "layers": [
             {
                 "name": layer.name,
                 "kernel": layer.kernel.name,
-                "ticks": ticks.mean,
+                "ticks": None if ticks.mean is None else round(ticks.mean),
                 "least": ticks.least,
                 "most": ticks.most,
                 "share": ticks.share,

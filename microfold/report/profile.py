@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from microfold.errors import InputError
-from microfold.report.decode import refuse
+from microfold.report.decode import decode, refuse
 
 # Of a 64-bit counter.
 _MOST_TICKS = 1 << 64
@@ -28,8 +28,24 @@ class Profile:
     ticks: Mapping[int, int]
 
 
+@dataclass(frozen=True)
+class _DumpLayer:
+    """A layer in what `microfold diff --json` prints."""
+
+    name: str
+    ticks: int | None
+
+
+@dataclass(frozen=True)
+class _DumpProfile:
+    """The profile of a dump."""
+
+    layers: tuple[_DumpLayer, ...]
+
+
 def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
-    """The ticks that a JSON file holds: an object of layers, by number or name, and their ticks.
+    """The ticks that a JSON file holds: what `microfold diff --json` prints, or an object of layers, by number
+    or name, and their ticks.
 
     Args:
         data: the file's value.
@@ -38,6 +54,9 @@ def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
     Raises:
         InputError: it is no profile, or not one of this model.
     """
+    if isinstance(data, dict) and isinstance(data.get("profile"), dict):
+        layers = decode(_DumpProfile, data["profile"], str(path)).layers
+        data = {layer.name: layer.ticks for layer in layers if layer.ticks is not None}
     if not isinstance(data, dict) or not data:
         raise InputError(
             f'{path} must hold an object of layers and their ticks, e.g. {{"0": 1200, "softmax": 310}}; '

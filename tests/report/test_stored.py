@@ -159,10 +159,18 @@ def test_profiles_name_layers_or_count_them() -> None:
     assert profile.source == "given.json"
 
 
+def test_profiles_of_dumps() -> None:
+    layers = [{"name": NAMES[1], "ticks": 310, "share": 1.0}, {"name": NAMES[0], "ticks": None}]
+    profile = read_profile({"runs": [], "profile": {"runs": 2, "layers": layers}}, Path("diff.json"), NAMES)
+    assert profile.ticks == {1: 310}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ({}, "must hold an object of layers and their ticks"),
+        ({"profile": {"layers": [{"name": 1}]}}, r"name must be a text; it is 1; .*ticks is missing"),
+        ({"profile": {"layers": []}}, "must hold an object of layers and their ticks"),
         ([1, 2, 3], "must hold an object"),
         ({"3": 1, "-1": 2}, "numbers from 0 to 2, or names of layers; these are neither: '3', '-1'$"),
         ({f"x{i}": 1 for i in range(9)}, "'x3', 'x4' and 4 more$"),
