@@ -44,8 +44,9 @@ class _DumpProfile:
 
 
 def read_profile(data: Any, path: Path, names: Sequence[str]) -> Profile:
-    """The ticks that a JSON file holds: what `microfold diff --json` prints, or an object of layers, by number
-    or name, and their ticks.
+    """The ticks that a JSON file holds.
+
+    It is what `microfold diff --json` prints, or an object of layers, by number or name, and their ticks.
 
     Args:
         data: the file's value.
