@@ -6,16 +6,19 @@
 # make test-exhaustive  sweeps over what the other tests sample
 # make analyze          static analysers over generated C
 # make audit            known vulnerabilities of what is locked
+# make docs             the documentation as a site in site/; make docs-serve shows it while you write
 # make lock             .ci/requirements/*.lock anew, with the latest versions that pyproject.toml allows
 # make release          dist/: wheel, source distribution and bill of materials
 
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PYTHON ?= python3
+DOCS   := .venv-docs
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 LOCK   := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
           --no-annotate --no-header --default-index https://pypi.org/simple
 
-.PHONY: setup browser venv test test-fast test-exhaustive lint format analyze audit lock release clean
+.PHONY: setup browser venv test test-fast test-exhaustive lint format analyze audit docs docs-serve lock release clean
 .NOTPARALLEL:
 
 setup:
@@ -51,14 +54,27 @@ analyze: venv
 audit: venv
 	PYTHONPATH=.:.ci $(BIN)/python -m tools.audit
 
+docs: $(DOCS)/.installed
+	$(DOCS)/bin/mkdocs build --quiet --strict
+
+docs-serve: $(DOCS)/.installed
+	$(DOCS)/bin/mkdocs serve
+
+# An environment of its own: tests need nothing of it. Written last, the stamp says that all is installed.
+$(DOCS)/.installed: .ci/requirements/docs.lock
+	$(PYTHON) -m venv --clear $(DOCS)
+	$(DOCS)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	touch $@
+
 lock: venv
 	$(LOCK) --group build -o .ci/requirements/build.lock
 	$(LOCK) pyproject.toml -o .ci/requirements/run.lock
 	$(LOCK) pyproject.toml --extra dev --group build -c .ci/requirements/run.lock -c .ci/requirements/build.lock \
 	  -o .ci/requirements/dev.lock
+	$(LOCK) pyproject.toml --extra docs -c .ci/requirements/dev.lock -o .ci/requirements/docs.lock
 
 release: venv
 	PYTHONPATH=.:.ci $(BIN)/python -m tools.release
 
 clean:
-	rm -rf build dist .pytest_cache .ruff_cache .hypothesis examples/*/build
+	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis examples/*/build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 from microfold.pipeline import default_pipeline
 from microfold.transform import available, location, summary
 from tests.golden import Golden
+from tests.report.schema_page import tables
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,6 +35,11 @@ def check_written(request: pytest.FixtureRequest, page: str, text: str) -> None:
     docs = Golden(ROOT / "docs", bool(request.config.getoption("--update-golden")), "tests/test_docs.py")
     head, rest = (ROOT / "docs" / page).read_text(encoding="utf-8").split(WRITTEN)
     docs.check(page, f"{head}{WRITTEN}{text}\n{END}{rest.partition(END)[2]}")
+
+
+def test_fields_of_the_report_are_written_from_its_schema(request: pytest.FixtureRequest) -> None:
+    schema = ROOT / "microfold" / "report" / "report.schema.json"
+    check_written(request, "report-json.md", tables(json.loads(schema.read_text(encoding="utf-8"))))
 
 
 def test_functions_of_floats_are_written_into_the_table_of_operators(request: pytest.FixtureRequest) -> None:

@@ -22,6 +22,7 @@ from microfold.codegen.emit import emit
 from microfold.compiler import compile_file
 from microfold.errors import UnsupportedModelError
 from microfold.options import Options
+from tests.codegen.macros import macro_options
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("host", "cortex-m4", "cortex-m55")
@@ -99,21 +100,10 @@ def commands(build: Build, newlib: Sequence[str]) -> list[list[str]]:
         if build.target.has("mve"):
             # It does not see what stores of vectors write; clang does.
             gcc.append("-Wno-analyzer-use-of-uninitialized-value")
-        cppcheck += ["--platform=arm32-wchar_t4", *_macros(["arm-none-eabi-gcc", *flags])]
+        cppcheck += ["--platform=arm32-wchar_t4", *macro_options(["arm-none-eabi-gcc", *flags])]
     else:
-        cppcheck += ["--platform=unix64", *_macros(["gcc"])]
+        cppcheck += ["--platform=unix64", *macro_options(["gcc"])]
     return [[*command, *build.sources] for command in (clang, gcc, cppcheck)]
-
-
-def _macros(compiler: list[str]) -> list[str]:
-    """The compiler's macros that generated code asks for: cppcheck is to look at the code for this core."""
-    listing = subprocess.run(
-        [*compiler, "-dM", "-E", "-xc", os.devnull], capture_output=True, text=True, check=True
-    )
-    pairs = (line.split(" ", 2)[1:] for line in listing.stdout.splitlines())
-    return [
-        f"-D{name}={value}" for name, value in pairs if name.startswith(("__ARM", "__GNUC__", "__BYTE_ORDER"))
-    ]
 
 
 def findings(build: Build, newlib: Sequence[str]) -> list[str]:
