@@ -168,11 +168,10 @@ def _values(program: Program, build: Build, report: Report, kind: Format, about:
         "stack_size": STACK_SIZE,
         "footprint": footprint(program, report),
         "summary": summary(report),
-    } | _UNHOOKED
-
-
-# What the simulator's templates ask of a model, for an image without its hooks.
-_UNHOOKED: Mapping[str, Any] = {"hooked": False, "sources": {"io": "arena"}}
+        # What the simulator's templates ask of a model, for an image without its hooks.
+        "hooked": False,
+        "sources": {"io": "arena"},
+    }
 
 
 def _archive(files: Mapping[str, Content]) -> bytes:

@@ -18,8 +18,8 @@ _SHOWN = 8
 def publish(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Write a package into a folder: all of it, or nothing.
 
-    What an earlier export has written there is replaced or, where it is no longer part of the package, removed.
-    Files of others stay.
+    What an earlier export has written there is replaced or, where it is no longer part of the package,
+    removed. Files of others stay.
 
     Raises:
         InputError: files that are not of an earlier export, or were changed since, are in the way; the folder
