@@ -1,4 +1,4 @@
-"""Runs the microfold that this file is part of, ``run.py build ...``, or tries whether it can: ``--check``."""
+"""Runs the microfold that this file is part of, ``run.py build ...``; ``--check`` tries whether it can."""
 
 import sys
 from pathlib import Path
