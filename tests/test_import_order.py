@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, list[str]] = {
 }
 # At the bottom: anything but the command line.
 BOTTOM = ["host", "simulate", "verification", "report", "export"]
-MAY_IMPORT |= {"cli": [*RUN, "export", "cli"], "__main__": ["cli"], "__init__": ["host"]}
+MAY_IMPORT |= {"cli": [*RUN, "export", "cli"], "__main__": ["cli"], "cmake": ["cli"], "__init__": ["host"]}
 
 
 def part_of(module: str) -> str:

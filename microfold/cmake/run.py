@@ -1,6 +1,7 @@
 """Runs the microfold that this file is part of, ``run.py build ...``; ``--check`` tries whether it can."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 if sys.version_info < (3, 10):  # noqa: UP036  # whichever Python CMake has found
@@ -8,9 +9,8 @@ if sys.version_info < (3, 10):  # noqa: UP036  # whichever Python CMake has foun
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 if sys.argv[1:] == ["--check"]:
-    import microfold.cli.app
-    import microfold.codegen.emit
-    import microfold.compiler  # noqa: F401
+    for module in ("cli.app", "compiler", "codegen.emit"):
+        import_module("microfold." + module)
 else:
     from microfold.cli import main
 
