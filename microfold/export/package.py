@@ -17,6 +17,7 @@ from microfold.codegen.environment import environment
 from microfold.codegen.literals import array_lines
 from microfold.codegen.provenance import Build
 from microfold.errors import InputError
+from microfold.export.cores import kconfig_cores, pack_cores
 from microfold.export.example import make_example
 from microfold.export.footprint import footprint, summary
 from microfold.export.formats import COMMON, Files, Format
@@ -156,14 +157,15 @@ def _values(program: Program, build: Build, report: Report, kind: Format, about:
         "blob": build.blob,
         "blob_rows": [] if build.blob is None else array_lines(np.frombuffer(build.blob, np.uint8)),
         "relaxed": bool(program.relaxations),
-        "features": features,
+        "pack_cores": pack_cores(features),
+        "kconfig_cores": kconfig_cores(features),
         "uses_fpu": requirements.uses_fpu(program),
         "needs": requirements.needs(program),
         "target": target,
         "target_name": plain(target.name),
         "flags": effective_flags(target.cpu_flags),
         "level": program.options.compiler_flag,
-        "cross_prefix": target.compiler.removesuffix("gcc") if target.board else "",
+        "archiver": f"{target.compiler.removesuffix('gcc')}ar" if target.compiler.endswith("-gcc") else "ar",
         "board": boards.find(target.board) if target.board else None,
         "stack_size": STACK_SIZE,
         "footprint": footprint(program, report),

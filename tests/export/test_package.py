@@ -236,3 +236,10 @@ def test_examples_of_all_kinds_of_models(case: str, tmp_path: Path) -> None:
         )
     binary = example_of("make", folder, [folder / "example" / "main.c"], ["-O1"])
     assert subprocess.run([binary], capture_output=True, text=True, check=True).stdout.endswith(GOOD)
+
+
+def test_pages_and_help_name_all_formats() -> None:
+    page = (ROOT / "docs" / "exporting.md").read_text()
+    rows = [name for name in re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) if name in KINDS]
+    assert rows == [*KINDS, *KINDS]  # how a project adds it, how it was tried
+    assert all(kind in succeed("export", "--help") for kind in KINDS)
