@@ -209,6 +209,8 @@ class _Way:
 def _plan(way: _Way, name: str) -> Program:
     graph, options = way.graph, way.options
     calls = [c.kernel.lower(r.layer) for r, c in zip(way.rankings, way.chosen, strict=True)]
+    if options.functions_of_their_own:
+        calls = [_with_function_of_its_own(call, index) for index, call in enumerate(calls)]
     memory = way.memory([candidate.kernel for candidate in way.chosen], calls)
     arena = memory.arena
     if arena.size > MAX_BYTES:
@@ -242,6 +244,13 @@ def _plan(way: _Way, name: str) -> Program:
         ),
         arena=arena,
     )
+
+
+def _with_function_of_its_own(call: KernelCall, index: int) -> KernelCall:
+    """Compilers put a layer's numbers into the code of a function that nothing else calls."""
+    if call.function.library is not None:
+        return call
+    return replace(call, function=replace(call.function, only_layer=index))
 
 
 def _layer(

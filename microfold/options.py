@@ -61,6 +61,11 @@ class Options:
         return "-Os" if self.optimize == "size" else "-O2"
 
     @property
+    def functions_of_their_own(self) -> bool:
+        """No two layers share a function: some kilobytes of code for a few percent of the instructions."""
+        return self.optimize == "speed" and self.flash is None
+
+    @property
     def external_compile_flags(self) -> tuple[str, ...]:
         """Those of `external_flags` that are for the compiler; the others are for the linker only."""
         return tuple(f for f in self.external_flags if f[:1] == "-" and f[:2] not in ("-l", "-L", "-W"))

@@ -29,7 +29,7 @@ def emit_build(program: Program) -> Build:
     functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
     copies = ["mf_copy_block"] if program.state else []
-    copies += ["mf_noinline"] if program.options.place_code else []
+    copies += ["mf_noinline"] if any(_is_apart(model, function) for function in model.functions) else []
     helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
     preludes = [
         render(library.prelude, {}, library.templates) for library in program.libraries if library.prelude
@@ -98,10 +98,14 @@ def _emit_blob(model: Model, parts: Mapping[str, object], around: Mapping[str, s
 def _placed(model: Model, function: CFunction) -> str:
     """A function in its section: that of the model's code, or its own."""
     name, text = model.functions[function].name, model.functions[function].text
-    if function not in model.code_sections:
-        return in_section(text, f"{model.macro}_CODE_SECTION")
-    text = in_section(text, f'{model.macro}_PLACED("{model.code_sections[function]}")')
-    return kept_apart(text, name, "mf_noinline")
+    own = model.code_sections.get(function)
+    text = in_section(text, f'{model.macro}_PLACED("{own}")' if own else f"{model.macro}_CODE_SECTION")
+    return kept_apart(text, name, "mf_noinline") if _is_apart(model, function) else text
+
+
+def _is_apart(model: Model, function: CFunction) -> bool:
+    """Not to become part of the run function: for its section, or as stack frames would add up there."""
+    return function in model.code_sections or function.only_layer is not None
 
 
 def stand_ins(program: Program) -> dict[str, str]:

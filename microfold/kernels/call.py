@@ -1,6 +1,7 @@
 """A call of a C function: which function, with which numbers and packed constants.
 
-Compile-time choices are the `CFunction`'s specification; functions with equal ones are emitted once.
+Compile-time choices are the `CFunction`'s specification; layers with equal ones share a function, if each
+is not to have its own.
 The numbers and constants of one layer are the `KernelCall`'s parameters: a `const` struct in flash.
 """
 
@@ -70,6 +71,7 @@ class CFunction:
         fields: all that its layer struct can have, in order.
         library: what it calls; None if it stands for itself.
         calls: names of the library's functions that it calls.
+        only_layer: index of the layer that it is for; None: whichever have this specification share it.
     """
 
     template: str
@@ -78,6 +80,7 @@ class CFunction:
     fields: Fields = ()
     library: Library | None = None
     calls: tuple[str, ...] = ()
+    only_layer: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

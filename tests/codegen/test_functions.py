@@ -13,6 +13,7 @@ from microfold.compiler import compile_graph
 from microfold.kernels.call import KernelCall
 from microfold.kernels.fields import Field
 from microfold.kernels.kernel import KERNELS
+from microfold.options import Options
 from tests.codegen import graphs
 from tests.codegen.builds import compile_sample, sample_graphs
 from tests.codegen.contract import assert_declared, unread_fields
@@ -31,6 +32,23 @@ def test_equal_functions_are_emitted_once() -> None:
     assert len(definitions) == len(set(definitions))
     calls = re.findall(r"^    (\w+)\(&\w+_layer", text, re.MULTILINE)
     assert len(calls) == 7 and len(set(calls)) < 7
+
+
+@pytest.mark.parametrize(
+    ("options", "own"),
+    [
+        (Options(optimize="speed"), True),
+        (Options(optimize="speed", flash=100_000), False),
+        (Options(), False),
+    ],
+)
+def test_speed_gives_each_layer_its_function(options: Options, own: bool) -> None:
+    graph = graphs.dense_chain("net", "x", [f"layer{i}" for i in range(7)])
+    text = emit(compile_graph(graph, target.load("cortex-m4"), options))["net.c"]
+    calls = re.findall(r"^    (\w+)\(&\w+_layer", text, re.MULTILINE)
+    assert len(calls) == 7 and (len(set(calls)) == 7) == own
+    apart = [re.search(rf"^static net_mf_noinline void {name}\(", text, re.MULTILINE) for name in calls]
+    assert all(apart) if own else not any(apart)
 
 
 @pytest.mark.parametrize("core", ["host", "cortex-m4", "cortex-m55"])

@@ -147,7 +147,9 @@ def test_compilers_are_silent(cases: list[Case], tmp_path: Path) -> None:
 
 
 def test_layers_of_one_shape_share_a_function() -> None:
-    program = _compiled(_graph([((9, 7, 8), {"padding": SAME3})] * 3))
+    graph = _graph([((9, 7, 8), {"padding": SAME3})] * 3)
+    program = compile_graph(graph, target.load("cortex-m4"), Options(optimize="speed", flash=1 << 20))
+    assert all(isinstance(layer.kernel, DepthwiseConv2DRowDsp) for layer in program.layers)
     assert len({layer.call.function for layer in program.layers}) == 1
 
 
