@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 import tarfile
 import xml.etree.ElementTree as ET
 import zipfile
@@ -30,7 +32,7 @@ def output_of(binary: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["platformio", "arduino"])
 def test_platformio_reads_the_manifest(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`pio pkg pack` is `PackagePacker` and this validation. PlatformIO reads Arduino's manifests, too."""
+    """With a licence, of which `pio pkg pack` fetches the list. PlatformIO reads Arduino's manifests, too."""
     need_modules("platformio")
     from platformio.package.manifest.parser import ManifestParserFactory
     from platformio.package.manifest.schema import ManifestSchema
@@ -51,6 +53,18 @@ def test_platformio_reads_the_manifest(kind: str, tmp_path: Path, monkeypatch: p
         assert manifest["license"] == "MIT"
     with tarfile.open(archive) as packed:
         assert {"src/digits.c", "src/digits.h", "LICENSE", "README.md"} < set(packed.getnames())
+
+
+@pytest.mark.slow
+def test_platformio_packs_the_library(tmp_path: Path) -> None:
+    """`pio pkg pack`, which validates the manifest of what it has packed."""
+    need_modules("platformio")
+    folder = write(tmp_path / "package", files_of("platformio", about=ABOUT))
+    environment = {**os.environ, "PLATFORMIO_CORE_DIR": str(tmp_path / "core")}
+    command = [sys.executable, "-m", "platformio", "pkg", "pack", folder, "-o", tmp_path / "package.tar.gz"]
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    with tarfile.open(tmp_path / "package.tar.gz") as packed:
+        assert set(files_of("platformio", about=ABOUT)) <= set(packed.getnames())
 
 
 @pytest.mark.slow
@@ -204,6 +218,20 @@ def test_the_component_manager_reads_the_manifests(tmp_path: Path) -> None:
     assert (main / override).resolve() == folder
 
 
+@pytest.mark.slow
+def test_the_component_manager_packs_the_component(tmp_path: Path) -> None:
+    """`compote component pack`"""
+    need_modules("idf_component_manager")
+    files = files_of("esp-idf", about=ABOUT)
+    folder = write(tmp_path / "microfold_digits", files)
+    code = "from idf_component_manager.cli.core import initialize_cli; initialize_cli()()"
+    command = [sys.executable, "-c", code, "component", "pack", "--name", "microfold_digits"]
+    environment = {**os.environ, "HOME": str(tmp_path), "IDF_TOOLS_PATH": str(tmp_path)}
+    subprocess.run(command, cwd=folder, check=True, capture_output=True, env=environment)
+    with tarfile.open(folder / "dist" / "microfold_digits_1.2.3.tgz") as packed:
+        assert set(files) <= {name.removeprefix("./") for name in packed.getnames()}
+
+
 IDF = """
 cmake_minimum_required(VERSION 3.16)
 project(application LANGUAGES C)
@@ -288,6 +316,7 @@ def test_the_component_and_its_template_run(tmp_path: Path) -> None:
     assert output_of(example_of("cmsis-pack", folder, [folder / "example" / "main.c"])).endswith(GOOD)
 
 
+@pytest.mark.slow
 def test_the_example_of_a_pack_is_for_any_board() -> None:
     """It prints by printf, without the simulator's start-up code."""
     files = files_of("cmsis-pack", "cortex-m4")
