@@ -122,6 +122,10 @@ function(microfold_add_model name)
   if(NOT arg_MODEL)
     message(FATAL_ERROR "microfold_add_model(${name}): MODEL <file.tflite> is missing")
   endif()
+  get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  if(NOT "C" IN_LIST languages)
+    message(FATAL_ERROR "microfold_add_model(${name}): the project must have the language C: project(... LANGUAGES C)")
+  endif()
   if(NOT arg_TARGET)
     if(CMAKE_CROSSCOMPILING AND MICROFOLD_CPU)
       set(arg_TARGET "${MICROFOLD_CPU}")
@@ -171,6 +175,7 @@ function(microfold_add_model name)
     OUTPUT ${sources} ${others}
     COMMAND ${command} build "${model}" ${options}
     DEPENDS ${depends}
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" # of paths in EXTERNAL_FLAGS
     COMMENT "Compiling ${arg_MODEL} for ${arg_TARGET}"
     VERBATIM)
   add_library(${name} STATIC ${sources})

@@ -103,7 +103,7 @@ BOTH = '#include "one.h"\n#include "two.h"\nint main(void) { return ONE_API_VERS
 @pytest.mark.slow
 def test_options_reach_the_build(tmp_path: Path) -> None:
     need_tools("cmake", "cc")
-    (tmp_path / "CMakeLists.txt").write_text(OPTIONS.format(root=ROOT, model=DIGITS))
+    (tmp_path / "CMakeLists.txt").write_text(OPTIONS.format(root=ROOT, model=SINE))
     (tmp_path / "main.c").write_text(BOTH)
     (tmp_path / "targets").mkdir()
     (tmp_path / "targets" / "own.toml").write_text(OWN_TARGET)
@@ -121,12 +121,12 @@ def test_options_reach_the_build(tmp_path: Path) -> None:
         json.loads((build / name / f"{name}_report.json").read_text()) for name in ("one", "two")
     )
     assert shlex.split(first["origin"]["command"]) == [
-        "microfold", "build", "digits.tflite", "--target", "own.toml", "--name=one", "--flash=8000",
+        "microfold", "build", "sine.tflite", "--target", "own.toml", "--name=one", "--flash=8000",
         "--single-file", "--weights-section=.qspi", "--license=MIT", "--external-flags=-Iinclude -lm",
         "--opt-level=2", "--numerics=relaxed", "--disable-pass=fold_constant", "--disable-pass=inline",
     ]  # fmt: skip
     assert second["origin"]["command"] == (
-        "microfold build digits.tflite --target host --name=two --optimize=size --io=caller --io-layout=NHWC"
+        "microfold build sine.tflite --target host --name=two --optimize=size --io=caller --io-layout=NHWC"
         " --weights=blob --step"
     )
 
@@ -253,6 +253,16 @@ def test_versions_that_do_not_fit(tmp_path: Path) -> None:
         result = run_cmake("-S", tmp_path, "-B", tmp_path / "build", f"-Dmicrofold_DIR={cmake_dir()}", PYTHON)
         assert result.returncode != 0
         assert f"version: {__version__}" in result.stderr
+
+
+@pytest.mark.slow
+def test_projects_without_c_are_told(tmp_path: Path) -> None:
+    need_tools("cmake")
+    project(tmp_path)
+    lists = tmp_path / "CMakeLists.txt"
+    lists.write_text(lists.read_text().replace("LANGUAGES C", "LANGUAGES NONE"))
+    result = run_cmake("-S", tmp_path, "-B", tmp_path / "build", f"-Dmicrofold_DIR={cmake_dir()}", PYTHON)
+    assert "must have the language C" in result.stderr
 
 
 def test_the_folder_for_find_package() -> None:

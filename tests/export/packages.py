@@ -15,14 +15,11 @@ from microfold.options import Options
 from microfold.program import Program
 from microfold.report.data import Report, build_report
 from tests.codegen.toolchain import run
-from tests.frontend.models import MADE
 
 ROOT = Path(__file__).resolve().parents[2]
 STUBS = Path(__file__).parent / "stubs"
 DIGITS = ROOT / "examples" / "digits" / "digits.tflite"
 GOOD = "all outputs are the reference's\n"
-
-__all__ = ["DIGITS", "GOOD", "MADE", "ROOT", "STUBS", "example_of", "files_of", "run", "sources_of", "write"]
 
 
 @cache
@@ -61,7 +58,7 @@ def sources_of(kind: str, folder: Path) -> list[Path]:
 
 
 def example_of(
-    kind: str, folder: Path, entry: Sequence[Path], flags: Sequence[str] = (), compiler: str = "cc"
+    kind: str, folder: Path, entry: Sequence[Path], flags: Sequence[str] = ("-w",), compiler: str = "cc"
 ) -> Path:
     """The example, compiled for this machine with its library.
 
@@ -71,7 +68,7 @@ def example_of(
     layout = find(kind)
     includes = [f"-I{folder / name}" for name in (layout.headers, layout.sources, layout.example)]
     example = sorted((folder / layout.example).glob("*_example.c"))
-    command = [compiler, "-w", *flags, *includes, f"-I{STUBS}"]
+    command = [compiler, *flags, *includes, f"-I{STUBS}"]
     objects: list[Path] = []
     for number, source in enumerate([*sources_of(kind, folder), *example, *entry]):
         objects.append(folder / f"{number}.o")

@@ -12,7 +12,9 @@ from microfold import target
 from microfold.export.formats import FORMATS, find
 from microfold.options import Options
 from tests.codegen.builds import STRICT
-from tests.export.packages import GOOD, MADE, files_of, run, sources_of, write
+from tests.codegen.toolchain import run
+from tests.export.packages import GOOD, files_of, sources_of, write
+from tests.frontend.models import MADE
 from tests.needs import CROSS_TOOLS, need_tools
 
 WARNINGS = " ".join(flag for flag in STRICT if flag != "-std=c99")

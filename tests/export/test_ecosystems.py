@@ -18,7 +18,8 @@ import yaml
 
 from microfold.export.package import About
 from microfold.options import Options
-from tests.export.packages import GOOD, STUBS, example_of, files_of, run, write
+from tests.codegen.toolchain import run
+from tests.export.packages import GOOD, STUBS, example_of, files_of, write
 from tests.needs import need_modules, need_tools
 
 ABOUT = About("1.2.3", "Ann Example <ann@example.com>", "https://example.com/digits")
@@ -75,7 +76,7 @@ def test_the_example_of_platformio_runs_on_this_machine(tmp_path: Path) -> None:
     main = folder / "examples" / "check" / "src" / "main.cpp"
     assert output_of(example_of("platformio", folder, [main])).endswith(GOOD)
     loop = [main, STUBS / "arduino_main.cpp"]
-    assert GOOD in output_of(example_of("platformio", folder, loop, ["-DARDUINO=10800"]))
+    assert GOOD in output_of(example_of("platformio", folder, loop, ["-w", "-DARDUINO=10800"]))
 
 
 # Arduino library specification, "library.properties file format": what is required, and the categories.

@@ -24,8 +24,10 @@ from microfold.options import Options
 from microfold.program import Origin
 from microfold.report.data import build_report
 from tests.codegen.builds import STRICT
+from tests.codegen.toolchain import run
 from tests.command_line import refuse, refuse_as_json, succeed
-from tests.export.packages import DIGITS, GOOD, MADE, ROOT, compiled, example_of, files_of, sources_of, write
+from tests.export.packages import DIGITS, GOOD, ROOT, compiled, example_of, files_of, sources_of, write
+from tests.frontend.models import MADE
 from tests.needs import need_tools
 
 KINDS = [each.name for each in FORMATS]
@@ -181,15 +183,17 @@ def test_what_cannot_be_exported(arguments: list[str], message: str, tmp_path: P
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_says_what_it_has_written(tmp_path: Path) -> None:
-    command = ("export", DIGITS, "--format", "make", "-o", tmp_path / "out")
-    printed = json.loads(succeed(*command, "--json"))
+def test_the_command_says_what_it_has_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = json.loads(succeed("export", DIGITS, "--format", "make", "-o", tmp_path / "out", "--json"))
     assert printed["format"] == "make"
     assert printed["report"]["model"] == "digits"
     there = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
     assert {*printed["files"]} - {"Makefile", "LICENSE"} == there - {"microfold.sha256"}
-    text = succeed(*command)
+    monkeypatch.chdir(tmp_path)
+    text = succeed("export", DIGITS, "--format", "make")
     assert "example/digits_example.c" in text
+    listings = [(tmp_path / name / "microfold.sha256").read_text() for name in ("out", "microfold_digits")]
+    assert listings[0] == listings[1]
     subprocess.run(["sha256sum", "--check", "--quiet", "microfold.sha256"], cwd=tmp_path / "out", check=True)
 
 
@@ -228,14 +232,11 @@ def test_examples_of_all_kinds_of_models(case: str, tmp_path: Path) -> None:
     model, options = EXAMPLES[case]
     folder = write(tmp_path, files_of("make", model=model, options=options))
     (example,) = (folder / "example").glob("*_example.c")
-    check = ["-fsyntax-only", f"-I{folder / 'include'}", f"-I{folder / 'src'}"]
+    cplusplus = ["c++", "-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
     for source in (example, *sources_of("make", folder)):
-        subprocess.run(["cc", *STRICT, *check, source], check=True)
-        subprocess.run(
-            ["c++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-x", "c++", *check, source], check=True
-        )
-    binary = example_of("make", folder, [folder / "example" / "main.c"], ["-O1"])
-    assert subprocess.run([binary], capture_output=True, text=True, check=True).stdout.endswith(GOOD)
+        run([*cplusplus, f"-I{folder / 'include'}", f"-I{folder / 'src'}", source])
+    binary = example_of("make", folder, [folder / "example" / "main.c"], STRICT)
+    assert run([binary]).endswith(GOOD)
 
 
 def test_pages_and_help_name_all_formats() -> None:
