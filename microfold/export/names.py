@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from microfold.errors import InputError
-
 # Arduino: library-specification, "name", 63 characters. The others allow more.
 _NAME_LENGTH = 63
 _LABEL_LENGTH = 60
@@ -31,19 +29,23 @@ def vendor_name(author: str) -> str:
     return words if len(words) > 1 else "microfold"
 
 
-def check_version(version: str) -> None:
-    """Versions are as PlatformIO, Arduino, ESP-IDF and CMSIS packs all have them."""
-    if not re.fullmatch(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}", version):
-        raise InputError(f"a package's version has three numbers, e.g. 1.0.0; it is {version!r}")
+def why_not_version(version: str) -> str:
+    """Why not every ecosystem allows this version; empty where all do."""
+    if re.fullmatch(r"(0|[1-9]\d{0,5})(\.(0|[1-9]\d{0,5})){2}", version):
+        return ""
+    return f"a package's version has three numbers, e.g. 1.0.0; it is {version!r}"
 
 
-def check_author(author: str) -> None:
-    """An author is one line of text that needs no quotes."""
-    if len(author) > 80 or not re.fullmatch(r"[^\W_][\w .,'-]*( <[\w.+-]+@[\w-]+(\.[\w-]+)+>)?", author):
-        raise InputError(f"an author is a name, or Name <mail@example.com>; it is {author!r}")
+def why_not_author(author: str) -> str:
+    """Why nobody can be called so in a manifest; empty for one line of text that needs no quotes."""
+    name_and_mail = r"[^\W_][\w .,'-]*( <[\w.+-]+@[\w-]+(\.[\w-]+)+>)?"
+    if len(author) <= 80 and re.fullmatch(name_and_mail, author):
+        return ""
+    return f"an author is a name, or Name <mail@example.com>; it is {author!r}"
 
 
-def check_url(url: str) -> None:
-    """A web address of visible ASCII, without what quotes or ends strings."""
-    if not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~/?#@!&+,;=%-]*)?", url):
-        raise InputError(f"a package's address begins with https:// or http://; it is {url!r}")
+def why_not_url(url: str) -> str:
+    """Why this is no web address; empty for none, and for visible ASCII that needs no quotes."""
+    if not url or re.fullmatch(r"https?://[A-Za-z0-9.-]+(:\d+)?(/[A-Za-z0-9._~/?#@!&+,;=%-]*)?", url):
+        return ""
+    return f"a package's address begins with https:// or http://; it is {url!r}"

@@ -21,7 +21,14 @@ from microfold.export.cores import kconfig_cores, pack_cores
 from microfold.export.example import make_example
 from microfold.export.footprint import footprint, summary
 from microfold.export.formats import COMMON, Files, Format
-from microfold.export.names import check_author, check_url, check_version, package_name, plain, vendor_name
+from microfold.export.names import (
+    package_name,
+    plain,
+    vendor_name,
+    why_not_author,
+    why_not_url,
+    why_not_version,
+)
 from microfold.options import OWN_LICENSE
 from microfold.program import Program
 from microfold.report.data import Report
@@ -40,6 +47,9 @@ class About:
         version: of the package, three numbers.
         author: a name, or ``Name <mail@example.com>``.
         url: of the package's home; empty for one that is reserved for examples.
+
+    Raises:
+        InputError: some of them are not valid in all ecosystems; names all of these.
     """
 
     version: str = "1.0.0"
@@ -47,10 +57,9 @@ class About:
     url: str = ""
 
     def __post_init__(self) -> None:
-        check_version(self.version)
-        check_author(self.author)
-        if self.url:
-            check_url(self.url)
+        problems = [why_not_version(self.version), why_not_author(self.author), why_not_url(self.url)]
+        if any(problems):
+            raise InputError("; ".join(filter(None, problems)))
 
 
 def check_exportable(program: Program, kind: Format) -> None:
