@@ -24,6 +24,7 @@ from microfold.cli.ir import ir
 from microfold.cli.kernels import kernels
 from microfold.cli.opt import opt
 from microfold.cli.passes import passes
+from microfold.cli.report import report
 from microfold.cli.run import run as run_command
 from microfold.cli.targets import targets
 from microfold.cli.verify import verify
@@ -31,7 +32,20 @@ from microfold.errors import MicrofoldError, UnsupportedModelError
 from microfold.support.files import reason
 
 # A command's module imports nothing heavy before its function is called: `--help` stays fast.
-COMMANDS = (build, export, verify, bench, inspect, run_command, kernels, ir, opt, passes, targets)
+COMMANDS = (
+    build,
+    export,
+    verify,
+    bench,
+    inspect,
+    run_command,
+    kernels,
+    report,
+    ir,
+    opt,
+    passes,
+    targets,
+)
 
 # Set in the environment, it shows where an exception came from that should not have got here.
 TRACEBACK = "MICROFOLD_TRACEBACK"

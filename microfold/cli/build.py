@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from microfold.cli.common import compile_model, print_json, to_json, working
-from microfold.cli.options import CodeOptions, Json, Model, PassOptions, TargetName
+from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.options import CodeOptions, Html, Json, Model, PassOptions, TargetName
 
 
 def build(
@@ -17,6 +17,7 @@ def build(
     passes: PassOptions,
     target: TargetName = "host",
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the C files.")] = Path("."),
+    html: Html = False,
     as_json: Json = False,
 ) -> None:
     """Compile a model to C and write a report."""
@@ -30,7 +31,7 @@ def build(
 
         built = emit_build(program)
         report = build_report(program, measure(program)) | {"build_id": built.id}
-    files: dict[str, str | bytes] = {**built.files, f"{program.name}_report.json": to_json(report) + "\n"}
+    files: dict[str, str | bytes] = {**built.files, **report_files(program.name, report, html)}
     if built.blob is not None:
         files[f"{program.name}_weights.bin"] = built.blob
     write_files(output, files)

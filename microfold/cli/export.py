@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from microfold.cli.common import compile_model, print_json, to_json, working
-from microfold.cli.options import CodeOptions, Json, Model, PassOptions, TargetName
+from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.options import CodeOptions, Html, Json, Model, PassOptions, TargetName
 
 
 def _formats(incomplete: str) -> list[str]:
@@ -43,6 +43,7 @@ def export(
     url: Annotated[
         str, typer.Option("--url", help="In the manifest: where the package is at home.", show_default=False)
     ] = "",
+    html: Html = False,
     as_json: Json = False,
 ) -> None:
     """Compile a model to a package that a firmware project adds: manifest, C files, example, README."""
@@ -62,8 +63,7 @@ def export(
 
         built = emit_build(program)
         report = build_report(program, measure(program)) | {"build_id": built.id}
-        text = {f"{program.name}_report.json": to_json(report) + "\n"}
-        files = make_package(program, built, report, chosen, about, text)
+        files = make_package(program, built, report, chosen, about, report_files(program.name, report, html))
     folder = output if output is not None else Path(package_name(program.name))
     publish(folder, files)
     if as_json:

@@ -15,6 +15,7 @@ include_guard(GLOBAL)
 
 # The options of `microfold build`, in capitals and with underscores: without a value, with one, with several.
 set(MICROFOLD_SWITCHES
+    HTML
     SINGLE_FILE
     STEP
     CACHE INTERNAL "")
@@ -174,6 +175,9 @@ function(microfold_add_model name)
   elseif(NOT arg_SINGLE_FILE)
     list(APPEND sources "${folder}/${name}_weights.c")
     list(APPEND others "${folder}/${name}_weights.h")
+  endif()
+  if(arg_HTML)
+    list(APPEND others "${folder}/${name}_report.html")
   endif()
   add_custom_command(
     OUTPUT ${sources} ${others}

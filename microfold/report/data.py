@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import asdict, fields, replace
 from itertools import zip_longest
 from typing import Any
@@ -14,8 +14,10 @@ from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import Ranges, analyze
 from microfold.codegen.provenance import API_VERSION
+from microfold.codegen.requirements import needs
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.selection.cheapest import Candidate
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.program import Buffer, Layer, Program
@@ -73,6 +75,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
             for buffer, labels in zip_longest(program.outputs, program.labels)
         ],
         "labels_ignored": program.labels_ignored or None,
+        "needs": needs(program),
         "layers": [
             {
                 "name": layer.name,
@@ -85,6 +88,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                     for c in layer.candidates
                     if c.cost is not None
                 ],
+                "refused": _refusals(layer.candidates),
                 "macs": layer.macs,
                 "estimated_instructions": layer.estimated_instructions,
                 "instructions": None,
@@ -93,7 +97,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                 "weights": sum(c.array.nbytes for c in layer.call.constants.values()),
                 "output": describe_type(layer.outputs[0].type),
                 "output_offset": layer.outputs[0].offset,
-                "accumulator": _sums(ranges.accumulators.get(layer.node)),
+                "accumulator": _sums(layer, ranges.accumulators.get(layer.node)),
                 "accumulator_bits": _bits(ranges.accumulators.get(layer.node)),
             }
             for layer in program.layers
@@ -132,7 +136,16 @@ def _bits(accumulator: Accumulator | None) -> int | None:
     return int(accumulator.partial.max()).bit_length() + 1 if accumulator is not None else None
 
 
-def _sums(accumulator: Accumulator | None) -> Report | None:
+def _refusals(considered: Sequence[Candidate]) -> list[Report]:
+    """Why kernels were not candidates: each reason with the kernels that it is said of."""
+    found: dict[str, list[str]] = {}
+    for candidate in considered:
+        if candidate.reason is not None:
+            found.setdefault(candidate.reason, []).append(candidate.kernel.name)
+    return [{"reason": reason, "kernels": kernels} for reason, kernels in found.items()]
+
+
+def _sums(layer: Layer, accumulator: Accumulator | None) -> Report | None:
     """The smallest and largest sum of any channel, and the largest magnitude of any part of one."""
     if accumulator is None:
         return None
@@ -140,6 +153,7 @@ def _sums(accumulator: Accumulator | None) -> Report | None:
         "low": int(accumulator.low.min()),
         "high": int(accumulator.high.max()),
         "largest_partial": int(accumulator.partial.max()),
+        "type_bits": 1 + _sum_bits(layer),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from microfold.ir.node import Value
+from microfold.plan.liveness import Storage
 from microfold.program import Program
 
 Report = dict[str, Any]
@@ -66,14 +67,24 @@ def blocks(program: Program) -> list[Report]:
     Blocks may overlap where a kernel allows its result to lie over an input that ends there.
     """
     placed = program.arena.offsets.items()
+    scratch = {(layer.index, layer.scratch) for layer in program.layers if layer.scratch is not None}
     return [
         {
             "name": block.label,
+            "kind": _kind(block, (block.first, offset) in scratch),
             "offset": offset,
             "bytes": block.size,
-            # Inputs are there before the first layer, outputs behind the last one.
+            # Inputs are there before the first layer, and only then if nothing reads them; outputs behind
+            # the last one.
             "first_layer": max(block.first, 0),
-            "last_layer": min(block.last, len(program.layers) - 1),
+            "last_layer": max(min(block.last, len(program.layers) - 1), 0),
         }
         for block, offset in sorted(placed, key=lambda item: (item[0].first, item[0].last, item[1]))
     ]
+
+
+def _kind(block: Storage, is_scratch: bool) -> str:
+    if block.first < 0:
+        return "input"
+    # Nothing else begins where a call's scratch does while the call runs.
+    return "scratch" if is_scratch else "result"

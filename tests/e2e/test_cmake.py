@@ -94,7 +94,7 @@ FetchContent_MakeAvailable(microfold)
 microfold_add_model(one MODEL {model} SINGLE_FILE FLASH 8000 LICENSE MIT NUMERICS relaxed OPT_LEVEL 2
                     WEIGHTS_SECTION .qspi DISABLE_PASS fold_constant inline EXTERNAL_FLAGS "-Iinclude -lm"
                     PLACE ${{nothing}} TARGET targets/own.toml)
-microfold_add_model(two MODEL {model} WEIGHTS blob IO caller IO_LAYOUT NHWC OPTIMIZE size STEP)
+microfold_add_model(two MODEL {model} WEIGHTS blob IO caller IO_LAYOUT NHWC OPTIMIZE size STEP HTML)
 add_executable(demo main.c)
 target_link_libraries(demo PRIVATE one two)
 get_target_property(weights two MICROFOLD_WEIGHTS)
@@ -118,7 +118,7 @@ def test_options_reach_the_build(tmp_path: Path) -> None:
     made = sorted(path.name for name in ("one", "two") for path in (build / name).iterdir())
     assert made == [
         "one.c", "one.h", "one_helpers.h", "one_report.json",
-        "two.c", "two.h", "two_helpers.h", "two_report.json", "two_weights.bin",
+        "two.c", "two.h", "two_helpers.h", "two_report.html", "two_report.json", "two_weights.bin",
     ]  # fmt: skip
     assert (build / "weights.txt").read_text() == str(build / "two" / "two_weights.bin")
     first, second = (

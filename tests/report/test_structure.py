@@ -8,7 +8,7 @@ from microfold import target
 from microfold.compiler import compile_file, compile_graph
 from microfold.program import Program
 from microfold.report.structure import blocks, edges
-from tests.codegen.graphs import accumulator
+from tests.codegen.graphs import accumulator, two_inputs
 
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 
@@ -46,6 +46,16 @@ def test_blocks_fill_the_arena() -> None:
     found = blocks(program)
     assert max(block["offset"] + block["bytes"] for block in found) == program.arena.size
     assert all(0 <= b["first_layer"] <= b["last_layer"] < len(program.layers) for b in found)
-    assert [block["name"] for block in found if "scratch" in block["name"]] == [
+    assert [block["name"] for block in found if block["kind"] == "scratch"] == [
         f"scratch of call {layer.index}" for layer in program.layers if layer.call.scratch
     ]
+    assert [block["name"] for block in found if block["kind"] == "input"] == [
+        value.name for value in program.graph.inputs
+    ]
+
+
+def test_a_block_that_nothing_reads() -> None:
+    """It is an input."""
+    found = {block["name"]: block for block in blocks(compile_graph(two_inputs(), target.load("host")))}
+    unread = found["unread"]
+    assert (unread["kind"], unread["first_layer"], unread["last_layer"]) == ("input", 0, 0)

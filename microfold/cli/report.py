@@ -1,0 +1,118 @@
+"""microfold report"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from microfold.cli.common import compile_model, print_json, working
+from microfold.cli.options import WATCHING, CodeOptions, Json, PassOptions, TargetName
+from microfold.errors import InputError, MicrofoldError
+
+if TYPE_CHECKING:
+    from microfold.report.what_if import Alternative
+
+_TARGET = "cortex-m4"
+
+
+def report(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="The model: a .tflite file, or its text form (.mf); or the .json that build or bench wrote.",
+            show_default=False,
+        ),
+    ],
+    code: CodeOptions,
+    passes: PassOptions,
+    target: TargetName = "",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            "--compare",
+            metavar="REPORT.json",
+            help="The report of another build: show what differs.",
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE.json",
+            help="Ticks of layers as a device measured them: show them beside the estimate.",
+            show_default=False,
+        ),
+    ] = None,
+    what_if: Annotated[
+        bool,
+        typer.Option("--what-if", help="Also compile for all cores and levels, which takes a while."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a build as a page: memory over time, layers, graph, proofs, and why each kernel was chosen.
+
+    The page is one HTML file that loads nothing. The default target is cortex-m4.
+    """
+    stored = model.suffix == ".json"
+    if stored and (target or what_if or code != CodeOptions() or passes != PassOptions()):
+        raise InputError(
+            f"{model} is the report of a build, whose options are what they are; give options of the "
+            "compiler, and --what-if, with a model"
+        )
+    from microfold.report.decode import read_json
+    from microfold.report.page.page import collect_page, render_page
+    from microfold.report.profile import read_profile
+    from microfold.report.stored import load_report, read_report
+    from microfold.support.files import write_file
+
+    # What is wrong with files is said before the model is compiled.
+    other = (compare.name, load_report(compare)) if compare is not None else None
+    ticks = read_json(profile) if profile is not None else None
+    data = read_json(model) if stored else _compile(model, target or _TARGET, code, passes, as_json)
+    build = read_report(data, str(model))
+    names = [layer.name for layer in build.layers]
+    measured = read_profile(ticks, profile, names) if profile is not None else None
+    tried = list(_try_alternatives(model, code, passes, as_json)) if what_if else []
+    page = collect_page(build, other=other, profile=measured, alternatives=tried)
+    write_file(output, render_page(page))
+    if as_json:
+        print_json(data | ({"what_if": [asdict(each) for each in tried]} if what_if else {}))
+    else:
+        print(f"Written to {output}.")
+
+
+def _compile(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> dict[str, Any]:
+    """The report of a build that writes no C."""
+    program = compile_model(model, target, code, passes, quiet)
+    with working("measuring code size", quiet):
+        from microfold.report.data import build_report
+        from microfold.verification.measure import measure
+
+        return build_report(program, measure(program))
+
+
+def _try_alternatives(
+    model: Path, code: CodeOptions, passes: PassOptions, quiet: bool
+) -> Iterator[Alternative]:
+    """What the model takes on other cores and at other levels."""
+    from microfold.report.what_if import alternative, alternatives, impossible
+    from microfold.verification.measure import measure
+
+    unwatched: dict[str, Any] = {f.name: f.default for f in fields(passes) if f.name in WATCHING}
+    passes = replace(passes, **unwatched)
+    tried = alternatives()
+    for number, (core, level) in enumerate(tried, 1):
+        with working(f"what if: {core}, {level}: {number} of {len(tried)}", quiet):
+            try:
+                program = compile_model(
+                    model, core, replace(code, optimize=level, flash=None), passes, quiet=True
+                )
+                yield alternative(program, measure(program))
+            except MicrofoldError as error:
+                yield impossible(core, level, str(error))

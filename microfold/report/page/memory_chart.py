@@ -1,0 +1,260 @@
+"""Memory over time: the blocks of the arena as rectangles, layers from left to right, addresses upwards."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from microfold.report.page.palette import Palette
+from microfold.report.page.scale import WIDTH, Column, Linear, Tick, columns, number, shortened
+from microfold.report.stored import Block, BuildReport
+
+_LEFT, _RIGHT = 72.0, 12.0
+_TOP, _PLOT, _BOTTOM = 48.0, 330.0, 44.0
+_NARROWEST, _WIDEST = 13.0, 190.0
+# Of one character of a label, and of its line.
+_CHARACTER, _LINE = 6.6, 15.0
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text of one or two lines; `x` is its middle, `y` the base of the first line."""
+
+    x: float
+    y: float
+    lines: tuple[str, ...]
+
+    def collides(self, other: Label) -> bool:
+        """Whether two texts would lie over each other."""
+        room = (
+            self.half_width + other.half_width + _CHARACTER,
+            _LINE * max(len(self.lines), len(other.lines)),
+        )
+        return abs(self.x - other.x) < room[0] and abs(self.y - other.y) < room[1]
+
+    @property
+    def half_width(self) -> float:
+        return _CHARACTER / 2 * max(map(len, self.lines))
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """A block.
+
+    Attributes:
+        colour: class of the operator that writes it, ``input`` or ``scratch``.
+        layers: those that it lives during, separated by blanks.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: str
+    layers: str
+    tip: str
+    label: Label | None
+
+
+@dataclass(frozen=True)
+class SharedShape:
+    """Bytes that two blocks share during some layers."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    tip: str
+
+
+@dataclass(frozen=True)
+class Level:
+    """A line across, and its label."""
+
+    y: float
+    kind: str
+    text: str
+    text_y: float
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Where the most bytes of the arena are in use.
+
+    Attributes:
+        layers: all of them.
+        x: of the first.
+        anchor: of the text, so that it stays within the drawing.
+    """
+
+    layers: tuple[int, ...]
+    x: float
+    text: str
+    text_x: float
+    anchor: str
+
+
+@dataclass(frozen=True)
+class MemoryChart:
+    """The drawing; `left`, `right`, `top` and `bottom` bound what is drawn into."""
+
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+    columns: list[Column]
+    ticks: list[Tick]
+    blocks: list[BlockShape]
+    shared: list[SharedShape]
+    levels: list[Level]
+    peak: Peak
+
+
+def memory_chart(report: BuildReport, palette: Palette) -> MemoryChart | None:
+    """The drawing of a report's blocks; None if there are none."""
+    if not report.blocks or not report.layers:
+        return None
+    steps = columns(len(report.layers), _LEFT, WIDTH - _RIGHT, _NARROWEST, _WIDEST)
+    right = round(steps[-1].x + steps[-1].width, 1)
+    bottom = _TOP + _PLOT
+    highest = max(report.ram.arena, report.ram.arena_without_overlap, *(b.end for b in report.blocks))
+    y = Linear(highest, bottom, _TOP)
+    return MemoryChart(
+        # Texts need some room, however few layers there are.
+        width=max(right + _RIGHT, 420.0),
+        height=bottom + _BOTTOM,
+        left=_LEFT,
+        right=right,
+        top=_TOP,
+        bottom=bottom,
+        columns=steps,
+        ticks=y.ticks(),
+        blocks=_without_collisions([_block(block, report, palette, steps, y) for block in report.blocks]),
+        shared=list(_shared(report.blocks, steps, y)),
+        levels=_levels(report, y),
+        peak=_peak(report, steps),
+    )
+
+
+def block_name(block: Block, report: BuildReport) -> str:
+    """What a block is called: the model's names are often too long."""
+    writer = report.layers[block.first_layer].name
+    if block.kind == "scratch":
+        return f"scratch of {writer}"
+    return block.name if block.kind == "input" else writer
+
+
+def _block(block: Block, report: BuildReport, palette: Palette, steps: list[Column], y: Linear) -> BlockShape:
+    x, top = steps[block.first_layer].x, y(block.end)
+    width = round(steps[block.last_layer].x + steps[block.last_layer].width - x, 1)
+    height = round(y(block.offset) - top, 1)
+    name = block_name(block, report)
+    life = f"layer {block.first_layer}"
+    if block.last_layer > block.first_layer:
+        life = f"layers {block.first_layer} to {block.last_layer}"
+    tip = f"{shortened(name, 60)}\n{number(block.bytes)} bytes at {number(block.offset)}\n{life}"
+    if block.kind == "result" and block.name != name:
+        tip += f"\n{shortened(block.name, 90)}"
+    colour = palette.of(report.layers[block.first_layer]) if block.kind == "result" else block.kind
+    layers = " ".join(map(str, range(block.first_layer, block.last_layer + 1)))
+    label = _label(x, top, width, height, name, block)
+    return BlockShape(x, top, width, max(height, 0.5), colour, layers, tip, label)
+
+
+def _label(x: float, y: float, width: float, height: float, name: str, block: Block) -> Label | None:
+    """The name and size, the size alone, or nothing: whatever fits."""
+    room = int((width - 6) / _CHARACTER)
+    size = number(block.bytes)
+    fitting = [text for text in (name, f"layer {block.first_layer}") if len(text) <= room]
+    lines = [*fitting[:1], size]
+    if height < 2 * _LINE:
+        lines = [size]
+    if len(size) > room or height < _LINE or block.kind == "scratch":
+        return None
+    middle = y + height / 2 - (len(lines) - 1) * _LINE / 2
+    return Label(round(x + width / 2, 1), round(middle + 4, 1), tuple(lines))
+
+
+def _without_collisions(shapes: list[BlockShape]) -> list[BlockShape]:
+    """Blocks lie over each other; where their labels would, only the largest one's stays."""
+    kept: list[Label] = []
+    for shape in sorted(shapes, key=lambda s: -s.width * s.height):
+        if shape.label is not None and not any(map(shape.label.collides, kept)):
+            kept.append(shape.label)
+    return [s if any(s.label is label for label in kept) else replace(s, label=None) for s in shapes]
+
+
+def _shared(blocks: tuple[Block, ...], steps: list[Column], y: Linear) -> Iterator[SharedShape]:
+    """Where blocks that live at the same time lie over each other."""
+    begins: dict[int, list[Block]] = defaultdict(list)
+    for block in blocks:
+        begins[block.first_layer].append(block)
+    alive: list[Block] = []
+    for layer, new in sorted(begins.items(), key=lambda item: item[0]):
+        alive = [block for block in alive if block.last_layer >= layer]
+        pairs = [*((old, block) for old in alive for block in new), *combinations(new, 2)]
+        for a, b in pairs:
+            low, high = max(a.offset, b.offset), min(a.end, b.end)
+            if low < high:
+                x = steps[layer].x
+                last = steps[min(a.last_layer, b.last_layer)]
+                width, height = round(last.x + last.width - x, 1), round(y(low) - y(high), 1)
+                tip = f"{number(high - low)} bytes shared on purpose:\na result is written over an input"
+                yield SharedShape(x, y(high), width, max(height, 0.5), tip)
+        alive += new
+
+
+def _levels(report: BuildReport, y: Linear) -> list[Level]:
+    """The arena's size, and what no plan without overlap can go below."""
+    arena, bound = report.ram.arena, report.ram.arena_without_overlap
+    if arena == bound:
+        text = f"arena: {number(arena)} bytes, the least without overlap"
+        return [Level(y(arena), "arena", text, y(arena) - 6)]
+    # The label of the lower line is below it, so that both have room.
+    below, above = 14, -6
+    least = Level(
+        y(bound),
+        "bound",
+        f"at least {number(bound)} without overlap",
+        y(bound) + (above if bound > arena else below),
+    )
+    size = Level(
+        y(arena), "arena", f"arena: {number(arena)} bytes", y(arena) + (below if bound > arena else above)
+    )
+    return [least, size]
+
+
+def bytes_in_use(report: BuildReport) -> list[int]:
+    """Of each layer: how many bytes of the arena hold something; shared ones count once."""
+    alive: list[list[Block]] = [[] for _ in report.layers]
+    for block in sorted(report.blocks, key=lambda b: b.offset):
+        for layer in range(block.first_layer, block.last_layer + 1):
+            alive[layer].append(block)
+    found: list[int] = []
+    for blocks in alive:
+        used = end = 0
+        for block in blocks:
+            used += max(block.end - max(block.offset, end), 0)
+            end = max(end, block.end)
+        found.append(used)
+    return found
+
+
+def _peak(report: BuildReport, steps: list[Column]) -> Peak:
+    """The layers during which the most bytes are in use."""
+    used = bytes_in_use(report)
+    layers = tuple(i for i, each in enumerate(used) if each == max(used))
+    first = steps[layers[0]]
+    name = shortened(report.layers[first.layer].name, 32)
+    text = f"peak: layer {first.layer}, {name}: {number(max(used))} bytes in use"
+    half = len(text) * _CHARACTER / 2
+    end = steps[-1].x + steps[-1].width
+    if first.middle - half < _LEFT or half * 2 > end - _LEFT:
+        return Peak(layers, first.middle, text, first.x, "start")
+    if first.middle + half > end:
+        return Peak(layers, first.middle, text, round(end, 1), "end")
+    return Peak(layers, first.middle, text, first.middle, "middle")

@@ -1,0 +1,168 @@
+"""The page: all its parts collected, and rendered by the templates of `templates/report`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from microfold import __version__
+from microfold.report.page.cards import BAR as CARD_BAR
+from microfold.report.page.cards import Card, cards
+from microfold.report.page.comparison import BAR as COMPARISON_BAR
+from microfold.report.page.comparison import Comparison, compare
+from microfold.report.page.graph_chart import GraphChart, graph_chart
+from microfold.report.page.headroom_chart import HeadroomChart, headroom_chart
+from microfold.report.page.layers import BAR as LAYER_BAR
+from microfold.report.page.layers import (
+    Choice,
+    Figure,
+    LayerRow,
+    Segment,
+    choices,
+    cost_strip,
+    costs,
+    layer_table,
+)
+from microfold.report.page.memory_chart import MemoryChart, block_name, memory_chart
+from microfold.report.page.palette import Entry, Palette
+from microfold.report.page.profile_chart import ProfileChart, profile_chart
+from microfold.report.page.pruning_strips import STRIP, Certificate, certificates
+from microfold.report.page.scale import WIDTH, number, rank
+from microfold.report.page.what_if_chart import WhatIf, what_if_section
+from microfold.report.profile import Profile
+from microfold.report.stored import BuildReport
+from microfold.report.what_if import Alternative
+from microfold.support import resources
+
+# What no text shows: control characters, what reverses the direction of writing, halves of pairs.
+_NOT_SHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+# Of drawings that several modules share, for the templates.
+_SIZES = {
+    "WIDTH": WIDTH,
+    "CARD_BAR": CARD_BAR,
+    "LAYER_BAR": LAYER_BAR,
+    "COMPARISON_BAR": COMPARISON_BAR,
+    "STRIP": STRIP,
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that the templates print; what is None, or empty, has no section.
+
+    Attributes:
+        block_names: of the report's blocks, in their order.
+    """
+
+    version: str
+    report: BuildReport
+    cards: list[Card]
+    comparison: Comparison | None
+    legend: list[Entry]
+    memory: MemoryChart | None
+    block_names: list[str]
+    strip: list[Segment]
+    figures: list[Figure]
+    rows: list[LayerRow]
+    profile: Profile | None
+    profile_chart: ProfileChart | None
+    graph: GraphChart | None
+    choices: list[Choice]
+    headroom: HeadroomChart | None
+    certificates: list[Certificate]
+    what_if: WhatIf | None
+
+
+def collect_page(
+    report: BuildReport,
+    *,
+    other: tuple[str, BuildReport] | None = None,
+    profile: Profile | None = None,
+    alternatives: Sequence[Alternative] = (),
+) -> Page:
+    """All parts of the page.
+
+    Args:
+        other: a build to compare with, and the name of its file.
+        profile: what a device measured of this model.
+        alternatives: the same model for other targets and levels.
+    """
+    palette = Palette(report.layers)
+    own = (report.target, report.options.optimize) if report.options.flash is None else None
+    figures, rows = layer_table(report, palette, profile)
+    return Page(
+        version=__version__,
+        report=report,
+        cards=cards(report, other[1] if other is not None else None),
+        comparison=compare(report, other[1], other[0]) if other is not None else None,
+        legend=palette.legend(costs(report)),
+        memory=memory_chart(report, palette),
+        block_names=[block_name(block, report) for block in report.blocks] if report.layers else [],
+        strip=cost_strip(report, palette),
+        figures=figures,
+        rows=rows,
+        profile=profile,
+        profile_chart=profile_chart(report, profile) if profile is not None else None,
+        graph=graph_chart(report, palette),
+        choices=choices(report, palette),
+        headroom=headroom_chart(report, palette),
+        certificates=certificates(report),
+        what_if=what_if_section(alternatives, own) if alternatives else None,
+    )
+
+
+def render_page(page: Page) -> str:
+    """The text of one self-contained HTML file; the same page gives the same text."""
+    style, script = _static("style.css"), _static("script.js")
+    template = _environment().get_template("page.html.j2")
+    return template.render(
+        page=page,
+        report=page.report,
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        **_SIZES,
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Escapes all it is given: names of models may be anything."""
+    env = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resources.template_dir() / "report"),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    filters: dict[str, Any] = env.filters
+    filters |= {"number": number, "rank": rank}
+    return env
+
+
+def _visible(value: object) -> object:
+    """What a template prints; a character that would not be seen is seen to be there."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return _NOT_SHOWN.sub("\N{REPLACEMENT CHARACTER}", value)
+    return value
+
+
+def _static(name: str) -> str:
+    return (resources.template_dir() / "report" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """What a content security policy calls the text: a browser takes no other script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

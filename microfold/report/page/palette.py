@@ -1,0 +1,59 @@
+"""Colours of operators: the same one in every drawing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from microfold.report.stored import Layer
+
+# Classes of the style sheet, `op0` and so on; the other operators share one.
+COLOURS = 6
+_OTHERS = "op-others"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the legend.
+
+    Attributes:
+        share: of the instructions of one run, in percent; None if they are not known.
+    """
+
+    colour: str
+    operator: str
+    layers: int
+    share: float | None
+
+
+class Palette:
+    """The colour of every operator of a model, the most frequent ones first."""
+
+    def __init__(self, layers: Sequence[Layer]):
+        self._layers = layers
+        counted = Counter(layer.op for layer in layers)
+        self._colours = {op: f"op{i}" for i, (op, _) in enumerate(counted.most_common(COLOURS))}
+
+    def of(self, layer: Layer) -> str:
+        """The class of a layer."""
+        return self._colours.get(layer.op, _OTHERS)
+
+    def legend(self, costs: Sequence[int | None]) -> list[Entry]:
+        """All colours, with what the operators cost.
+
+        Args:
+            costs: of each layer.
+        """
+        known = [cost for cost in costs if cost is not None]
+        total = sum(known) if len(known) == len(costs) else 0
+        found: list[Entry] = []
+        for colour in (*self._colours.values(), _OTHERS):
+            rows = [i for i, layer in enumerate(self._layers) if self.of(layer) == colour]
+            if rows:
+                cost = sum(costs[i] or 0 for i in rows)
+                share = 100 * cost / total if total else None
+                operators = {self._layers[i].op for i in rows}
+                name = operators.pop() if len(operators) == 1 else "others"
+                found.append(Entry(colour, name, len(rows), share))
+        return found
