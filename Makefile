@@ -1,4 +1,5 @@
 # make setup            the packages and the Python environment for all of the following; .ci/setup says more
+# make browser          the browser in which the pages of reports are tested, some 400 MB: without it that is skipped
 # make lint             formatting, lint and types
 # make test             all tests but the exhaustive ones
 # make test-fast        the quick ones; no tools are needed but a C compiler
@@ -14,11 +15,14 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 LOCK   := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
           --no-annotate --no-header --default-index https://pypi.org/simple
 
-.PHONY: setup venv test test-fast test-exhaustive lint format analyze audit lock release clean
+.PHONY: setup browser venv test test-fast test-exhaustive lint format analyze audit lock release clean
 .NOTPARALLEL:
 
 setup:
 	.ci/setup dev
+
+browser:
+	.ci/setup browser
 
 venv:
 	@.ci/setup venv

@@ -107,7 +107,7 @@ def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path: Path) 
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     shutil.copy(ROOT / "README.md", tmp_path)
-    for name in ("bash", "make"):
+    for name in ("bash", "make", ".ci/setup"):
         script = '#!/bin/sh\necho "$0 $*" >>"$LOG"\n'
         (tmp_path / name).write_text(script, encoding="utf-8")
         (tmp_path / name).chmod(0o755)
@@ -115,7 +115,8 @@ def test_continuous_integration_runs_the_commands_of_the_readme(tmp_path: Path) 
     subprocess.run(["/bin/bash", ".ci/run"], cwd=tmp_path, env=environment, check=True, capture_output=True)
     log = (tmp_path / "log").read_text(encoding="utf-8")
     one, two = (text.strip() for text in readme_commands())
-    assert log.startswith(f"{tmp_path}/bash -ec {one}\n{tmp_path}/bash -ec {two}\n{tmp_path}/make ")
+    commands = f"{tmp_path}/bash -ec {one}\n{tmp_path}/bash -ec {two}\n{tmp_path}/make "
+    assert log.startswith(f".ci/setup browser\n{commands}")
 
 
 def test_the_commands_of_the_readme_need_nothing_to_be_there() -> None:
