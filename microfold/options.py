@@ -32,6 +32,7 @@ class Options:
         place: ``LAYER=SECTION``: the linker section of a layer's constants.
         place_code: likewise of its kernel, which then is not made part of the run function.
         step: also a function that runs one layer, of which the run function is a loop.
+        taps: each run hands its tensors to a function of the firmware, see `codegen.taps`.
         license: SPDX expression that every generated file carries.
         numerics: ``exact`` admits only rewrites whose outputs are the same bits; ``relaxed`` also others, and
             reports what they change.
@@ -50,6 +51,7 @@ class Options:
     place: tuple[str, ...] = ()
     place_code: tuple[str, ...] = ()
     step: bool = False
+    taps: bool = False
     license: str = OWN_LICENSE
     numerics: str = "exact"
     external: tuple[str, ...] = ()

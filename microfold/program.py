@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from microfold.analysis.pruning_proof import PruningProof
@@ -169,6 +169,11 @@ class Program:
             if function.library is not None:
                 found.setdefault(function.library, {}).update(dict.fromkeys(function.calls))
         return {library: tuple(calls) for library, calls in found.items()}
+
+    @property
+    def untapped(self) -> Program:
+        """The program without taps, which only a firmware can link: what is run and measured here."""
+        return replace(self, options=replace(self.options, taps=False)) if self.options.taps else self
 
     @property
     def macs(self) -> int:

@@ -42,6 +42,7 @@ _MODULES = {
     "platformio": "platformio from PyPI",
     "playwright": "playwright from PyPI",
     "ai_edge_litert": "ai-edge-litert from PyPI, for Linux on x86-64",
+    "serial": "pyserial from PyPI",
     "tflite_micro": "tflite-micro from PyPI, for Linux on x86-64",
 }
 

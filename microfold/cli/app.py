@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +16,10 @@ from microfold import __version__
 from microfold.cli.bench import bench
 from microfold.cli.build import build
 from microfold.cli.common import print_json
+from microfold.cli.diff import diff
 from microfold.cli.exit_codes import CLOSED_OUTPUT
 from microfold.cli.export import export
-from microfold.cli.groups import OutputClosedError, expand_groups
+from microfold.cli.groups import OutputClosedError, UsageError, expand_groups
 from microfold.cli.inspect import inspect
 from microfold.cli.ir import ir
 from microfold.cli.kernels import kernels
@@ -37,6 +38,7 @@ COMMANDS = (
     export,
     verify,
     bench,
+    diff,
     inspect,
     run_command,
     kernels,
@@ -49,10 +51,6 @@ COMMANDS = (
 
 # Set in the environment, it shows where an exception came from that should not have got here.
 TRACEBACK = "MICROFOLD_TRACEBACK"
-
-# Base of everything wrong with a command line. Older versions of typer take it from click, newer ones carry
-# a copy; of all its subclasses typer exports only this one.
-_UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 app = typer.Typer(
     name="microfold",
@@ -90,7 +88,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except MicrofoldError as error:
         return _fail(arguments, _error_as_data(error), str(error))
-    except _UsageError as error:
+    except UsageError as error:
         usage: Any = error
         if "--json" not in arguments:
             with contextlib.suppress(OSError):

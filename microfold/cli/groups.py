@@ -6,7 +6,13 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
+
+import typer
+
+# Base of everything wrong with a command line. Older versions of typer take it from click, newer ones carry
+# a copy; of all its subclasses typer exports only this one.
+UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 
 class OutputClosedError(Exception):

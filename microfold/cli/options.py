@@ -132,6 +132,9 @@ class CodeOptions:
     step: Annotated[
         bool, typer.Option("--step", help="Also a function that runs one layer, e.g. for a scheduler.")
     ] = False
+    taps: Annotated[
+        bool, typer.Option("--taps", help="Every run writes its tensors to the firmware, for diff.")
+    ] = False
     license: Annotated[
         str,
         typer.Option(
@@ -178,6 +181,7 @@ class CodeOptions:
             place=tuple(self.place or ()),
             place_code=tuple(self.place_code or ()),
             step=self.step,
+            taps=self.taps,
             license=self.license,
             external=tuple(self.external or ()),
             external_flags=tuple(map(_absolute, self._split_flags())),

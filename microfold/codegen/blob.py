@@ -17,6 +17,7 @@ from microfold.ir.types import Array
 MAGIC = 0x4257464D  # "MFWB"
 FORMAT = 1
 HEADER_SIZE = 32
+BUILD_OFFSET = 20
 # What the widest elements and the cores' loads of words ask for; constants may ask for more.
 ALIGNMENT = 8
 

@@ -86,7 +86,9 @@ def _emit_blob(model: Model, parts: Mapping[str, object], around: Mapping[str, s
     Args:
         around: files that do not matter to what the code does with the constants.
     """
+    # Nor do taps matter.
     nameless = {"origin": None, "version": "", "license": "", "port_names": False}
+    nameless |= {"model": Model(model.program.untapped)}
     layout = blob.layout_id(model.name, _code(model.name, {**parts, **nameless}))
     words = tuple(f"0x{word:08x}u" for word in (layout & 0xFFFFFFFF, layout >> 32))
     build = provenance.identify({**_code(model.name, {**parts, "layout_id": words}), **around})

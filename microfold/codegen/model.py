@@ -8,12 +8,21 @@ from functools import cached_property
 
 import numpy as np
 
-from microfold.codegen import blob
+from microfold.codegen import blob, taps
 from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import c_type, literal, literal_headers
 from microfold.codegen.names import Namer, own_helpers, private_name, short_name
-from microfold.codegen.parts import CallText, ConstantArray, FieldValue, NamedOffset, Port, StateText
+from microfold.codegen.parts import (
+    CallText,
+    ConstantArray,
+    FieldValue,
+    NamedOffset,
+    Port,
+    StateText,
+    TapText,
+    TapTexts,
+)
 from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
 from microfold.ir.views import Views
@@ -60,6 +69,7 @@ class Model:
         self._place_everything()
         self.calls = [self._call(layer) for layer in program.layers]
         self.slots = [self._slot(index) for index in range(len(program.state))]
+        self.taps = self._taps() if program.options.taps else None
 
     @cached_property
     def arena_bytes(self) -> int:
@@ -74,7 +84,7 @@ class Model:
     @property
     def context_size(self) -> int:
         """sizeof the context struct: its members are unions with a uint64_t."""
-        return self.arena_bytes + self.state_bytes + (8 if self.blob else 0)
+        return self.arena_bytes + self.state_bytes + 8 * (self.blob + self.options.taps)
 
     @cached_property
     def blob_alignment(self) -> int:
@@ -100,6 +110,8 @@ class Model:
     @property
     def unused_parameters(self) -> list[str]:
         """Parameters of the run function that nothing reads."""
+        if self.taps:
+            return []
         addresses = {argument for call in self.calls for argument in call.arguments}
         addresses |= {slot.next for slot in self.slots}
         context = any("(" in address for address in addresses) or any(call.local for call in self.calls)
@@ -227,6 +239,27 @@ class Model:
             name = f"{short_name(root.name, 'constant')}_constant"
             return self._array(Constant(name, self.program.graph.constants[root]), label_text(root.name))
         return f"{buffer.region}_{buffer.offset}"
+
+    def _taps(self) -> TapTexts:
+        program = self.program
+
+        def text(tap: taps.Tap) -> TapText:
+            buffer = tap.buffer
+            address = self._address(buffer)
+            return TapText(tap.role.name.lower(), tap.layer, tap.index, address, buffer.type.nbytes)
+
+        return TapTexts(
+            begin=[*map(text, taps.run_begin(program))],
+            before=[[*map(text, taps.layer_begin(layer))] for layer in program.layers],
+            after=[[*map(text, taps.layer_done(layer))] for layer in program.layers],
+            end=[*map(text, taps.run_end(program))],
+            text=taps.BuildText.of(program.origin).literals,
+            roles=taps.roles(),
+            magic=taps.MAGIC,
+            format=taps.FORMAT,
+            checksum_only=taps.CHECKSUM_ONLY,
+            build_offset=blob.BUILD_OFFSET,
+        )
 
     def _slot(self, index: int) -> StateText:
         slot = self.program.state[index]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -171,3 +171,43 @@ class StateText:
     size: int
     initial: str
     next: str
+
+
+@dataclass(frozen=True)
+class TapText:
+    """What the templates print for a tensor that a tap writes.
+
+    Attributes:
+        role: its name in C, without the prefix.
+        size: bytes.
+    """
+
+    role: str
+    layer: int
+    index: int
+    address: str
+    size: int
+
+
+@dataclass(frozen=True)
+class TapTexts:
+    """All taps of a run, and the format of their records: see `taps`.
+
+    Attributes:
+        begin, end: around all layers.
+        before, after: around each layer.
+        text: C strings that say which build it is.
+        roles: names and values.
+        build_offset: where a blob names its build.
+    """
+
+    begin: Sequence[TapText]
+    before: Sequence[Sequence[TapText]]
+    after: Sequence[Sequence[TapText]]
+    end: Sequence[TapText]
+    text: Sequence[str]
+    roles: Sequence[tuple[str, int]]
+    magic: int
+    format: int
+    checksum_only: int
+    build_offset: int

@@ -70,6 +70,11 @@ def check_exportable(program: Program, kind: Format) -> None:
             f"a package stands alone; this one would need {names}: "
             "leave --external away, or use `microfold build`"
         )
+    if program.options.taps:
+        raise InputError(
+            "a package stands alone; with taps the firmware must define a function: leave --taps away, "
+            "or use `microfold build`"
+        )
     if not kind.cortex_m and not program.target.features.isdisjoint(("thumb1", "thumb2")):
         raise InputError(
             f"{kind.what} is for cores other than Cortex-M; the target is {program.target.name}: "

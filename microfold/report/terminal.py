@@ -50,6 +50,11 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         lines.append(f"/* read {name}_output_0(&network) */")
     for line in lines:
         _console.print(f"    {line}", soft_wrap=True)
+    if program.options.taps:
+        _console.print(
+            f"\nDefine void {name}_tap_write(const void *bytes, uint32_t size); what it gets is for "
+            "`microfold diff`. Sizes are those without taps.",
+        )
     for library in report["libraries"]:
         functions = ", ".join(library["functions"])
         _console.print(f"\nLink {library['name']}, for {functions}.")

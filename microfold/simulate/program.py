@@ -13,6 +13,7 @@ from microfold.simulate.sources import LayerSpec, LayerTensor, ModelSources, Ten
 
 def model_sources(program: Program) -> ModelSources:
     """The program's C files with what the simulation needs to know of them."""
+    program = program.untapped
     build = emit_build(program)
     return ModelSources(
         name=program.name,

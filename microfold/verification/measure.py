@@ -50,6 +50,7 @@ def measure(program: Program) -> Measurement | None:
     Raises:
         ToolError: the compiler refuses the code.
     """
+    program = program.untapped
     compiler = shutil.which(program.target.compiler)
     if compiler is None:
         return None

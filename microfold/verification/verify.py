@@ -99,7 +99,7 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
         MicrofoldError: a tool is missing or fails.
     """
     computed = _run_simulated(program, calls) if program.target.board else _run_host(program, calls)
-    halves = any(_reads_halves(layer.node) for layer in program.layers)
+    halves = any(reads_halves(layer.node) for layer in program.layers)
     tolerance = HALF_TOLERANCE if halves else FLOAT_TOLERANCE
     interpreter = Interpreter(program.graph)
     imported, rewritten = Interpreter(program.source), Interpreter(program.graph)
@@ -144,10 +144,10 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
                 tensors += 1
                 array = values[buffer.value].reshape(buffer.type.shape)
                 own, scale = FLOAT_TOLERANCE, None
-                if _reads_halves(layer.node):
+                if reads_halves(layer.node):
                     read = {**expected, **program.graph.constants, **values}
                     read.update(zip(program.graph.inputs, inputs, strict=True))
-                    own, scale = HALF_TOLERANCE, _unclipped(layer.node, read)
+                    own, scale = half_tolerance(layer.node, read)
                 difference = compare(array, expected[buffer.value], own, scale)
                 if difference is not None and layer.index not in found:
                     found[layer.index] = Difference(layer.index, layer.label, call, *difference)
@@ -164,17 +164,24 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
     )
 
 
-def _reads_halves(node: Node) -> bool:
+def reads_halves(node: Node) -> bool:
+    """The node computes in float16, or with what has been rounded to it."""
     return any(value.type.dtype is DType.FLOAT16 for value in node.operands)
 
 
-def _unclipped(node: Node, read: Mapping[Value, Array]) -> float | None:
-    """The largest magnitude of a result before it is clipped: roundings of sums are parts of it."""
+def half_tolerance(node: Node, read: Mapping[Value, Array]) -> tuple[float, float | None]:
+    """Tolerance and scale for `compare` of what such a node computes.
+
+    The scale is the largest magnitude of a result before it is clipped: roundings of sums are parts of it.
+
+    Args:
+        read: the node's operands.
+    """
     if not node.epilogue:
-        return None
+        return HALF_TOLERANCE, None
     operands = {v: Tensor(v.type, read[v].reshape(v.type.shape)) for v in node.operands}
     (bare,) = replace(node, epilogue=()).evaluate(operands, {})
-    return float(np.abs(bare.data[np.isfinite(bare.data)]).max(initial=0.0))
+    return HALF_TOLERANCE, float(np.abs(bare.data[np.isfinite(bare.data)]).max(initial=0.0))
 
 
 _Measured = dict[tuple[str, ...], list[Array]]
@@ -212,19 +219,23 @@ def compare(
         tolerance: of floats, as a part of the largest magnitude.
         scale: that magnitude; None: of what is expected.
     """
+    bad, gap = gaps(actual, expected, tolerance, scale)
+    return (int(bad.sum()), float(np.nanmax(gap))) if bad.any() else None
+
+
+def gaps(
+    actual: Array, expected: Array, tolerance: float = FLOAT_TOLERANCE, scale: float | None = None
+) -> tuple[Array, Array]:
+    """Which elements differ, and by how much each; arguments as those of `compare`."""
     if expected.dtype.kind != "f":
-        if np.array_equal(actual, expected):
-            return None
-        gap = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
-        return int(np.count_nonzero(gap)), float(gap.max())
+        return actual != expected, np.abs(actual.astype(np.int64) - expected.astype(np.int64))
     same = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
     finite = np.isfinite(expected)
     if scale is None:
         scale = float(np.abs(expected[finite]).max(initial=0.0))
     with np.errstate(invalid="ignore"):  # infinities that are the same
         gap = np.where(same, 0.0, np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
-    bad = ~(gap <= tolerance * scale)
-    return (int(bad.sum()), float(np.nanmax(gap))) if bad.any() else None
+    return ~(gap <= tolerance * scale), gap
 
 
 def _run_host(program: Program, calls: Sequence[Sequence[Array]]) -> list[dict[Value, Array]]:

@@ -124,11 +124,11 @@ def test_models_of_one_program_have_constants_of_their_own(tmp_path: Path) -> No
 def test_models_of_one_program_have_helpers_of_their_own(weights: str) -> None:
     """No name of model `a` is one of a model whose name begins with `a_`, in no file."""
     labels = Labels((LabelFile("numbers", tuple("0123456")),))
-    options = Options(step=True, weights=weights)
+    options = Options(step=True, weights=weights, taps=True)
     text = "".join(emit(compile_graph(chain("a"), target.load("host"), options, labels=labels)).values())
     suffixes = {"context", "context_size_check", *re.findall(r"\ba_(?!_)(\w+)\(", text)}
     assert {"output_0_argmax", "input_0", "input_0_from_rgb888", "run", "output_0_label"} <= suffixes
-    assert {"step", "layer_name", "mf_multiply_high"} <= suffixes
+    assert {"step", "tap_write", "layer_name", "mf_multiply_high"} <= suffixes
     for suffix in suffixes:
         words = suffix.split("_")
         tails = {"_".join(words[n:]) for n in range(1, len(words))}

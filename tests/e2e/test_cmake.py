@@ -139,26 +139,31 @@ LABELLED = """
 cmake_minimum_required(VERSION 3.21)
 project(demo LANGUAGES C)
 add_subdirectory({root} microfold)
-microfold_add_model(net MODEL {root}/examples/digits/digits.tflite LABELS labels.txt)
+microfold_add_model(net MODEL {root}/examples/digits/digits.tflite LABELS labels.txt TAPS)
 add_executable(demo main.c)
 target_link_libraries(demo PRIVATE net)
 """
 
 
 @pytest.mark.slow
-def test_labels(tmp_path: Path) -> None:
+def test_labels_and_taps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools("cmake", "cc")
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "CMakeLists.txt").write_text(LABELLED.format(root=ROOT))
     (tmp_path / "main.c").write_text(
         '#include <stdio.h>\n#include "net_helpers.h"\n'
-        "int main(void) { return puts(net_output_0_label(3)) < 0; }\n"
+        "static net_context network;\n"
+        "void net_tap_write(const void *bytes, uint32_t size) { fwrite(bytes, 1, size, stderr); }\n"
+        "int main(void) { net_init(&network); net_run(&network); return puts(net_output_0_label(3)) < 0; }\n"
     )
     for three in ("three", "drei"):
         (tmp_path / "labels.txt").write_text("\n".join(["0", "1", "2", three, *"456789"]))
         cmake("-S", tmp_path, "-B", tmp_path / "build", PYTHON)
         cmake("--build", tmp_path / "build")
-        demo = subprocess.run([tmp_path / "build" / "demo"], capture_output=True, text=True, check=True)
-        assert demo.stdout == f"{three}\n"
+        demo = subprocess.run([tmp_path / "build" / "demo"], capture_output=True, check=True)
+        assert demo.stdout == f"{three}\n".encode()
+        (tmp_path / "records.bin").write_bytes(demo.stderr)
+    succeed("diff", ROOT / "examples" / "digits" / "digits.tflite", "records.bin")
 
 
 @pytest.mark.slow

@@ -184,6 +184,7 @@ def test_vendors_are_of_letters() -> None:
     (["--format", "esp-idf", "-t", "cortex-m4"], "other than Cortex-M; the target is cortex-m4: choose host"),
     (["--format", "make", "--package-version", "1"], "three numbers"),
     (["--format", "make", "--external", "cmsis-nn"], "stands alone; .* leave --external away"),
+    (["--format", "make", "--taps"], "stands alone; with taps .* leave --taps away"),
     ([], "--format"),
 ])  # fmt: skip
 def test_what_cannot_be_exported(arguments: list[str], message: str, tmp_path: Path) -> None:

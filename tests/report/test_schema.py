@@ -50,7 +50,7 @@ def test_models(name: str) -> None:
 def test_graphs() -> None:
     relaxed = Options(numerics="relaxed", io="caller")
     for graph in (accumulator(), parse(SCALED)):
-        for options in (Options(), relaxed):
+        for options in (Options(), relaxed, Options(taps=True)):
             assert faults(as_data(compile_graph(graph, target.load("cortex-m55"), options))) == []
 
 

@@ -1,0 +1,154 @@
+"""The program that a device's records are of, made again from the model and what the records say."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from microfold import __version__
+from microfold.cli.common import compile_model
+from microfold.cli.groups import UsageError, expand_groups
+from microfold.cli.options import WATCHING, CodeOptions, Model, PassOptions, TargetName
+from microfold.errors import InputError
+from microfold.support.files import read_file
+
+if TYPE_CHECKING:
+    from microfold.codegen.taps import BuildText
+    from microfold.program import Program
+    from microfold.verification.taps.dump import Dump
+
+
+def rebuild(
+    dump: Dump, model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool
+) -> tuple[Program, int]:
+    """The program, and its build among those of the dump.
+
+    Args:
+        target, code, passes: of the build; as they are without options: what the dump says.
+
+    Raises:
+        InputError: the dump is not of this model, these options or this version; says which.
+        MicrofoldError: the model cannot be compiled.
+    """
+    given = target or code != CodeOptions() or passes != PassOptions()
+    if given:
+        program = compile_model(model, target or "host", replace(code, taps=True), passes, quiet)
+        build = _build_id(program)
+        if build not in dump.builds:
+            raise InputError(
+                f"the dump must be of {model.name} with these options and microfold {__version__}, build "
+                f"{_text(build)}; {_described(dump)}; give the options of the build that is flashed, or none"
+            )
+        return program, build
+    return _by_its_text(dump, model, quiet)
+
+
+def _by_its_text(dump: Dump, model: Path, quiet: bool) -> tuple[Program, int]:
+    """What the first records of runs say of the build."""
+    sha256 = hashlib.sha256(read_file(model)).hexdigest()
+    texts = {build: found.text for build, found in dump.builds.items() if found.text is not None}
+    if not texts:
+        raise InputError(
+            "a dump must have the first record of a run, which says what the build is, or the options must; "
+            f"{_described(dump)}; give --target and the other options of the build"
+        )
+    own = {build: text for build, text in texts.items() if text.sha256 == sha256}
+    if not own:
+        raise InputError(
+            f"the dump must be of {model.name}, whose SHA-256 is {sha256}; {_described(dump)}; "
+            "give the model that was compiled, or compile and flash this one"
+        )
+    if len(own) > 1:
+        raise InputError(
+            f"one build of {model.name} is compared at a time; {_described(dump)}; "
+            "give the options of one of them"
+        )
+    ((build, text),) = own.items()
+    program = compile_as(text, model, quiet)
+    if _build_id(program) != build:
+        raise InputError(
+            f"the dump must be of a build that can be made again; it is of build {_text(build)}, made by "
+            f"microfold {text.version} with `{text.command}`, and microfold {__version__} makes build "
+            f"{_text(_build_id(program))} of that: use the version that was used, with the same labels and "
+            "target beside the model, or compile and flash it anew"
+        )
+    return program, build
+
+
+def compile_as(text: BuildText, model: Path, quiet: bool) -> Program:
+    """The model compiled by the command of a dump, and said to come from the file that this one names.
+
+    Only what changes the C is taken from it: a dump writes no files and chooses no arguments of compilers.
+    """
+    target, code, passes = parse_command(text.command)
+    code = replace(
+        code,
+        name=code.name or Path(text.file).stem,
+        labels=_beside(model, code.labels) if code.labels is not None else None,
+        external_flags="",
+        taps=True,
+    )
+    passes = replace(passes, **{f.name: f.default for f in fields(PassOptions) if f.name in WATCHING})
+    if Path(target).suffix == ".toml":
+        target = str(_beside(model, Path(target)))
+    program = compile_model(model, target, code, passes, quiet)
+    assert program.origin is not None
+    return replace(program, origin=replace(program.origin, file=text.file, command=text.command))
+
+
+def _beside(model: Path, named: Path) -> Path:
+    """A file that is named without its folder: here, or where the model is."""
+    here = Path(named.name)
+    return here if here.is_file() else model.parent / here
+
+
+def parse_command(command: str) -> tuple[str, CodeOptions, PassOptions]:
+    """Target and options of a build's command line."""
+    found: list[tuple[str, CodeOptions, PassOptions]] = []
+
+    def build(_model: Model, code: CodeOptions, passes: PassOptions, target: TargetName = "host") -> None:
+        found.append((target, code, passes))
+
+    application = typer.Typer(add_completion=False)
+    application.command()(expand_groups(build))
+    try:
+        words = shlex.split(command)
+        if words[:2] != ["microfold", "build"] or "--help" in words:
+            raise ValueError
+        application(words[2:], standalone_mode=False)
+    except (UsageError, ValueError):
+        pass
+    if not found:
+        raise InputError(
+            "a dump must name the command line of its build, or the options must; it names "
+            f"{command!r}; give --target and the other options of the build"
+        )
+    return found[0]
+
+
+def _build_id(program: Program) -> int:
+    from microfold.codegen.emit import emit_build
+
+    return int(emit_build(program).id.rstrip("u"), 16)
+
+
+def _text(build: int) -> str:
+    from microfold.report.diff import build_text
+
+    return build_text(build)
+
+
+def _described(dump: Dump) -> str:
+    """The builds of a dump."""
+    found: Sequence[str] = [
+        f"build {_text(build)}"
+        + (f" of {each.text.file}, SHA-256 {each.text.sha256}: `{each.text.command}`" if each.text else "")
+        for build, each in dump.builds.items()
+    ]
+    return f"it is of {'; '.join(found)}"

@@ -1,0 +1,66 @@
+"""How long a device's layers took, by the ticks of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from microfold.codegen.taps import Role
+from microfold.program import Program
+from microfold.verification.taps.dump import Run
+
+
+@dataclass(frozen=True)
+class LayerTicks:
+    """Ticks of a layer over some runs.
+
+    Attributes:
+        mean: None, as the others, if no record of the layer is there.
+        share: of the sum of all layers' means.
+    """
+
+    mean: float | None
+    least: int | None
+    most: int | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Ticks of all layers, in order.
+
+    Attributes:
+        runs: how many there were.
+        total: the sum of the layers' means.
+    """
+
+    runs: int
+    total: float
+    layers: Sequence[LayerTicks]
+
+
+def profile(program: Program, runs: Sequence[Run]) -> Profile | None:
+    """The profile of some runs; None if the device has no clock for taps."""
+    ticks = [_ticks(layer.index, runs) for layer in program.layers]
+    means = [sum(each) / len(each) if each else None for each in ticks]
+    total = sum(mean for mean in means if mean is not None)
+    if not total:
+        return None
+    layers = [
+        LayerTicks(mean, min(each, default=None), max(each, default=None), _share(mean, total))
+        for each, mean in zip(ticks, means, strict=True)
+    ]
+    return Profile(len(runs), total, layers)
+
+
+def _ticks(layer: int, runs: Sequence[Run]) -> list[int]:
+    """Of a layer in the runs that have it; all outputs of a layer carry the same."""
+    found: list[int] = []
+    for run in runs:
+        records = [r for r in run.records.values() if r.role is Role.LAYER_OUTPUT and r.layer == layer]
+        found += [record.ticks for record in records[:1]]
+    return found
+
+
+def _share(mean: float | None, total: float) -> float | None:
+    return mean / total if mean is not None else None
