@@ -3,7 +3,7 @@
 # make lint             formatting, lint and types
 # make test             all tests but the exhaustive ones
 # make test-fast        the quick ones; no tools are needed but a C compiler
-# make test-exhaustive  sweeps over what the other tests sample
+# make test-exhaustive  sweeps over what the other tests sample; PART=2/3: of every three tests the second
 # make analyze          static analysers over generated C
 # make audit            known vulnerabilities of what is locked
 # make lock             .ci/requirements/*.lock anew, with the latest versions that pyproject.toml allows
@@ -11,6 +11,7 @@
 
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PART   ?= 1/1
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 LOCK   := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes \
           --no-annotate --no-header --default-index https://pypi.org/simple
@@ -34,7 +35,7 @@ test-fast: venv
 	$(PYTEST) -m "not slow and not exhaustive"
 
 test-exhaustive: venv
-	$(PYTEST) -m exhaustive
+	$(PYTEST) -m exhaustive --part $(PART)
 
 lint: venv
 	$(BIN)/ruff format --check .
