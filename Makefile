@@ -3,7 +3,7 @@
 # make lint             formatting, lint and types
 # make test             all tests but the exhaustive ones
 # make test-fast        the quick ones; no tools are needed but a C compiler
-# make test-exhaustive  sweeps over what the other tests sample
+# make test-exhaustive  sweeps over what the other tests sample; PART=2/3: of every three tests the second
 # make analyze          static analysers over generated C
 # make audit            known vulnerabilities of what is locked
 # make docs             the documentation as a site in site/; make docs-serve shows it while you write
@@ -12,6 +12,7 @@
 
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PART   ?= 1/1
 PYTHON ?= python3
 DOCS   := .venv-docs
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
@@ -37,7 +38,7 @@ test-fast: venv
 	$(PYTEST) -m "not slow and not exhaustive"
 
 test-exhaustive: venv
-	$(PYTEST) -m exhaustive
+	$(PYTEST) -m exhaustive --part $(PART)
 
 lint: venv
 	$(BIN)/ruff format --check .

@@ -29,6 +29,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files anew; review them as a diff"
     )
+    parser.addoption("--part", default="1/1", help="run every third test, the second, fifth and so on: 2/3")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The part of what the marks leave."""
+    part, parts = map(int, str(config.getoption("--part")).split("/"))
+    others = [item for index, item in enumerate(items) if index % parts != part - 1]
+    config.hook.pytest_deselected(items=others)
+    items[:] = items[part - 1 :: parts]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -35,6 +35,11 @@ _PACKAGES = {
     f"{_SANITIZERS}gcc": "gcc",
 }
 _MODULES = {
+    "hatchling": "hatchling from PyPI",
+    "idf_component_manager": "idf-component-manager from PyPI",
+    "idf_component_tools": "idf-component-manager from PyPI",
+    "kconfiglib": "kconfiglib from PyPI",
+    "platformio": "platformio from PyPI",
     "playwright": "playwright from PyPI",
     "ai_edge_litert": "ai-edge-litert from PyPI, for Linux on x86-64",
     "serial": "pyserial from PyPI",

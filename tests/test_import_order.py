@@ -46,10 +46,11 @@ MAY_IMPORT: dict[str, list[str]] = {
     "simulate": COMPILER,
     "verification": [*COMPILER, "host", "simulate"],
     "report": [*COMPILER, "host", "simulate", "verification"],
+    "export": RUN,
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["host", "simulate", "verification", "report"]
-MAY_IMPORT |= {"cli": [*RUN, "cli"], "__main__": ["cli"], "__init__": ["host"]}
+BOTTOM = ["host", "simulate", "verification", "report", "export"]
+MAY_IMPORT |= {"cli": [*RUN, "export", "cli"], "__main__": ["cli"], "cmake": ["cli"], "__init__": ["host"]}
 
 
 def part_of(module: str) -> str:

@@ -18,6 +18,7 @@ from microfold.cli.build import build
 from microfold.cli.common import print_json
 from microfold.cli.diff import diff
 from microfold.cli.exit_codes import CLOSED_OUTPUT
+from microfold.cli.export import export
 from microfold.cli.groups import OutputClosedError, UsageError, expand_groups
 from microfold.cli.inspect import inspect
 from microfold.cli.ir import ir
@@ -32,7 +33,21 @@ from microfold.errors import MicrofoldError, UnsupportedModelError
 from microfold.support.files import reason
 
 # A command's module imports nothing heavy before its function is called: `--help` stays fast.
-COMMANDS = (build, verify, bench, diff, inspect, run_command, kernels, report, ir, opt, passes, targets)
+COMMANDS = (
+    build,
+    export,
+    verify,
+    bench,
+    diff,
+    inspect,
+    run_command,
+    kernels,
+    report,
+    ir,
+    opt,
+    passes,
+    targets,
+)
 
 # Set in the environment, it shows where an exception came from that should not have got here.
 TRACEBACK = "MICROFOLD_TRACEBACK"
@@ -51,9 +66,18 @@ for command in COMMANDS:
 @app.callback(invoke_without_command=True)
 def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    cmake_dir: Annotated[
+        bool,
+        typer.Option("--cmake-dir", help="Print the folder for CMake's find_package(microfold) and exit."),
+    ] = False,
 ) -> None:
     if version:
         print(f"microfold {__version__}")
+        raise typer.Exit
+    if cmake_dir:
+        from microfold.support.resources import cmake_dir as folder
+
+        print(folder())
         raise typer.Exit
 
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from microfold.cli.common import compile_model, print_json, to_json, working
-from microfold.cli.options import CodeOptions, Json, Model, PassOptions, TargetName
+from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.options import CodeOptions, Html, Json, Model, PassOptions, TargetName
 
 
 def build(
@@ -17,9 +17,7 @@ def build(
     passes: PassOptions,
     target: TargetName = "host",
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the C files.")] = Path("."),
-    html: Annotated[
-        bool, typer.Option("--html", help="Also the report as a page, as `microfold report` makes it.")
-    ] = False,
+    html: Html = False,
     as_json: Json = False,
 ) -> None:
     """Compile a model to C and write a report."""
@@ -33,15 +31,9 @@ def build(
 
         built = emit_build(program)
         report = build_report(program, measure(program)) | {"build_id": built.id}
-    files: dict[str, str | bytes] = {**built.files, f"{program.name}_report.json": to_json(report) + "\n"}
+    files: dict[str, str | bytes] = {**built.files, **report_files(program.name, report, html)}
     if built.blob is not None:
         files[f"{program.name}_weights.bin"] = built.blob
-    if html:
-        from microfold.report.page.page import collect_page, render_page
-        from microfold.report.stored import read_report
-
-        page = collect_page(read_report(report, program.name))
-        files[f"{program.name}_report.html"] = render_page(page)
     write_files(output, files)
     if as_json:
         print_json(report)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
+    from microfold.report.structure import Report
     from microfold.target import Target
 
 
@@ -54,6 +55,22 @@ def _finite(data: Any) -> Any:
 
 def print_json(data: Any) -> None:
     print(to_json(data))
+
+
+def report_files(name: str, report: Report, html: bool) -> dict[str, str]:
+    """The report of a build as files: name to content.
+
+    Args:
+        name: the model's.
+        html: whether there is to be a page, too.
+    """
+    files = {f"{name}_report.json": to_json(report) + "\n"}
+    if html:
+        from microfold.report.page.page import collect_page, render_page
+        from microfold.report.stored import read_report
+
+        files[f"{name}_report.html"] = render_page(collect_page(read_report(report, name)))
+    return files
 
 
 def print_decisions(explained: str, decisions: Sequence[Decision], as_json: bool) -> None:

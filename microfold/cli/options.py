@@ -78,6 +78,9 @@ External = Annotated[
     ),
 ]
 Constants = Annotated[bool, typer.Option("--constants", help="Print large constants in full.")]
+Html = Annotated[
+    bool, typer.Option("--html", help="Also the report as a page, as `microfold report` makes it.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

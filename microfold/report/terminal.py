@@ -61,6 +61,15 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
     _print_unmeasured(program, report)
 
 
+def print_export(program: Program, report: Report, folder: Path, files: Sequence[str]) -> None:
+    """The footprint of a package, and its files."""
+    _print_memory(program, report)
+    _console.print(f"\nWritten to {folder}; its README.md says how a project adds it:\n")
+    for name in files:
+        _console.print(f"    {name}", soft_wrap=True)
+    _print_unmeasured(program, report)
+
+
 def _print_unmeasured(program: Program, report: Report) -> None:
     """Why figures are missing."""
     compiler = program.target.compiler

@@ -8,8 +8,8 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path, PurePosixPath
 
 from microfold.errors import InputError
 from microfold.support.signals import deferred_signals
@@ -54,7 +54,13 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 
 def _kind(mode: int) -> str:
-    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+    kinds = (
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISREG, "a file"),
+        (stat.S_ISLNK, "a link"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+    )
     return next((name for test, name in kinds if test(mode)), "a device")
 
 
@@ -82,7 +88,7 @@ def write_file(path: Path, content: str | bytes) -> None:
     write_files(path.parent, {path.name: content})
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+def write_files(folder: Path, files: Mapping[str, str | bytes], obsolete: Collection[str] = ()) -> None:
     """Write files into a folder, which is made if needed: all of them, or, if anything fails, none.
 
     Every file is complete under a temporary name before the first gets its own; those that were there before
@@ -90,7 +96,8 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     that write into one folder do so one after the other.
 
     Args:
-        files: name to content; text is written as UTF-8.
+        files: name to content; text is written as UTF-8. A name may have folders in it, e.g. ``src/kws.c``.
+        obsolete: names of files to remove, where they are there; folders that this leaves empty go with them.
 
     Raises:
         InputError: the folder cannot be written, or a name is taken by something that is no file.
@@ -100,13 +107,13 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     try:
         lock = _make_and_lock(folder, made)
         with deferred_signals():
-            _check_names(folder, files)
+            _check_names(folder, [*files, *obsolete])
             _remove_abandoned(folder, lock)
-            _replace(folder, files)
+            _replace(folder, files, obsolete, made)
+            for name in obsolete:
+                _remove_empty(folder / parent for parent in _parents(name))
     except BaseException as error:
-        for path in reversed(made):
-            with contextlib.suppress(OSError):  # it is not empty: another process has used it
-                path.rmdir()
+        _remove_empty(reversed(made))  # unless another process has used them
         if isinstance(error, UnicodeEncodeError):
             raise InputError(f"cannot write to {folder}: a name cannot be encoded as UTF-8") from None
         if isinstance(error, (OSError, ValueError)):
@@ -116,6 +123,17 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     finally:
         if lock is not None:
             os.close(lock)
+
+
+def _parents(name: str) -> list[PurePosixPath]:
+    """The folders in a file's name, the innermost first."""
+    return list(PurePosixPath(name).parents)[:-1]
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for path in folders:
+        with contextlib.suppress(OSError):  # it is not empty
+            path.rmdir()
 
 
 def _make_and_lock(folder: Path, made: list[Path]) -> int | None:
@@ -151,19 +169,30 @@ def _make_and_lock(folder: Path, made: list[Path]) -> int | None:
         os.close(lock)
 
 
-def _check_names(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Every name must be free, or that of a file."""
-    taken: list[str] = []
-    for name in files:
-        path = folder / name
-        if name in ("", ".", "..") or path.name != name:
+def _check_names(folder: Path, names: Iterable[str]) -> None:
+    """Every name must be free, or that of a file; the folders in it, too, or those of folders."""
+    taken: dict[str, None] = {}
+    for name in names:
+        if not is_inside(name):
             raise InputError(f"an output needs a file's name; it is {name!r}")
-        with contextlib.suppress(FileNotFoundError):
-            mode = path.lstat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-                taken.append(f"{path} is {_kind(mode)}")
+        for path, fits in [(name, _is_file), *((parent, stat.S_ISDIR) for parent in _parents(name))]:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # the outer folder is told of
+                mode = (folder / path).lstat().st_mode
+                if not fits(mode):
+                    taken[f"{folder / path} is {_kind(mode)}"] = None
     if taken:
         raise InputError(f"outputs replace nothing but files; {', '.join(taken)}: choose another --output")
+
+
+def is_inside(name: str) -> bool:
+    """Whether a relative path, with ``/`` between its parts, is that of something in the folder."""
+    return bool(name) and all(
+        part not in ("", ".", "..") and Path(part).name == part for part in name.split("/")
+    )
+
+
+def _is_file(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
 
 
 def _remove_abandoned(folder: Path, lock: int | None) -> None:
@@ -173,25 +202,36 @@ def _remove_abandoned(folder: Path, lock: int | None) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _replace(folder: Path, files: Mapping[str, str | bytes]) -> None:
+def _replace(
+    folder: Path, files: Mapping[str, str | bytes], obsolete: Collection[str], made: list[Path]
+) -> None:
     staging = Path(tempfile.mkdtemp(dir=folder, prefix=_STAGING))
     try:
         old = staging / "old"
-        old.mkdir()
         new = staging / "new"
-        new.mkdir()
+        for name in [*files, *obsolete]:
+            (old / name).parent.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             data = content.encode("utf-8") if isinstance(content, str) else content
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
             (new / name).write_bytes(data)
+        for name in files:
+            for parent in reversed(_parents(name)):
+                with contextlib.suppress(FileExistsError):
+                    (folder / parent).mkdir()
+                    made.append(folder / parent)
         placed: list[str] = []
         try:
-            for name in files:
+            for name in [*files, *obsolete]:
                 placed.append(name)
                 _keep(folder / name, old / name)
-                os.replace(new / name, folder / name)
+                if name in files:
+                    os.replace(new / name, folder / name)
+                else:
+                    (folder / name).unlink(missing_ok=True)
         except BaseException:
             for name in placed:
-                if not (new / name).exists():
+                if name in files and not (new / name).exists():
                     (folder / name).unlink(missing_ok=True)
                 with contextlib.suppress(FileNotFoundError):
                     os.replace(old / name, folder / name)

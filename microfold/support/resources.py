@@ -22,3 +22,8 @@ def template_dir() -> Path:
 def target_dir() -> Path:
     """The folder of target descriptions."""
     return _folder("targets")
+
+
+def cmake_dir() -> Path:
+    """The folder of what CMake's ``find_package(microfold)`` finds."""
+    return _PACKAGE / "cmake"

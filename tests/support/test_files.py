@@ -105,7 +105,7 @@ def test_names_are_checked_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"b\.c is a folder, .*c\.c is a folder"):
         write_files(tmp_path, NEW)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.c", "c.c"]
-    for name in ("", ".", "..", "a/b", "/a"):
+    for name in ("", ".", "..", "/a", "a/../b", "a//b", "a/"):
         with pytest.raises(InputError, match="needs a file's name"):
             write_files(tmp_path, {name: ""})
     with pytest.raises(InputError, match="File name too long"):
@@ -159,3 +159,53 @@ def test_inputs_that_are_no_files(tmp_path: Path) -> None:
 
 def test_the_reason_of_an_error_without_one() -> None:
     assert files.reason(OSError("it is so")) == "it is so"
+
+
+TREE = {"a.c": "a", "src/b.c": "b", "src/deep/c.c": "c"}
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_names_may_have_folders(tmp_path: Path) -> None:
+    write_files(tmp_path, TREE)
+    assert tree(tmp_path) == TREE
+    write_files(tmp_path, {"a.c": "new"}, obsolete=["src/deep/c.c", "never/there.c"])
+    assert tree(tmp_path) == {"a.c": "new", "src/b.c": "b"}
+    assert not (tmp_path / "src" / "deep").exists()
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_an_error_on_the_way_keeps_what_is_obsolete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    write_files(tmp_path, TREE)
+    calls = 0
+    unlink = Path.unlink
+
+    def failing(path: Path, missing_ok: bool = False) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
+            raise OSError(errno.EIO, "Input/output error")
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", failing)
+    with pytest.raises(InputError, match="Input/output error"):
+        write_files(tmp_path, {"new/folder/d.c": "d"}, obsolete=["a.c", "src/b.c"])
+    assert tree(tmp_path) == TREE
+    assert not (tmp_path / "new").exists()
+
+
+def test_folders_in_names_are_folders(tmp_path: Path) -> None:
+    (tmp_path / "src").write_text("mine")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    with pytest.raises(InputError, match=r"src is a file, .*link is a link"):
+        write_files(tmp_path, {"src/a.c": "", "link/b.c": ""})
+    assert (tmp_path / "src").read_text() == "mine"
+    assert list((tmp_path / "elsewhere").iterdir()) == []

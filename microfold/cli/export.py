@@ -1,0 +1,72 @@
+"""microfold export"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from microfold.cli.common import compile_model, print_json, report_files, working
+from microfold.cli.options import CodeOptions, Html, Json, Model, PassOptions, TargetName
+
+
+def _formats(incomplete: str) -> list[str]:
+    from microfold.export.formats import FORMATS
+
+    return [each.name for each in FORMATS if each.name.startswith(incomplete)]
+
+
+def export(
+    model: Model,
+    code: CodeOptions,
+    passes: PassOptions,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            "-f",
+            help="platformio, arduino, zephyr, esp-idf, cmsis-pack, cmake or make.",
+            autocompletion=_formats,
+            show_default=False,
+        ),
+    ],
+    target: TargetName = "host",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Folder of the package; default: its name.", show_default=False),
+    ] = None,
+    version: Annotated[str, typer.Option("--package-version", help="Version in the manifest.")] = "1.0.0",
+    author: Annotated[
+        str, typer.Option("--author", metavar="NAME", help="In the manifest: a name, or Name <mail>.")
+    ] = "unknown",
+    url: Annotated[
+        str, typer.Option("--url", help="In the manifest: where the package is at home.", show_default=False)
+    ] = "",
+    html: Html = False,
+    as_json: Json = False,
+) -> None:
+    """Compile a model to a package that a firmware project adds: manifest, C files, example, README."""
+    from microfold.export.formats import find
+    from microfold.export.names import package_name
+    from microfold.export.package import About, check_exportable, make_package
+
+    chosen, about = find(kind), About(version, author, url)
+    program = compile_model(model, target, code, passes, as_json)
+    check_exportable(program, chosen)
+    with working("measuring code size, running the reference", as_json):
+        from microfold.codegen.emit import emit_build
+        from microfold.export.publish import publish
+        from microfold.report.data import build_report
+        from microfold.report.terminal import print_export
+        from microfold.verification.measure import measure
+
+        built = emit_build(program)
+        report = build_report(program, measure(program)) | {"build_id": built.id}
+        files = make_package(program, built, report, chosen, about, report_files(program.name, report, html))
+    folder = output if output is not None else Path(package_name(program.name))
+    publish(folder, files)
+    if as_json:
+        print_json({"format": kind, "folder": str(folder), "files": sorted(files), "report": report})
+    else:
+        print_export(program, report, folder, sorted(files))

@@ -1,0 +1,15 @@
+# Before version 1, minor versions are not compatible (semver.org, 4); find_package(microfold 0.1) takes any 0.1.x.
+file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../__init__.py" PACKAGE_VERSION REGEX "^__version__ = ")
+string(REGEX REPLACE "^.*\"(.*)\".*$" "\\1" PACKAGE_VERSION "${PACKAGE_VERSION}")
+
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" microfold_own "${PACKAGE_VERSION}")
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" microfold_asked "${PACKAGE_FIND_VERSION}.0")
+set(PACKAGE_VERSION_COMPATIBLE FALSE)
+if(microfold_own STREQUAL microfold_asked AND NOT PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE TRUE)
+endif()
+if(PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION)
+  set(PACKAGE_VERSION_EXACT TRUE)
+endif()
+unset(microfold_own)
+unset(microfold_asked)

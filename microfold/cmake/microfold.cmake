@@ -1,0 +1,205 @@
+# microfold_add_model: models as libraries of a CMake project. Included by the checkout's CMakeLists.txt and, for
+# find_package(microfold), by microfold-config.cmake beside this file. docs/cmake.md has all of it with examples.
+#
+#   microfold_add_model(<name> MODEL <file.tflite> [TARGET <target or .toml>] [<option> <value>]...
+#                       [LIBRARIES <target or library>...])
+#
+# <name> is the library target, the header's name and the prefix of all C names; it must be a lower-case C
+# identifier. TARGET's default is the target that is compiled for. The options are those of `microfold build`, below.
+# LIBRARIES are linked: what external code generators call, with its headers.
+#
+# Cache variables: MICROFOLD_COMMAND, a command that runs another microfold than the one beside this file;
+# Python3_EXECUTABLE, the Python that runs this one.
+cmake_minimum_required(VERSION 3.21)
+include_guard(GLOBAL)
+
+# The options of `microfold build`, in capitals and with underscores: without a value, with one, with several.
+set(MICROFOLD_SWITCHES
+    HTML
+    SINGLE_FILE
+    STEP
+    TAPS
+    CACHE INTERNAL "")
+set(MICROFOLD_VALUES
+    EXTERNAL_FLAGS
+    FLASH
+    IO
+    IO_LAYOUT
+    LABELS
+    LICENSE
+    NUMERICS
+    OPTIMIZE
+    OPT_LEVEL
+    WEIGHTS
+    WEIGHTS_SECTION
+    CACHE INTERNAL "")
+set(MICROFOLD_LISTS
+    DISABLE_PASS
+    EXTERNAL
+    INPUT_SHAPE
+    PLACE
+    PLACE_CODE
+    REQUIRE_PASS
+    CACHE INTERNAL "")
+# Those whose value is a file: it is found from the folder of the caller, and asks for another build if it changes.
+set(MICROFOLD_FILES LABELS CACHE INTERNAL "")
+
+set(MICROFOLD_COMMAND "" CACHE STRING "command that runs microfold; default: the one beside microfold.cmake")
+
+# Sets `result` to a command that runs microfold. The Python is the one that the project names, that of the active
+# environment, the one that microfold was set up with or installed into, or the system's: the first that has all
+# packages.
+function(_microfold_find_command result)
+  if(MICROFOLD_COMMAND)
+    set(${result} ${MICROFOLD_COMMAND} PARENT_SCOPE)
+    return()
+  endif()
+  set(script "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/run.py")
+  set(named "${Python3_EXECUTABLE}")
+  if(NOT EXISTS "${MICROFOLD_PYTHON}" OR NOT named STREQUAL MICROFOLD_PYTHON_NAMED)
+    unset(MICROFOLD_PYTHON CACHE)
+    # Of a checkout; of an environment whose lib/python3.x/site-packages this is (on Windows: Lib/site-packages).
+    get_filename_component(parent "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../.." ABSOLUTE)
+    set(candidates "${named}")
+    foreach(folder $ENV{VIRTUAL_ENV} "${parent}/.venv" "${parent}/../../.." "${parent}/../..")
+      list(APPEND candidates "${folder}/bin/python3" "${folder}/Scripts/python.exe")
+    endforeach()
+    set(tried)
+    foreach(python IN LISTS candidates ITEMS system)
+      if(python STREQUAL "system")
+        find_package(Python3 3.10 QUIET COMPONENTS Interpreter)
+        set(python "${Python3_EXECUTABLE}")
+      endif()
+      if(NOT python OR NOT EXISTS "${python}" OR "${python}" IN_LIST tried)
+        continue()
+      endif()
+      execute_process(COMMAND "${python}" "${script}" --check RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE error)
+      if(status EQUAL 0)
+        set(MICROFOLD_PYTHON "${python}" CACHE INTERNAL "the Python that runs microfold")
+        set(MICROFOLD_PYTHON_NAMED "${named}" CACHE INTERNAL "the one that was named then")
+        break()
+      endif()
+      string(REGEX REPLACE "^.*\n(.)" "\\1" reason "\n${error}")
+      string(STRIP "${reason}" reason)
+      list(APPEND tried "${python}")
+      string(APPEND reasons "\n  ${python}: ${reason}")
+    endforeach()
+  endif()
+  if(NOT MICROFOLD_PYTHON)
+    if(NOT reasons)
+      set(reasons " none was found")
+    endif()
+    set(source microfold)
+    if(EXISTS "${parent}/pyproject.toml")
+      set(source "${parent}")
+    endif()
+    message(FATAL_ERROR
+      "microfold is a Python program; it needs a Python 3.10 or later with its packages. Tried:${reasons}\n"
+      "Run .ci/setup in the checkout of microfold, or install it, e.g. python3 -m venv .venv && .venv/bin/pip "
+      "install ${source}, and name that Python with -DPython3_EXECUTABLE=.venv/bin/python.")
+  endif()
+  set(${result} "${MICROFOLD_PYTHON}" "${script}" PARENT_SCOPE)
+endfunction()
+
+# Sets `result` to the files that microfold is made of.
+function(_microfold_find_sources result)
+  get_filename_component(package "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/.." ABSOLUTE)
+  set(data "${package}/_data") # of a wheel
+  if(NOT EXISTS "${data}")
+    get_filename_component(data "${package}/.." ABSOLUTE)
+  endif()
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${package}/*.py" "${data}/templates/*" "${data}/targets/*.toml")
+  list(FILTER files EXCLUDE REGEX "/__pycache__/") # what a build keeps there does not ask for another one
+  set(${result} ${files} PARENT_SCOPE)
+endfunction()
+
+function(microfold_add_model name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "${MICROFOLD_SWITCHES}" "MODEL;TARGET;${MICROFOLD_VALUES}"
+                        "LIBRARIES;${MICROFOLD_LISTS}")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "microfold_add_model(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT name MATCHES "^[a-z][a-z0-9_]*$")
+    message(FATAL_ERROR "microfold_add_model: the name must be a lower-case C identifier; it is '${name}'")
+  endif()
+  if(name MATCHES "__|_$|^mf|^simulate|^main$|_weights$|_helpers$")
+    message(FATAL_ERROR "microfold_add_model: '${name}' would hide names of C or of the generated code")
+  endif()
+  if(NOT arg_MODEL)
+    message(FATAL_ERROR "microfold_add_model(${name}): MODEL <file.tflite> is missing")
+  endif()
+  get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+  if(NOT "C" IN_LIST languages)
+    message(FATAL_ERROR "microfold_add_model(${name}): the project must have the language C: project(... LANGUAGES C)")
+  endif()
+  if(NOT arg_TARGET)
+    if(CMAKE_CROSSCOMPILING AND MICROFOLD_CPU)
+      set(arg_TARGET "${MICROFOLD_CPU}")
+    else()
+      set(arg_TARGET host)
+    endif()
+  endif()
+  _microfold_find_command(command)
+  _microfold_find_sources(depends)
+
+  get_filename_component(model "${arg_MODEL}" ABSOLUTE)
+  list(APPEND depends "${model}")
+  if(arg_TARGET MATCHES "\\.toml$")
+    get_filename_component(arg_TARGET "${arg_TARGET}" ABSOLUTE)
+    list(APPEND depends "${arg_TARGET}")
+  endif()
+  foreach(option IN LISTS MICROFOLD_FILES)
+    if(arg_${option})
+      get_filename_component(arg_${option} "${arg_${option}}" ABSOLUTE)
+      list(APPEND depends "${arg_${option}}")
+    endif()
+  endforeach()
+
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}/${name}")
+  set(options --target "${arg_TARGET}" --name "${name}" -o "${folder}")
+  foreach(option IN LISTS MICROFOLD_SWITCHES MICROFOLD_VALUES MICROFOLD_LISTS)
+    string(TOLOWER "--${option}" flag)
+    string(REPLACE "_" "-" flag "${flag}")
+    if(NOT option IN_LIST MICROFOLD_SWITCHES)
+      foreach(value IN LISTS arg_${option})
+        list(APPEND options "${flag}=${value}")
+      endforeach()
+    elseif(arg_${option})
+      list(APPEND options "${flag}")
+    endif()
+  endforeach()
+
+  set(sources "${folder}/${name}.c")
+  set(others "${folder}/${name}.h" "${folder}/${name}_helpers.h" "${folder}/${name}_report.json")
+  if(arg_WEIGHTS STREQUAL "blob")
+    list(APPEND others "${folder}/${name}_weights.bin")
+  elseif(NOT arg_SINGLE_FILE)
+    list(APPEND sources "${folder}/${name}_weights.c")
+    list(APPEND others "${folder}/${name}_weights.h")
+  endif()
+  if(arg_HTML)
+    list(APPEND others "${folder}/${name}_report.html")
+  endif()
+  add_custom_command(
+    OUTPUT ${sources} ${others}
+    COMMAND ${command} build "${model}" ${options}
+    DEPENDS ${depends}
+    WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" # of paths in EXTERNAL_FLAGS
+    COMMENT "Compiling ${arg_MODEL} for ${arg_TARGET}"
+    VERBATIM)
+  add_library(${name} STATIC ${sources})
+  target_include_directories(${name} PUBLIC "${folder}")
+  set_target_properties(${name} PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+  if(arg_WEIGHTS STREQUAL "blob") # where the firmware's rules find the file
+    set_target_properties(${name} PROPERTIES MICROFOLD_WEIGHTS "${folder}/${name}_weights.bin")
+  endif()
+  set(level -O2)
+  if(arg_OPTIMIZE STREQUAL "size")
+    set(level -Os)
+  endif()
+  target_compile_options(${name} PRIVATE $<$<NOT:$<CONFIG:Debug>>:${level}>)
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES})
+  if(NOT WIN32)
+    target_link_libraries(${name} PUBLIC m)
+  endif()
+endfunction()

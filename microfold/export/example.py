@@ -1,0 +1,92 @@
+"""The example of a package: a fixed input, and what the reference makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.codegen.literals import array_lines, float_literal, literal_headers
+from microfold.codegen.parts import Port
+from microfold.ir.interpret import Interpreter
+from microfold.ir.types import Array, DType
+from microfold.program import Program
+from microfold.verification.verify import FLOAT_TOLERANCE, HALF_TOLERANCE, input_sets
+
+# All-minimum, all-maximum and zero come first, see `input_sets`; this one is random.
+_INPUT_SET = 3
+
+
+@dataclass(frozen=True)
+class ExampleTensor:
+    """An input of the example, or an output as the reference has it.
+
+    Attributes:
+        port: its name and C type.
+        data: the elements.
+        tolerance: by how much an element may differ, a literal of C; empty for elements that must be equal.
+        checked: whether outputs are compared: the bits of float16 numbers are not.
+    """
+
+    port: Port
+    data: Array
+    tolerance: str = ""
+    checked: bool = True
+
+    @property
+    def rows(self) -> Iterable[str]:
+        """The elements, as the lines between the braces."""
+        return array_lines(self.data)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One call of the model, on a context that was just initialised."""
+
+    inputs: tuple[ExampleTensor, ...]
+    outputs: tuple[ExampleTensor, ...]
+
+    @property
+    def headers(self) -> Sequence[str]:
+        """Standard headers for the elements."""
+        arrays = [tensor.data for tensor in (*self.inputs, *self.outputs)]
+        floats = [array for array in arrays if array.dtype == np.float32]
+        return sorted(literal_headers(extreme for array in floats for extreme in (array.min(), array.max())))
+
+
+def make_example(program: Program) -> Example:
+    """The random input that measurements use, too, and the reference's outputs for it.
+
+    The reference is the model as it was imported; with relaxed numerics, the graph that was compiled.
+
+    Raises:
+        NoReferenceError: a part of the model has no reference, e.g. that of an NPU.
+    """
+    arrays = input_sets([buffer.type for buffer in program.inputs], _INPUT_SET + 1)[_INPUT_SET]
+    graph = program.graph if program.relaxations else program.source
+    results = Interpreter(graph).run(*arrays)
+    return Example(
+        tuple(
+            ExampleTensor(Port("input", index, buffer), array)
+            for index, (buffer, array) in enumerate(zip(program.inputs, arrays, strict=True))
+        ),
+        tuple(
+            ExampleTensor(
+                Port("output", index, buffer),
+                array,
+                _tolerance(program, array),
+                buffer.type.dtype is not DType.FLOAT16,
+            )
+            for index, (buffer, array) in enumerate(zip(program.outputs, results, strict=True))
+        ),
+    )
+
+
+def _tolerance(program: Program, expected: Array) -> str:
+    """What `verify` allows; differences of layers that read float16 add up."""
+    if expected.dtype != np.float32:
+        return ""
+    halves = sum(any(v.type.dtype is DType.FLOAT16 for v in layer.node.operands) for layer in program.layers)
+    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
+    return float_literal(max(HALF_TOLERANCE * halves, FLOAT_TOLERANCE) * largest)
