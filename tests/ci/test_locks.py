@@ -41,12 +41,15 @@ def asked(name: str) -> list[str]:
         return project["dependencies"]
     if name == "build":
         return PROJECT["dependency-groups"]["build"]
-    extras = [*project["optional-dependencies"].values(), project["dependencies"]]
+    optional: dict[str, list[str]] = project["optional-dependencies"]
+    if name == "docs":
+        return [*project["dependencies"], *optional["docs"]]
+    extras = [*(items for extra, items in optional.items() if extra != "docs"), project["dependencies"]]
     return [item for extra in extras for item in extra if not item.startswith("microfold[")]
 
 
 @pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("name", ["run", "build", "dev"])
+@pytest.mark.parametrize("name", ["run", "build", "dev", "docs"])
 def test_the_lock_has_what_is_asked_for(name: str, python: str) -> None:
     versions = locked(name, python)
     for requirement in map(Requirement, asked(name)):
@@ -59,6 +62,8 @@ def test_the_locks_agree(python: str) -> None:
     everything = locked("dev", python)
     for name in ("run", "build"):
         assert locked(name, python).items() <= everything.items()
+    docs = locked("docs", python)
+    assert {name: version for name, version in docs.items() if everything.get(name, version) != version} == {}
 
 
 def test_what_builds_the_wheel_is_one_version() -> None:

@@ -52,10 +52,11 @@ def findings(model: Path, core: target.Target) -> list[tuple[str, str]]:
     """What cppcheck says of a model's C: the rule's number, and the line that breaks it."""
     macros = macro_options([core.compiler, *core.cpu_flags])
     with tempfile.TemporaryDirectory(prefix="microfold-") as folder:
-        for name, text in emit(compile_file(model, core)).items():
+        files = emit(compile_file(model, core)) | {"firmware.c": f'#include "{model.stem}_helpers.h"\n'}
+        for name, text in files.items():
             Path(folder, name).write_text(text, encoding="utf-8")
         # The tables of weights lie in a file of their own, and have no code.
-        command = [*CPPCHECK_AS_ARM, *macros, f"{model.stem}.c"]
+        command = [*CPPCHECK_AS_ARM, *macros, f"{model.stem}.c", "firmware.c"]
         said = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
         found = re.findall(r"^misra-c2012-([\d.]+)\t(.+)\t(\d+)$", said, re.M)
         lines = {file: Path(folder, file).read_text(encoding="utf-8").splitlines() for _, file, _ in found}
