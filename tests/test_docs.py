@@ -20,6 +20,7 @@ from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 from microfold.pipeline import default_pipeline
 from microfold.transform import available, location, summary
 from tests.golden import Golden
+from tests.needs import need_tools
 from tests.report.schema_page import tables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -145,15 +146,22 @@ def test_table_of_passes_is_complete(request: pytest.FixtureRequest) -> None:
     check_written(request, "passes.md", "\n".join(rows))
 
 
-def test_code_of_the_page_on_passes_runs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("passes.md", ["fully_connected computes %a: float32[1,2]", "canonicalize_ops: "]),
+        ("api.md", ["digits_helpers.h ", "[[0."]),
+    ],
+)
+def test_code_of_a_page_runs(
+    page: str, printed: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The blocks of Python, one after the other, as a reader would type them."""
-    page = (ROOT / "docs" / "passes.md").read_text(encoding="utf-8")
+    need_tools("cc")
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         exec(block, names)
-    printed = capsys.readouterr().out
-    assert "fully_connected computes %a: float32[1,2]" in printed
-    assert "canonicalize_ops: " in printed
+    shown = capsys.readouterr().out
+    assert [part for part in printed if part not in shown] == []

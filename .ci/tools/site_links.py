@@ -1,7 +1,7 @@
 """Hook of mkdocs: links of the pages that leave docs/ for the repository.
 
-On a code host they work as they are. On the site they lead to the repository's address, which is `Source` among
-`[project.urls]` in pyproject.toml; as long as there is none, they are shown as the names of files.
+On a code host they work as they are. On the site they lead to the repository's address, which is `Source` in
+`[project.urls]` of pyproject.toml; as long as there is none, they are shown as the names of files.
 """
 
 from __future__ import annotations

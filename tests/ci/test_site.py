@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tools.site_links import rewrite, source_url
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +32,9 @@ def test_links_that_leave_the_pages(link: str, with_url: str, without: str) -> N
 
 def test_no_link_is_left_to_leave_the_pages() -> None:
     for page in (ROOT / "docs").glob("*.md"):
-        assert "](../" not in re.sub(r"^```.*?^```$", "", rewrite(page.read_text("utf-8"), URL), flags=re.M | re.S)
+        assert "](../" not in re.sub(
+            r"^```.*?^```$", "", rewrite(page.read_text("utf-8"), URL), flags=re.M | re.S
+        )
 
 
 def test_the_address_is_that_of_the_project(tmp_path: Path) -> None:

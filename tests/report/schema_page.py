@@ -52,4 +52,3 @@ def _type(field: JSON) -> str:
     if field["type"] == "array":
         return f"array of {_type(field['items'])}"
     return field["type"] if isinstance(field["type"], str) else " or ".join(field["type"])
-

@@ -1,6 +1,6 @@
-"""Which rules of MISRA C:2012 generated code breaks, as cppcheck's addon sees it: ``python -m tests.tools.misra``.
+"""Rules of MISRA C:2012 that generated code breaks, by cppcheck's addon: ``python -m tests.tools.misra``.
 
-The table of docs/misra.md, without the reasons: rule, how often it is broken, on which cores, and a line of C.
+The table of docs/misra.md, without the reasons: rule, how often it is broken, on which cores, a line of C.
 """
 
 from __future__ import annotations
