@@ -55,8 +55,9 @@ analyze: venv
 audit: venv
 	PYTHONPATH=.:.ci $(BIN)/python -m tools.audit
 
+# With --quiet, warnings would not reach --strict.
 docs: $(DOCS)/.installed
-	$(DOCS)/bin/mkdocs build --quiet --strict
+	$(DOCS)/bin/mkdocs build --strict
 
 docs-serve: $(DOCS)/.installed
 	$(DOCS)/bin/mkdocs serve

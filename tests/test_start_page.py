@@ -34,7 +34,7 @@ def folder_with_microfold(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_the_page_is_followed(tmp_path: Path) -> None:
-    """Files are written and commands run, in order; blocks of text are what the command before them prints."""
+    """Files are written and commands run, in order; a block of text is what the last command prints."""
     need_tools("cc")
     environment = folder_with_microfold(tmp_path)
     printed = ""
