@@ -35,7 +35,8 @@ def audit(service: str) -> list[dict[str, Any]] | None:
     """pip-audit's report about all that is locked; None if the service cannot be asked."""
     command = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-spinner", "off"]
     command += ["--vulnerability-service", service, "--require-hashes", "--disable-pip", "--timeout", "15"]
-    command += ["--requirement", str(LOCKS / "dev.lock")]
+    for lock in ("dev", "docs"):
+        command += ["--requirement", str(LOCKS / f"{lock}.lock")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         return json.loads(done.stdout)["dependencies"]
