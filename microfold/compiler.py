@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -210,7 +211,7 @@ def _plan(way: _Way, name: str) -> Program:
     graph, options = way.graph, way.options
     calls = [c.kernel.lower(r.layer) for r, c in zip(way.rankings, way.chosen, strict=True)]
     if options.functions_of_their_own:
-        calls = [_with_function_of_its_own(call, index) for index, call in enumerate(calls)]
+        calls = _with_own_functions(calls)
     memory = way.memory([candidate.kernel for candidate in way.chosen], calls)
     arena = memory.arena
     if arena.size > MAX_BYTES:
@@ -246,11 +247,15 @@ def _plan(way: _Way, name: str) -> Program:
     )
 
 
-def _with_function_of_its_own(call: KernelCall, index: int) -> KernelCall:
-    """Compilers put a layer's numbers into the code of a function that nothing else calls."""
-    if call.function.library is not None:
-        return call
-    return replace(call, function=replace(call.function, only_layer=index))
+def _with_own_functions(calls: Sequence[KernelCall]) -> list[KernelCall]:
+    """A function for each layer: compilers put its numbers into the code of what nothing else calls."""
+    uses = Counter(call.function for call in calls)
+    return [
+        call
+        if call.function.library is not None or uses[call.function] == 1
+        else replace(call, function=replace(call.function, only_layer=index))
+        for index, call in enumerate(calls)
+    ]
 
 
 def _layer(

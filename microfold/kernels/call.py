@@ -71,7 +71,8 @@ class CFunction:
         fields: all that its layer struct can have, in order.
         library: what it calls; None if it stands for itself.
         calls: names of the library's functions that it calls.
-        only_layer: index of the layer that it is for; None: whichever have this specification share it.
+        only_layer: index of the layer that it is for, where others have the same specification; None: all of
+            them share it.
     """
 
     template: str
