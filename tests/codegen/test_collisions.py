@@ -54,7 +54,7 @@ def test_awkward_names_compile(model: str, first: str, layers: list[str], single
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(names, names, st.lists(names, min_size=1, max_size=6), st.booleans())
 def test_any_names_compile(model: str, first: str, layers: list[str], single_file: bool) -> None:
     assert_compiles(model, first, layers, single_file)

@@ -77,7 +77,7 @@ def test_constants_of_structs_with_arrays(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", sampled(SOME, 3))
+@pytest.mark.parametrize("core", sampled(SOME, 4))
 def test_some_models(core: str) -> None:
     """What is new in a part of the bundled models; `python -m tests.codegen.sweep` compiles all."""
     need_tools("gcc", "clang", "arm-none-eabi-gcc")

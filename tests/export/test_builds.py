@@ -16,6 +16,7 @@ from tests.codegen.toolchain import run
 from tests.export.packages import GOOD, files_of, sources_of, write
 from tests.frontend.models import MADE
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 WARNINGS = " ".join(flag for flag in STRICT if flag != "-std=c99")
 
@@ -34,7 +35,9 @@ def printed_by(command: Sequence[str], folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["host", "cortex-m0plus", "cortex-m4", "cortex-m33", "cortex-m55"])
+@pytest.mark.parametrize(
+    "core", sampled(["cortex-m4", "host", "cortex-m0plus", "cortex-m33", "cortex-m55"], 2)
+)
 def test_make_builds_and_runs_the_example(core: str, tmp_path: Path) -> None:
     need_tools("make", *tools(core))
     folder = write(tmp_path, files_of("make", core))
@@ -78,7 +81,7 @@ def test_a_project_adds_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [each.name for each in FORMATS])
+@pytest.mark.parametrize("kind", sampled((each.name for each in FORMATS), 2))
 def test_sources_and_example_compile_for_a_cortex_m_and_as_cplusplus(kind: str, tmp_path: Path) -> None:
     """Without a warning; ESP-IDF's package is portable C."""
     need_tools("arm-none-eabi-gcc")
