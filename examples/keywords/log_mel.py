@@ -33,8 +33,8 @@ def mel(frequency):
 def mel_position():
     """Where each bin of the transform lies among the bands: float64 [FFT / 2 + 1].
 
-    The triangle of the first band begins at 0 and has its peak at 1. A bin at 5.25 is a quarter on the way from
-    the peak of the fifth band to that of the sixth, and gives 3/4 of its power to the one, 1/4 to the other.
+    The triangle of the first band begins at 0 and has its peak at 1. A bin at 5.25 is a quarter on the way
+    from the peak of the fifth band to that of the sixth: 3/4 of its power is the one's, 1/4 the other's.
     """
     frequency = np.arange(FFT // 2 + 1) * RATE / FFT
     return (mel(frequency) - mel(LOW)) / (mel(HIGH) - mel(LOW)) * (BANDS + 1)

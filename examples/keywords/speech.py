@@ -25,22 +25,22 @@ KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go
 SILENCE, UNKNOWN = "silence", "unknown"
 LABELS = (SILENCE, UNKNOWN, *KEYWORDS)
 OTHER_WORDS = _words("""
-        zero one two three four five six seven eight nine bed bird cat dog happy house tree wow backward
-    forward follow     learn visual water table music light window hello computer yet guess yesterday nose
-    now gown town dawn cup pup     step shop top goal gold ghost awful often own in and lift loft bright
-    write leaf late note open close play pause     the a of to is it that was for with they have this from
-    word what some we can out other were all there when use     your how said each she which do their time
-    will about if would make like him into has look more day could come     did number sound most people
-    over know-how who oil sit find long down-town upper offer onion stopping going
+    zero one two three four five six seven eight nine bed bird cat dog happy house tree wow backward
+    forward follow learn visual water table music light window hello computer yet guess yesterday nose now
+    gown town dawn cup pup step shop top goal gold ghost awful often own in and lift loft bright write
+    leaf late note open close play pause the a of to is it that was for with they have this from word what
+    some we can out other were all there when use your how said each she which do their time will about if
+    would make like him into has look more day could come did number sound most people over know-how who
+    oil sit find long down-town upper offer onion stopping going
 """)
 
 ACCENTS = ("en-us", "en-gb", "en-gb-x-rp", "en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-gb-scotland", "en-029")
 VARIANTS = _words("""
-        adam Alex Alicia Andrea Andy Annie antonio aunty belinda benjamin boris caleb david Denis Diogo ed
-    edward edward2     Gene Gene2 gustave announcer Henrique Hugo iven iven2 iven3 Jacky john kaukovalta
-    Lee linda marcelo Marco Mario     max Michael michel miguel Mike Nguyen pablo paul pedro quincy rob
-    robert steph steph2 steph3 zac anika grandpa     grandma klatt klatt2 klatt3 klatt4 m1 m2 m3 m4 m5 m6
-    m7 m8 f1 f2 f3 f4 f5 norbert sandro shelby travis victor
+    adam Alex Alicia Andrea Andy Annie antonio aunty belinda benjamin boris caleb david Denis Diogo ed
+    edward edward2 Gene Gene2 gustave announcer Henrique Hugo iven iven2 iven3 Jacky john kaukovalta Lee
+    linda marcelo Marco Mario max Michael michel miguel Mike Nguyen pablo paul pedro quincy rob robert
+    steph steph2 steph3 zac anika grandpa grandma klatt klatt2 klatt3 klatt4 m1 m2 m3 m4 m5 m6 m7 m8 f1 f2
+    f3 f4 f5 norbert sandro shelby travis victor
 """)
 # Never in training: one of the voices made of a person's recordings, and every seventh of the others.
 HELD_OUT_VOICES = ("rms",)
