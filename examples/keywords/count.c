@@ -1,5 +1,5 @@
-/* Counts the instructions of one column of features and of one run of the network, on QEMU's mps2-an386: `make count`.
- * On a board, read DWT->CYCCNT instead. */
+/* Measures one column of features and one run of the network, on QEMU's mps2-an386: `make count`. On a
+ * board, read DWT->CYCCNT instead. */
 
 #include <stdio.h>
 
@@ -32,11 +32,14 @@ int main(void)
         log_mel_push(&features, block);
         ticks += TICKS - begin;
     }
-    printf("features, a column of 20 ms: %7u instructions\n", INSTRUCTIONS(ticks) / COLUMNS);
+    printf("features, a column of 20 ms: %7u instructions, %5u bytes of RAM\n", INSTRUCTIONS(ticks) / COLUMNS,
+           (unsigned)sizeof features);
 
     log_mel_window(&features, keywords_input_0(&network));
     const uint32_t begin = TICKS;
     keywords_run(&network);
-    printf("network, a run:              %7u instructions\n", INSTRUCTIONS(TICKS - begin));
+    ticks = TICKS - begin;
+    printf("network, a run:              %7u instructions, %5u bytes of RAM\n", INSTRUCTIONS(ticks),
+           (unsigned)sizeof network);
     return 0;
 }
