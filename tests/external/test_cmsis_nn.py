@@ -31,7 +31,7 @@ from tests.codegen.toolchain import run, write
 from tests.external import networks
 from tests.frontend.models import MADE
 from tests.needs import need_tools
-from tests.sampling import quick
+from tests.sampling import sampled
 
 STUB = Path(__file__).parent / "stub"
 # The library's variants: what the planner thinks of, and what the stub does.
@@ -65,7 +65,7 @@ def test_the_calls_compute_the_reference(name: str, make) -> None:
 CALLS = {"cnn_int8": 5, "preact_bn_int8": 7, "attn_int8": 14}
 
 
-@pytest.mark.parametrize("model", quick(CALLS))
+@pytest.mark.parametrize("model", sampled(CALLS, 3))
 def test_models(model: str) -> None:
     options = Options(external=("cmsis-nn",), external_flags=(f"-I{STUB}", str(STUB / "arm_nnfunctions.c")))
     program = compiler.compile_file(MADE / f"{model}.tflite", target.load("host"), options)
