@@ -119,6 +119,7 @@ def fpu_code(tmp_path: Path) -> tuple[Program, list[str]]:
     return program, write_sources(program, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_missing_fpu_is_told(fpu_code: tuple[Program, list[str]], tmp_path: Path) -> None:
     program, sources = fpu_code
     build = ["arm-none-eabi-gcc", *program.target.cpu_flags, "-std=c99", "-O2", "-c", *sources]

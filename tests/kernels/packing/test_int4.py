@@ -23,7 +23,7 @@ from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import NO_PADDING, RELU, RELU6, conv2d_graph, fully_connected_graph, int8_element
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.sampling import sampled
+from tests.sampling import quick, sampled
 
 SAME = ((1, 1), (1, 1))
 CORES = ("cortex-m4", "cortex-m3", "cortex-m0plus", "cortex-m55")
@@ -165,7 +165,7 @@ def test_speed_takes_what_is_fastest() -> None:
     assert compiled(graph, "cortex-m4", "speed").layers[0].kernel.name == "s8_fully_connected__dsp_8"
 
 
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", quick(CORES))
 def test_a_budget_of_flash_takes_them_where_it_must(core: str) -> None:
     graph = merge([fully_connected_graph(256, 60, largest=7), conv2d_graph(4, 4, 48, 32, largest=7)])
     program = compile_graph(graph, target.load(core), Options(flash=17000))
