@@ -8,7 +8,7 @@
 
 #include "keywords.h"
 
-#define DETECTOR_RUNS 4       /* over which scores are averaged */
+#define DETECTOR_RUNS 3       /* over which scores are averaged */
 #define DETECTOR_THRESHOLD 70 /* per cent that the average must reach */
 #define DETECTOR_PAUSE 6      /* runs behind a keyword in which no other is detected */
 

@@ -15,7 +15,7 @@ PEAK = 12000
 
 def sentence(rng, words, noise):
     """int16 samples: the words, with pauses around them, in white noise of this level (rms)."""
-    pause = np.zeros(RATE * 35 // 100)
+    pause = np.zeros(RATE * 30 // 100)
     parts = [pause]
     for word in words:
         parts += [trimmed(word) * (PEAK / np.abs(word).max()), pause]
