@@ -108,23 +108,32 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, make("keywords", "host", folder, HOST_TOOLS)
 
 
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the Cortex-M4's builds."""
+    return tmp_path_factory.mktemp("simulated")
+
+
 @pytest.mark.slow
 def test_host(host: tuple[Path, str]) -> None:
     assert host[1].endswith(expected_output("keywords", "test/"))
 
 
 @pytest.mark.slow
-def test_simulated(tmp_path: Path) -> None:
-    assert make("keywords", "run", tmp_path, ARM_TOOLS).endswith(expected_output("keywords", "test/"))
+def test_simulated(simulated: Path) -> None:
+    printed = make("keywords", "run", simulated, ARM_TOOLS)
+    assert printed.endswith(expected_output("keywords", "test/"))
 
 
 @pytest.mark.slow
-def test_instructions_are_those_of_the_readme(tmp_path: Path) -> None:
+def test_instructions_are_those_of_the_readme(simulated: Path) -> None:
     """Within a tenth: compilers differ."""
-    counts = [int(n) for n in re.findall(r"(\d+) instr", make("keywords", "count", tmp_path, ARM_TOOLS))]
-    stated = [int(n) for n in re.findall(r"(\d+) instr", expected_output("keywords", "features, a column"))]
-    assert len(counts) == 2
-    assert counts == pytest.approx(stated, rel=0.1)
+    measured = re.compile(r"^(?:features|network), .*: +(\d+) instructions, +(\d+) bytes", re.M)
+    printed = measured.findall(make("keywords", "count", simulated, ARM_TOOLS))
+    stated = measured.findall(expected_output("keywords", "features, a column"))
+    assert [len(rows) for rows in (printed, stated)] == [2, 2]
+    assert [int(count) for count, _ in printed] == pytest.approx([int(count) for count, _ in stated], rel=0.1)
+    assert [ram for _, ram in printed] == [ram for _, ram in stated]
 
 
 def test_features_are_those_of_the_float_pipeline(tmp_path: Path) -> None:
@@ -182,21 +191,33 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("content", "printed"),
     [
-        (wav(pcm(), SOUND), SAMPLES),
-        (wav((b"LIST", b"odd"), pcm(), (b"fact", b"1234"), SOUND, (b"tail", b"12")), SAMPLES),
-        (wav((b"fmt ", pcm()[1] + b"\0\0"), SOUND), SAMPLES),
-        (wav(pcm(), SOUND)[:-3], "1 -1 32767 "),  # cut off
-        (wav(pcm(), SOUND).replace(b"data\x0a\0\0\0", b"data\xff\xff\xff\xff"), SAMPLES),  # of a pipe
-        (wav(pcm(), (b"data", b"\1\0\2")), "1 "),
-        (wav(pcm(code=3, bits=32), SOUND), FORMAT.format(3, 1, 16000, 32)),
-        (wav(pcm(channels=2, rate=44100), SOUND), FORMAT.format(1, 2, 44100, 16)),
-        (wav(SOUND, pcm()), NO_SOUND),
-        (wav(pcm()), NO_SOUND),
-        (wav((b"fmt ", b"\1\0\1\0"), SOUND), NO_SOUND),
-        (wav(pcm(), (b"LIST", b"")).replace(b"LIST\0\0\0\0", b"LIST\xff\xff\xff\xff"), NO_SOUND),
-        (wav(pcm(), SOUND, form=b"AVI "), "is no WAV file"),
-        (b"RIFF", "is no WAV file"),
-        (b"", "is no WAV file"),
+        pytest.param(wav(pcm(), SOUND), SAMPLES, id="plain"),
+        pytest.param(
+            wav((b"LIST", b"odd"), pcm(), (b"fact", b"1234"), SOUND, (b"tail", b"12")),
+            SAMPLES,
+            id="other chunks",
+        ),
+        pytest.param(wav((b"fmt ", pcm()[1] + b"\0\0"), SOUND), SAMPLES, id="longer format"),
+        pytest.param(wav(pcm(), SOUND)[:-3], "1 -1 32767 ", id="cut off"),
+        pytest.param(
+            wav(pcm(), SOUND).replace(b"data\x0a\0\0\0", b"data\xff\xff\xff\xff"),
+            SAMPLES,
+            id="size of a pipe",
+        ),
+        pytest.param(wav(pcm(), (b"data", b"\1\0\2")), "1 ", id="half a sample"),
+        pytest.param(wav(pcm(code=3, bits=32), SOUND), FORMAT.format(3, 1, 16000, 32), id="float"),
+        pytest.param(wav(pcm(channels=2, rate=44100), SOUND), FORMAT.format(1, 2, 44100, 16), id="stereo"),
+        pytest.param(wav(SOUND, pcm()), NO_SOUND, id="no format before"),
+        pytest.param(wav(pcm()), NO_SOUND, id="no data"),
+        pytest.param(wav((b"fmt ", b"\1\0\1\0"), SOUND), NO_SOUND, id="short format"),
+        pytest.param(
+            wav(pcm(), (b"LIST", b"")).replace(b"LIST\0\0\0\0", b"LIST\xff\xff\xff\xff"),
+            NO_SOUND,
+            id="endless chunk",
+        ),
+        pytest.param(wav(pcm(), SOUND, form=b"AVI "), "is no WAV file", id="not WAVE"),
+        pytest.param(b"RIFF", "is no WAV file", id="four bytes"),
+        pytest.param(b"", "is no WAV file", id="empty"),
     ],
 )
 def test_wav_reader(reader: Path, tmp_path: Path, content: bytes, printed: str) -> None:
@@ -228,6 +249,6 @@ def test_the_page_on_microphones(host: tuple[Path, str], tmp_path: Path) -> None
     *heard, lost = run([tmp_path / "listen", KEYWORDS / "test" / "flite.wav"]).splitlines()
     example = printed.partition("test/flite.wav\n")[2].partition("test/")[0]
     words = re.findall(r"^ *[\d.]+ s  (\w+) +(\d+) %$", example, re.M)
-    assert len(words) > 2
+    assert len(words) > 1
     assert heard == [f"{word} {percent}" for word, percent in words]
     assert lost == "15 lost"
