@@ -1,14 +1,20 @@
-"""Operators that reduce over axes: MEAN, SUM, REDUCE_MAX …"""
+"""Operators that reduce over axes: MEAN, SUM, REDUCE_MAX, TOPK_V2 …"""
 
 from __future__ import annotations
 
-from microfold.frontend.context import OperatorContext, imports
+import numpy as np
+
+from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
+from microfold.ir.types import DType
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
+from microfold.ops.reduce.top_k import TopK
 
 
 def _reduction(context: OperatorContext) -> tuple[Value, tuple[int, ...], bool]:
@@ -48,6 +54,68 @@ def reduce_min(context: OperatorContext) -> None:
 def reduce_prod(context: OperatorContext) -> None:
     x, axes, keep_dims = _reduction(context)
     context.finish(*context.emit(ReduceProd(axes, keep_dims), x))
+
+
+@imports("REDUCE_ALL")
+def reduce_all(context: OperatorContext) -> None:
+    """The smallest of truth values."""
+    x, axes, keep_dims = _of_truth_values(context)
+    context.finish(*context.emit(ReduceMin(axes, keep_dims), x))
+
+
+@imports("REDUCE_ANY")
+def reduce_any(context: OperatorContext) -> None:
+    """The largest of truth values."""
+    x, axes, keep_dims = _of_truth_values(context)
+    context.finish(*context.emit(ReduceMax(axes, keep_dims), x))
+
+
+def _of_truth_values(context: OperatorContext) -> tuple[Value, tuple[int, ...], bool]:
+    x, axes, keep_dims = _reduction(context)
+    if x.type.dtype is not DType.BOOL:
+        raise Unsupported(f"its input must be bool; it is {x.type}")
+    return x, axes, keep_dims
+
+
+@imports("SEGMENT_SUM")
+def segment_sum(context: OperatorContext) -> None:
+    """Sums of neighbouring slices; segments that no slice belongs to are zeros."""
+    x, name = context.input(0), context.name()
+    segments = context.integers(1, "segment ids")
+    if x.type.dtype not in (DType.INT32, DType.FLOAT32):
+        raise Unsupported(f"needs int32 or float32; its input is {x.type}")
+    if x.type.rank < 1 or len(segments) != x.type.shape[0]:
+        raise Unsupported(f"needs a segment id for each slice of {x.type}; there are {len(segments)}")
+    if list(segments) != sorted(segments) or segments[0] < 0 or segments[-1] >= MAX_LIST:
+        raise Unsupported(
+            f"segment ids must ascend from 0 or above, and be less than {MAX_LIST}; they are {list(segments)}"
+        )
+    parts: list[Value] = []
+    for segment in range(segments[-1] + 1):
+        begin, count = segments.index(segment) if segment in segments else 0, segments.count(segment)
+        rest = x.type.shape[1:]
+        if count == 0:
+            zeros = np.zeros((1, *rest), x.type.dtype.numpy)
+            parts.append(context.add_constant(zeros, f"{name}_segment{segment}"))
+            continue
+        slice_ = StridedSlice((begin, *(0,) * len(rest)), (count, *rest), (1,) * x.type.rank)
+        (part,) = context.emit(slice_, x, names=[f"{name}_slices{segment}"])
+        if count > 1:
+            op = Sum((0,), True, x.type.element)
+            (part,) = context.emit(op, part, names=[f"{name}_segment{segment}"])
+        parts.append(part)
+    context.finish(*context.emit(Concatenate(0), *parts))
+
+
+@imports("TOPK_V2")
+def top_k(context: OperatorContext) -> None:
+    x = context.input(0)
+    (count,) = one(context.integers(1, "k"), "k")
+    context.require_same_quantization(x)
+    if len(context.raw.outputs) != 2:
+        raise Unsupported(f"it must have 2 outputs; it has {len(context.raw.outputs)}")
+    op = TopK(count, context.element(1).dtype)
+    context.finish(*context.emit(op, x, names=[context.name(0), context.name(1)]))
 
 
 @imports("CUMSUM")
