@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+from itertools import pairwise
 
-from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
+from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
 from microfold.ir.types import DType
@@ -79,31 +79,24 @@ def _of_truth_values(context: OperatorContext) -> tuple[Value, tuple[int, ...], 
 
 @imports("SEGMENT_SUM")
 def segment_sum(context: OperatorContext) -> None:
-    """Sums of neighbouring slices; segments that no slice belongs to are zeros."""
+    """Sums of neighbouring slices."""
     x, name = context.input(0), context.name()
     segments = context.integers(1, "segment ids")
     if x.type.dtype not in (DType.INT32, DType.FLOAT32):
         raise Unsupported(f"needs int32 or float32; its input is {x.type}")
     if x.type.rank < 1 or len(segments) != x.type.shape[0]:
         raise Unsupported(f"needs a segment id for each slice of {x.type}; there are {len(segments)}")
-    if list(segments) != sorted(segments) or segments[0] < 0 or segments[-1] >= MAX_LIST:
+    if segments[0] != 0 or not all(b - a in (0, 1) for a, b in pairwise(segments)):
         raise Unsupported(
-            f"segment ids must ascend from 0 or above, and be less than {MAX_LIST}; they are {list(segments)}"
+            f"segment ids must begin with 0, and go up by 1 or not at all; they are {list(segments)}"
         )
+    rest = x.type.shape[1:]
     parts: list[Value] = []
     for segment in range(segments[-1] + 1):
-        begin, count = segments.index(segment) if segment in segments else 0, segments.count(segment)
-        rest = x.type.shape[1:]
-        if count == 0:
-            zeros = np.zeros((1, *rest), x.type.dtype.numpy)
-            parts.append(context.add_constant(zeros, f"{name}_segment{segment}"))
-            continue
-        slice_ = StridedSlice((begin, *(0,) * len(rest)), (count, *rest), (1,) * x.type.rank)
-        (part,) = context.emit(slice_, x, names=[f"{name}_slices{segment}"])
-        if count > 1:
-            op = Sum((0,), True, x.type.element)
-            (part,) = context.emit(op, part, names=[f"{name}_segment{segment}"])
-        parts.append(part)
+        begin, count = (segments.index(segment), *(0,) * len(rest)), segments.count(segment)
+        op = StridedSlice(begin, (count, *rest), (1,) * x.type.rank)
+        (part,) = context.emit(op, x, names=[f"{name}_slices{segment}"])
+        parts += context.emit(Sum((0,), True, x.type.element), part, names=[f"{name}_segment{segment}"])
     context.finish(*context.emit(Concatenate(0), *parts))
 
 
