@@ -112,7 +112,7 @@ def _embedding_lookup(d: Draw, name: str) -> None:
     d.writer.operator(name, operands, d.result((len(ids), *table.shape[1:])))
 
 
-def _embedding_lookup_scaled(d: Draw, name: str) -> None:
+def _embedding_lookup_scaled(d: Draw, _name: str) -> None:
     """Of an int8 table, a scale for each row."""
     table = d.values((d.number(2, 6), *d.shape(1, 2)))
     ids = d.rng.integers(0, len(table), d.number(1, 5)).astype(np.int32)

@@ -95,4 +95,6 @@ def _first_integer(data: bytes) -> int:
         root: Any = flexbuffers.GetRoot(bytearray(data))
         return int(root.AsMap.Values[0].AsInt)
     except Exception as error:
-        raise Unsupported(f"its options must be a flexbuffer's map with cycles_max; they are {data!r}") from error
+        raise Unsupported(
+            f"its options must be a flexbuffer's map with cycles_max; they are {data!r}"
+        ) from error

@@ -36,9 +36,7 @@ def rank(context: OperatorContext) -> None:
 def zeros_like(context: OperatorContext) -> None:
     """Zeros as they are stored, whatever the zero point is."""
     x = context.input(0)
-    zero = context.add_constant(
-        np.zeros((), x.type.dtype.numpy), f"{context.name()}_zero", context.element()
-    )
+    zero = context.add_constant(np.zeros((), x.type.dtype.numpy), f"{context.name()}_zero", context.element())
     context.finish(*context.emit(BroadcastTo(x.type.shape), zero))
 
 
@@ -48,7 +46,7 @@ def range_(context: OperatorContext) -> None:
     limits: list[Array] = []
     for index, what in enumerate(("start", "limit", "delta")):
         array = context.constant(index, what)
-        if array.size != 1 or array.dtype not in (np.int32, np.int64, np.float32):
+        if array.size != 1 or array.dtype.name not in ("int32", "int64", "float32"):
             raise Unsupported(
                 f"its {what} must be one int32, int64 or float32; it is {array.dtype}{list(array.shape)}"
             )
@@ -60,9 +58,7 @@ def range_(context: OperatorContext) -> None:
         )
     spans = float(limit) - float(start), float(delta)
     if not all(map(math.isfinite, spans)) or spans[0] * spans[1] <= 0:
-        raise Unsupported(
-            f"delta must lead from start to limit; they are {delta}, {start} and {limit}"
-        )
+        raise Unsupported(f"delta must lead from start to limit; they are {delta}, {start} and {limit}")
     count = math.ceil(spans[0] / spans[1])
     if count > MAX_ELEMENTS:
         raise Unsupported(f"a tensor has at most {MAX_ELEMENTS} elements; its result has {count}")

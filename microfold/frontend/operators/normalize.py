@@ -52,8 +52,8 @@ def local_response_normalization(context: OperatorContext) -> None:
         raise Unsupported(f"needs float32; its input is {x.type}")
     if radius < 0 or not all(map(math.isfinite, (bias, alpha, beta))):
         raise Unsupported(
-            f"the radius must not be negative, and bias, alpha and beta be finite; they are {radius}, {bias}, "
-            f"{alpha} and {beta}"
+            "the radius must not be negative, and bias, alpha and beta must be finite; they are "
+            f"{radius}, {bias}, {alpha} and {beta}"
         )
     radius = min(radius, shape[3] - 1)  # no neighbours are further away
     width = 2 * radius + 1

@@ -124,8 +124,8 @@ class ScatterNdPortable(Kernel):
 class DynamicUpdateSlicePortable(Kernel):
     """Copies the tensor, if the output is another one, then the update into it, by runs of bytes.
 
-    `limits` are the largest starts, `steps` the bytes from one index to the next, along each axis. `loops` are
-    four records (size, step in the update, step in the output), trivial ones in front.
+    `limits` are the largest starts, `steps` the bytes from one index to the next, along each axis. `loops`
+    are four records (size, step in the update, step in the output), trivial ones in front.
     """
 
     name = "dynamic_update_slice__c"

@@ -26,9 +26,7 @@ class Bitcast(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         for dtype in (x.dtype, self.out.dtype):
-            require(
-                dtype not in (DType.BOOL, DType.INT4), f"bitcast: {dtype.value} is not supported"
-            )
+            require(dtype not in (DType.BOOL, DType.INT4), f"bitcast: {dtype.value} is not supported")
         for element in (x, self.out):
             require(
                 element.quant is None or element.quant.axis is None,

@@ -14,7 +14,7 @@ from microfold.ir.types import Array, DType, Tensor, TensorType
 @register
 @dataclass(frozen=True)
 class DynamicUpdateSlice(Op):
-    """``x`` with ``update`` in place of what begins at ``start``, which is clamped so that the update fits."""
+    """``x``, with ``update`` from ``start`` on, which is clamped so that the update fits."""
 
     name: ClassVar[str] = "dynamic_update_slice"
     any_zero_point: ClassVar[bool] = True

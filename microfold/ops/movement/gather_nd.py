@@ -34,7 +34,7 @@ def check_positions(op: str, indices: TensorType, shape: Shape) -> tuple[Shape, 
 @register
 @dataclass(frozen=True)
 class GatherNd(Op):
-    """The slices of ``x`` whose positions along its first axes are the tuples in the last axis of ``indices``.
+    """Slices of ``x``, by their positions along its first axes: tuples in the last axis of ``indices``.
 
     An index out of range takes the nearest slice; the references end the run with an error there.
     """

@@ -31,9 +31,7 @@ class ScatterNd(Op):
 
     def infer(self, indices: TensorType, updates: TensorType) -> TensorType:
         counted, rest = check_positions("scatter_nd", indices, self.shape)
-        require(
-            min(self.shape) >= 1, f"scatter_nd: the shape must be positive; it is {list(self.shape)}"
-        )
+        require(min(self.shape) >= 1, f"scatter_nd: the shape must be positive; it is {list(self.shape)}")
         require(
             updates.shape == (*counted, *rest),
             f"scatter_nd: updates must be {[*counted, *rest]} for indices {indices} in {list(self.shape)}; "

@@ -41,7 +41,9 @@ class TopK(Op):
             x.shape[-1] - 1 <= self.dtype.range[1],
             f"top_k: indices up to {x.shape[-1] - 1} must be {self.dtype.value}",
         )
-        require(x.dtype not in (DType.BOOL, DType.INT4, DType.FLOAT16), f"top_k: {x.dtype.value} is not supported")
+        require(
+            x.dtype not in (DType.BOOL, DType.INT4, DType.FLOAT16), f"top_k: {x.dtype.value} is not supported"
+        )
         require(x.quant is None or x.quant.axis is None, "top_k: per-channel values are not supported")
         shape = (*x.shape[:-1], self.count)
         return x.with_shape(shape), TensorType(self.dtype, shape)

@@ -133,9 +133,7 @@ def reverse_sequence(context: OperatorContext) -> None:
     options = context.required_options("ReverseSequenceOptions")
     x, lengths, name = context.input(0), context.input(1), context.name()
     context.require_same_quantization(x)
-    along, batch = (
-        context.axis(int(axis), x.type.rank) for axis in (options.SeqDim(), options.BatchDim())
-    )
+    along, batch = (context.axis(int(axis), x.type.rank) for axis in (options.SeqDim(), options.BatchDim()))
     if along == batch:
         raise Unsupported(f"sequences and batch must be different axes; both are {along}")
     count, extent = x.type.shape[batch], x.type.shape[along]
