@@ -130,6 +130,17 @@ def _gather_nd(d: Draw, name: str) -> None:
     d.writer.operator(name, [d.given(x), d.either(indices)], result)
 
 
+def _gather(d: Draw, name: str) -> None:
+    """With batch dimensions."""
+    x = d.values(d.shape(2, 4))
+    batched = d.number(1, x.ndim - 1)
+    axis = d.number(batched, x.ndim - 1)
+    indices = d.rng.integers(0, x.shape[axis], (*x.shape[:batched], *d.shape(0, 2))).astype(np.int32)
+    result = d.result((*x.shape[:axis], *indices.shape[batched:], *x.shape[axis + 1 :]))
+    operands = [d.given(x), d.either(indices)]
+    d.writer.operator(name, operands, result, "GatherOptions", Axis=axis, BatchDims=batched)
+
+
 def _scatter_nd(d: Draw, name: str) -> None:
     shape = d.shape(2, 3)
     depth = d.number(1, len(shape))
@@ -310,6 +321,7 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "EMBEDDING_LOOKUP scaled": ("i1", _embedding_lookup_scaled),
     "FLOOR_DIV": (_MOVED, _plain_binary),
     "FLOOR_MOD": (f"{_MOVED} i8", _plain_binary),
+    "GATHER": (f"{_MOVED} i8 ?", _gather),
     "GATHER_ND": (_MOVED, _gather_nd),
     "L2_POOL_2D": ("f4", _l2_pool_2d),
     "LOCAL_RESPONSE_NORMALIZATION": ("f4", _local_response_normalization),

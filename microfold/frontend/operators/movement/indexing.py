@@ -1,6 +1,8 @@
-"""Operators that take or place what indices name: GATHER_ND, EMBEDDING_LOOKUP, SCATTER_ND …"""
+"""Operators that take or place what indices name: GATHER, GATHER_ND, SCATTER_ND …"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -36,6 +38,61 @@ def _require_positions(context: OperatorContext, index: int, shape: tuple[int, .
             )
 
 
+def _require_in_range(context: OperatorContext, index: int, extent: int) -> None:
+    """Refuse constant indices, input `index`, that are not below an extent."""
+    numbers = context.known(index)
+    if numbers is not None and numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < extent:
+        raise Unsupported(
+            f"indices must be in [0, {extent}); they are in [{int(numbers.min())}, {int(numbers.max())}]"
+        )
+
+
+@imports("GATHER")
+def gather(context: OperatorContext) -> None:
+    options = context.required_options("GatherOptions")
+    x, indices = context.input(0), context.input(1)
+    context.require_same_quantization(x)
+    axis = context.axis(int(options.Axis()), x.type.rank)
+    batched = int(options.BatchDims())
+    batched += indices.type.rank if batched < 0 else 0
+    shape = x.type.shape
+    if not 0 <= batched <= min(axis, indices.type.rank) or indices.type.shape[:batched] != shape[:batched]:
+        raise Unsupported(
+            f"batch dimensions must be the first axes of {x.type} and of the indices, and not behind axis "
+            f"{axis}; they are {int(options.BatchDims())}, and the indices are {indices.type}"
+        )
+    _require_in_range(context, 1, shape[axis])
+    if batched == 0:
+        context.finish(*context.emit(Gather(axis), x, indices))
+    else:
+        context.finish(_gathered_by_batch(context, axis, batched))
+
+
+def _gathered_by_batch(context: OperatorContext, axis: int, batched: int) -> Value:
+    """Each element of the batch by indices of its own: pairs of its number and of one of them."""
+    x, indices, name = context.input(0), context.input(1), context.name()
+    batch, outer, inner = x.type.shape[:batched], x.type.shape[batched:axis], x.type.shape[axis + 1 :]
+    counted = indices.type.shape[batched:]
+    number, count = math.prod(batch), math.prod(counted)
+    split = (number, math.prod(outer), x.type.shape[axis], math.prod(inner))
+    (x,) = context.emit(Reshape(split), x, names=[f"{name}_split"])
+    (x,) = context.emit(Transpose((0, 2, 1, 3)), x, names=[f"{name}_slices"])
+    if indices.type.dtype is not DType.INT32:
+        (indices,) = context.emit(Cast(DType.INT32), indices, names=[f"{name}_indices"])
+    (x,) = context.emit(GatherNd(), x, _numbered(context, indices, number, count), names=[f"{name}_taken"])
+    (x,) = context.emit(Transpose((0, 2, 1, 3)), x, names=[f"{name}_moved"])
+    return context.emit(Reshape((*batch, *outer, *counted, *inner)), x)[0]
+
+
+def _numbered(context: OperatorContext, places: Value, number: int, count: int) -> Value:
+    """Pairs of a place and, in front of it, the number of the row that it is in; int32 [number, count, 2]."""
+    name = context.name()
+    (places,) = context.emit(Reshape((number, count, 1)), places, names=[f"{name}_column"])
+    rows = np.broadcast_to(np.arange(number, dtype=np.int32)[:, None, None], (number, count, 1)).copy()
+    numbers = context.add_constant(rows, f"{name}_numbers")
+    return context.emit(Concatenate(2), numbers, places, names=[f"{name}_positions"])[0]
+
+
 @imports("GATHER_ND")
 def gather_nd(context: OperatorContext) -> None:
     x, indices = context.input(0), context.input(1)
@@ -69,12 +126,7 @@ def embedding_lookup(context: OperatorContext) -> None:
             f"needs a list of indices and a table of at least two axes; they are {indices.type} and "
             f"{table.type}"
         )
-    rows = table.type.shape[0]
-    numbers = context.known(0)
-    if numbers is not None and not 0 <= int(numbers.min()) <= int(numbers.max()) < rows:
-        raise Unsupported(
-            f"indices must be in [0, {rows}); they are in [{int(numbers.min())}, {int(numbers.max())}]"
-        )
+    _require_in_range(context, 0, table.type.shape[0])
     if context.element().dtype is table.type.dtype:
         context.require_same_quantization(table)
         context.finish(*context.emit(Gather(0), table, indices))
@@ -167,7 +219,4 @@ def _reversed_positions(context: OperatorContext, lengths: Value, count: int, ex
     (mirrored,) = context.emit(Sub(int32), column, behind, names=[f"{name}_mirrored"])
     (inside,) = context.emit(Compare("less"), places, column, names=[f"{name}_inside"])
     (chosen,) = context.emit(Select(), inside, mirrored, places, names=[f"{name}_sources"])
-    (chosen,) = context.emit(Reshape((count, extent, 1)), chosen, names=[f"{name}_column"])
-    sequences = np.broadcast_to(np.arange(count, dtype=np.int32)[:, None, None], (count, extent, 1)).copy()
-    numbered = context.add_constant(sequences, f"{name}_numbers")
-    return context.emit(Concatenate(2), numbered, chosen, names=[f"{name}_positions"])[0]
+    return _numbered(context, chosen, count, extent)
