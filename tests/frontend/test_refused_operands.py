@@ -59,6 +59,14 @@ CASES: list[tuple[Build, str]] = [
     ),
     (case("WHERE", lambda w: [known(w, [0, 0])]), "its result has no elements"),
     (
+        case("ZEROS_LIKE", lambda w: [given(w, 4, dtype="i4")]),
+        "its result must be int32 as its input is; it is float32",
+    ),
+    (
+        case("UNIQUE", lambda w: [known(w, 4, 5)], "UniqueOptions"),
+        "it must have 2 outputs, the second one int32 or int64",
+    ),
+    (
         case("UNIQUE", lambda w: [given(w, 4)], "UniqueOptions"),
         "its input must be constant; it is computed by the model",
     ),

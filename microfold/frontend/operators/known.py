@@ -35,8 +35,10 @@ def rank(context: OperatorContext) -> None:
 @imports("ZEROS_LIKE")
 def zeros_like(context: OperatorContext) -> None:
     """Zeros as they are stored, whatever the zero point is."""
-    x = context.input(0)
-    zero = context.add_constant(np.zeros((), x.type.dtype.numpy), f"{context.name()}_zero", context.element())
+    x, out = context.input(0), context.element()
+    if x.type.dtype is not out.dtype:
+        raise Unsupported(f"its result must be {x.type.dtype.value} as its input is; it is {out.dtype.value}")
+    zero = context.add_constant(np.zeros((), out.dtype.numpy), f"{context.name()}_zero", out)
     context.finish(*context.emit(BroadcastTo(x.type.shape), zero))
 
 
@@ -82,8 +84,10 @@ def unique(context: OperatorContext) -> None:
     context.required_options("UniqueOptions")
     x, array = context.input(0), context.constant(0, "input")
     context.require_same_quantization(x)
-    if array.ndim != 1:
-        raise Unsupported(f"its input must have one axis; it is {x.type}")
+    if array.ndim != 1 or not array.size:
+        raise Unsupported(f"its input must have one axis, and elements; it is {x.type}")
+    if len(context.raw.outputs) != 2 or context.element(1).dtype not in (DType.INT32, DType.INT64):
+        raise Unsupported("it must have 2 outputs, the second one int32 or int64")
     _, first, inverse = np.unique(array, return_index=True, return_inverse=True)
     order = np.argsort(first)
     places = np.argsort(order)[inverse]

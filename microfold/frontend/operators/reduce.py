@@ -84,7 +84,7 @@ def segment_sum(context: OperatorContext) -> None:
     segments = context.integers(1, "segment ids")
     if x.type.dtype not in (DType.INT32, DType.FLOAT32):
         raise Unsupported(f"needs int32 or float32; its input is {x.type}")
-    if x.type.rank < 1 or len(segments) != x.type.shape[0]:
+    if x.type.rank < 1 or not segments or len(segments) != x.type.shape[0]:
         raise Unsupported(f"needs a segment id for each slice of {x.type}; there are {len(segments)}")
     if segments[0] != 0 or not all(b - a in (0, 1) for a, b in pairwise(segments)):
         raise Unsupported(

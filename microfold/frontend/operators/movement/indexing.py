@@ -28,7 +28,7 @@ def _require_positions(context: OperatorContext, index: int, shape: tuple[int, .
     """Refuse constant indices out of range; input `index` has positions in a value of this shape."""
     positions = context.known(index)
     depth = positions.shape[-1] if positions is not None and positions.ndim else 0
-    if positions is None or not 1 <= depth <= len(shape):
+    if positions is None or not positions.size or not 1 <= depth <= len(shape):
         return  # what the type rule refuses has no range
     for axis, extent in enumerate(shape[:depth]):
         low, high = int(positions[..., axis].min()), int(positions[..., axis].max())
