@@ -246,6 +246,18 @@ def _segment_sum(d: Draw, name: str) -> None:
     d.writer.operator(name, [d.given(x), d.constant(segments)], result)
 
 
+def _unsorted_segments(d: Draw, name: str) -> None:
+    x = d.values(d.shape(1, 3))
+    if d.dtype == "i4":
+        x = x % 10 - 5
+    rank = d.number(1, x.ndim)
+    count = d.number(1, 4)
+    segments = d.rng.integers(-1, count, x.shape[:rank]).astype(np.int32)
+    segments = d.either(segments) if name.endswith("SUM") else d.constant(segments)
+    operands = [d.given(x), segments, d.constant(np.array(count, np.int32))]
+    d.writer.operator(name, operands, d.result((count, *x.shape[rank:])))
+
+
 def _local_response_normalization(d: Draw, name: str) -> None:
     x = d.values(d.shape(4, 4))
     fields = {"Bias": d.rng.uniform(0.5, 2), "Alpha": d.rng.uniform(0.01, 1), "Beta": d.rng.uniform(0.2, 1.5)}
@@ -340,6 +352,10 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "SIGN": ("f4 i4", _sign),
     "TOPK_V2": (f"{_MOVED} i8", _top_k),
     "UNIQUE": ("f4 i1 i4 i8", _unique),
+    "UNSORTED_SEGMENT_MAX": ("f4 i4", _unsorted_segments),
+    "UNSORTED_SEGMENT_MIN": ("f4 i4", _unsorted_segments),
+    "UNSORTED_SEGMENT_PROD": ("f4 i4", _unsorted_segments),
+    "UNSORTED_SEGMENT_SUM": ("f4 i4", _unsorted_segments),
     "WHERE": ("f4 i1 i4 ?", _where),
     "ZEROS_LIKE": ("f4 i1 i4 i8", _zeros_like),
 }

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
 from microfold.ir.types import DType
-from microfold.ops.movement.concatenate import Concatenate
-from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
@@ -75,29 +71,6 @@ def _of_truth_values(context: OperatorContext) -> tuple[Value, tuple[int, ...], 
     if x.type.dtype is not DType.BOOL:
         raise Unsupported(f"its input must be bool; it is {x.type}")
     return x, axes, keep_dims
-
-
-@imports("SEGMENT_SUM")
-def segment_sum(context: OperatorContext) -> None:
-    """Sums of neighbouring slices."""
-    x, name = context.input(0), context.name()
-    segments = context.integers(1, "segment ids")
-    if x.type.dtype not in (DType.INT32, DType.FLOAT32):
-        raise Unsupported(f"needs int32 or float32; its input is {x.type}")
-    if x.type.rank < 1 or not segments or len(segments) != x.type.shape[0]:
-        raise Unsupported(f"needs a segment id for each slice of {x.type}; there are {len(segments)}")
-    if segments[0] != 0 or not all(b - a in (0, 1) for a, b in pairwise(segments)):
-        raise Unsupported(
-            f"segment ids must begin with 0, and go up by 1 or not at all; they are {list(segments)}"
-        )
-    rest = x.type.shape[1:]
-    parts: list[Value] = []
-    for segment in range(segments[-1] + 1):
-        begin, count = (segments.index(segment), *(0,) * len(rest)), segments.count(segment)
-        op = StridedSlice(begin, (count, *rest), (1,) * x.type.rank)
-        (part,) = context.emit(op, x, names=[f"{name}_slices{segment}"])
-        parts += context.emit(Sum((0,), True, x.type.element), part, names=[f"{name}_segment{segment}"])
-    context.finish(*context.emit(Concatenate(0), *parts))
 
 
 @imports("TOPK_V2")
