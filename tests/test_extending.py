@@ -24,14 +24,14 @@ MODELS = ("cnn_int8",)
 
 # By heading: files, those written by a command included; lines in blocks.
 LIMITS = {
-    "Of one operand: SIGN": (4, 40),
-    "Of two operands: FLOOR_DIV": (4, 40),
+    "Of one operand: STABLEHLO_CBRT": (4, 40),
+    "Of two operands: STABLEHLO_REMAINDER": (4, 40),
     "A pass": (3, 100),
     "A target: your own core": (1, 40),
     "A kernel variant": (3, 100),
 }
 # What the table of operators takes. That of passes is another file, which nobody edits.
-WRITTEN = {"Of one operand: SIGN": 1, "Of two operands: FLOOR_DIV": 1}
+WRITTEN = {"Of one operand: STABLEHLO_CBRT": 1, "Of two operands: STABLEHLO_REMAINDER": 1}
 COMMANDS = ("A kernel variant", "What there is now", "A pass", "A target: your own core")
 
 
@@ -174,7 +174,7 @@ def test_commands_of_the_page(heading: str, extended: Copy) -> None:
     assert len(found) > 2 - bool(missing_tools())
     printed = "".join(extended.run(command) for command in found)
     assert {
-        "What there is now": "floor_div",
+        "What there is now": "remainder",
         "A pass": "abs %y: softmax %a is never negative",
         "A target: your own core": "STM32L4+: Cortex-M4F at 120 MHz",
         "A kernel variant": "s8_clip__dsp *",  # is chosen
@@ -185,7 +185,7 @@ def test_commands_of_the_page(heading: str, extended: Copy) -> None:
 def test_all_of_it_is_taken_up_by_tests_over_everything(extended: Copy) -> None:
     """Registries with the changes are as those tests want them."""
     chosen = "tests/transform/test_pipeline.py tests/ops/test_rows.py tests/ops/test_type_rules.py"
-    extended.run(f"python -m pytest -q {chosen} -k 'floor_div or rule_or_a_reason or named_as or last'")
+    extended.run(f"python -m pytest -q {chosen} -k 'remainder or rule_or_a_reason or named_as or last'")
 
 
 @pytest.mark.slow

@@ -25,6 +25,8 @@ _TYPES = {
     }.items()
 }
 
+_CUSTOM = "CUSTOM "
+
 
 def _offsets(builder: flatbuffers.Builder, items: Sequence[int]) -> int:
     builder.StartVector(4, len(items), 4)
@@ -48,7 +50,7 @@ class Writer:
         self.builder = flatbuffers.Builder(4096)
         self.inputs: list[int] = []
         self.outputs: list[int] = []
-        self._codes: list[int] = []
+        self._codes: list[str] = []
         self._tensors: list[int] = []
         self._operators: list[int] = []
         self._buffers = [_table(self.builder, "Buffer", {})]
@@ -98,33 +100,42 @@ class Writer:
         return self.inputs[-1]
 
     def operator(
-        self, name: str, inputs: Sequence[int], output: int, options: str = "", **fields: Any
+        self,
+        name: str,
+        inputs: Sequence[int],
+        output: int | Sequence[int],
+        options: str = "",
+        *,
+        custom: bytes | None = None,
+        inner: bool = False,
+        **fields: Any,
     ) -> None:
-        """An operator, whose result is an output of the model; `fields` are those of its options."""
+        """An operator, whose results are outputs of the model; `fields` are those of its options.
+
+        Args:
+            custom: options of a custom operator; None: it is a builtin one.
+            inner: its results are no outputs.
+        """
         b = self.builder
-        code = getattr(tflite.BuiltinOperator, name)
+        code = f"{_CUSTOM}{name}" if custom is not None else name
         if code not in self._codes:
             self._codes.append(code)
         table: dict[str, Any] = {}
+        if custom:
+            table["CustomOptions"] = b.CreateByteVector(custom)
         if options:
             table["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, options)
             table["BuiltinOptions"] = _table(b, options, fields)
         table["Inputs"] = b.CreateNumpyVector(np.array(inputs, np.int32))
-        table["Outputs"] = b.CreateNumpyVector(np.array([output], np.int32))
+        outputs = [output] if isinstance(output, int) else list(output)
+        table["Outputs"] = b.CreateNumpyVector(np.array(outputs, np.int32))
         self._operators.append(_table(b, "Operator", {"OpcodeIndex": self._codes.index(code), **table}))
-        self.outputs.append(output)
+        self.outputs += [] if inner else outputs
 
     def pack(self) -> bytes:
         """The file."""
         b = self.builder
-        codes = [
-            _table(
-                b,
-                "OperatorCode",
-                {"DeprecatedBuiltinCode": min(code, 127), "BuiltinCode": code, "Version": 1},
-            )
-            for code in self._codes
-        ]
+        codes = [self._code(code) for code in self._codes]
         subgraph = {
             "Tensors": _offsets(b, self._tensors),
             "Operators": _offsets(b, self._operators),
@@ -138,6 +149,15 @@ class Writer:
         }
         b.Finish(_table(b, "Model", {"Version": 3, **model}), b"TFL3")
         return bytes(b.Output())
+
+    def _code(self, name: str) -> int:
+        """The table of an operator's code."""
+        custom = name.startswith(_CUSTOM)
+        code = tflite.BuiltinOperator.CUSTOM if custom else getattr(tflite.BuiltinOperator, name)
+        fields = {"DeprecatedBuiltinCode": min(code, 127), "BuiltinCode": code, "Version": 1}
+        if custom:
+            fields["CustomCode"] = self.builder.CreateString(name.removeprefix(_CUSTOM))
+        return _table(self.builder, "OperatorCode", fields)
 
 
 def one_operator(

@@ -17,6 +17,7 @@ from microfold.target.description import close_features
 HELPER_FILES = (
     "simd/c.j2",
     "simd/copies.j2",
+    "simd/divisions.j2",
     "simd/pairs.j2",
     "simd/dsp.j2",
     "simd/dsp_products.j2",

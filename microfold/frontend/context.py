@@ -19,6 +19,7 @@ from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.select import Select
 
 ImportFunction = Callable[["OperatorContext"], None]
 IMPORTERS: dict[str, ImportFunction] = {}
@@ -80,6 +81,8 @@ class Scope:
         nodes: emitted so far.
         large: float values that may be larger than `float_limits.ORDINARY` though the inputs are not.
         unknown: tensors that cannot have a value because of a problem reported before.
+        runs: whether this call is one in which what follows changes state, bool []; None: every call is.
+        open_cycles: circular buffers so far that leave open how often what follows runs.
     """
 
     tensors: Sequence[RawTensor]
@@ -93,6 +96,8 @@ class Scope:
     unknown: set[int] = field(default_factory=set[int])
     large: set[Value] = field(default_factory=set[Value])
     subgraphs: dict[str, Graph] = field(default_factory=dict[str, Graph])
+    runs: Value | None = None
+    open_cycles: int = 0
 
     def declared_type(self, index: int) -> TensorType:
         """The type that the file declares; an unknown (-1) dimension is taken as 1.
@@ -378,7 +383,23 @@ class OperatorContext:
         variable = self.scope.variables.in_place.get(self.raw.inputs[index])
         if variable is None:
             raise Unsupported(f"input {index} must be a variable tensor: it is updated in place")
-        variable.current = self.scope.values[self.raw.inputs[index]] = value
+        self.scope.values[self.raw.inputs[index]] = value
+        assert variable.current is not None
+        variable.current = self.kept(value, variable.current)
+
+    def state(self, name: str, type: TensorType) -> Variable:
+        """New state of the operator's own: its zero point before the first call."""
+        variables = self.scope.variables.in_place
+        variable = variables[-1 - len(variables)] = Variable(name)
+        variable.read(type)
+        return variable
+
+    def kept(self, value: Value, before: Value) -> Value:
+        """What state holds that becomes `value` in calls that change it, see `Scope.runs`."""
+        runs = self.scope.runs
+        if runs is None:
+            return value
+        return self.emit(Select(), runs, value, before, names=[f"{value.name}_kept"])[0]
 
     def zero_point(self, value: Value) -> int:
         """What stands for real zero in a value: 0 unless it is quantised."""

@@ -31,13 +31,17 @@ from microfold.ops.external.compiler_region import CompilerBegin, CompilerEnd
 from microfold.ops.external.ethos_u import EthosU
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.image import refuses_layout
+from microfold.ops.movement.bitcast import Bitcast
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
 from microfold.ops.movement.gather import Gather
+from microfold.ops.movement.gather_nd import GatherNd
 from microfold.ops.movement.layout_transform import LayoutTransform
 from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.movement.scatter_nd import ScatterNd
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.ops.normalize.batch_norm import BatchNorm
@@ -51,6 +55,7 @@ from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
+from microfold.ops.reduce.top_k import TopK
 from microfold.ops.window import Window
 
 ROWS = 1  # the axis of NHWC images
@@ -356,18 +361,24 @@ RULES: Mapping[type[Op], Rule] = {
 }
 
 _NO_IMAGE = "it does not compute images"
+_COMPUTED_POSITIONS = "where its rows lie is computed"
 REFUSED: Mapping[type[Op], str] = {
     ArgMax: "it drops an axis",
     ArgMin: "it drops an axis",
     BatchMatmul: _NO_IMAGE,
+    Bitcast: "its axes are those of bytes",
     Call: "it is a graph of its own",
     CompilerBegin: "it bounds the part of another compiler",
     CompilerEnd: "it bounds the part of another compiler",
+    DynamicUpdateSlice: _COMPUTED_POSITIONS,
     EthosU: "it is compiled already",
     FullyConnected: _NO_IMAGE,
+    GatherNd: _COMPUTED_POSITIONS,
     If: "it is a graph of its own",
     LayoutTransform: "it makes rows of other axes",
     ResizeBilinear: "where its rows lie between two others depends on the height of the image",
+    ScatterNd: _COMPUTED_POSITIONS,
     Svdf: _NO_IMAGE,
+    TopK: "it has two results",
     While: "it is a graph of its own",
 }

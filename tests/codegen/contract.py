@@ -16,7 +16,7 @@ _HEADERS = {
     "float.h": r"\bFLT_\w+\b",
     "math.h": r"\b(INFINITY|NAN|isnan|isinf|isfinite|signbit|(a?(cos|sin|tan)h?|atan2|cbrt|ceil|copysign|"
     r"erfc?|exp(2|m1)?|fabs|floor|fma|fmax|fmin|fmod|ldexp|log(2|10|1p)?|lrint|lround|nearbyint|pow|rint|"
-    r"round|sqrt|trunc)f)\b",
+    r"round|sqrt|trunc)f)\b|\bfloor\(",
     "stdbool.h": r"\b(bool|true|false)\b",
     "stddef.h": r"\b(size_t|ptrdiff_t|NULL)\b",
     "string.h": r"\bmem(cpy|set|move|cmp)\b",

@@ -33,8 +33,8 @@ BUILT = (*BUNDLED, "chain", "outputs", "two", "accumulator")
 
 # What generated code may need from outside: moving bytes, and the mathematical functions of float models.
 MATHEMATICAL = (
-    "ceilf cosf erfcf erff exp2f expf expm1f fabsf floorf fmaxf fminf log1pf log2f logf lroundf powf rintf "
-    "roundf sinf sqrtf tanf tanhf truncf"
+    "atan2f ceilf cosf erfcf erff exp2f expf expm1f fabsf floor floorf fmaxf fminf fmodf log1pf log2f logf "
+    "lroundf powf rintf roundf sinf sqrtf tanf tanhf truncf"
 )
 ALLOWED = {"memcpy", "memset", "memmove", *MATHEMATICAL.split()}
 

@@ -10,6 +10,7 @@ import tflite
 from microfold.errors import InputError, ModelFormatError, UnsupportedModelError
 from microfold.frontend.tflite import import_model, load
 from tests.frontend import models
+from tests.tflite_writer import one_operator
 
 
 def problems(name: str) -> list[str]:
@@ -39,7 +40,6 @@ def vector(table, slot: int) -> int:
         ("cnn_dyn", "CONV_2D", "dynamic-range", "representative dataset"),
         ("cnn_aeq_dynwi2c", "CONV_2D", "INT2", "int8"),
         ("cnn_aeq_dynwi4b32", "FULLY_CONNECTED", "block-wise", "quantise"),
-        ("ops/pow2_f32", "POW", "not supported", "supported ones"),
     ],
 )
 def test_reason_and_hint(name: str, operator: str, reason: str, hint: str) -> None:
@@ -49,6 +49,15 @@ def test_reason_and_hint(name: str, operator: str, reason: str, hint: str) -> No
     assert "'" in first  # the tensor's name
     assert reason in first
     assert hint in first
+
+
+def test_an_operator_that_there_is_not() -> None:
+    with pytest.raises(UnsupportedModelError) as refusal:
+        import_model(one_operator("MULTINOMIAL", [(1, 4)]))
+    (problem,) = map(str, refusal.value.problems)
+    assert "operator 0 (MULTINOMIAL)" in problem
+    assert "not supported" in problem
+    assert "supported ones" in problem
 
 
 def test_all_problems_at_once() -> None:

@@ -27,6 +27,7 @@ from microfold.ops.elementwise.lookup import Lookup
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.plain_binary import plain_binary_operators
 from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.quantize import Quantize
 from microfold.ops.elementwise.relu import Relu
@@ -172,6 +173,9 @@ def _binary() -> Iterator[Graph]:
         yield one_node_graph(op, [wide], number)
     real = ElementType(F32)
     yield from (graph for op in float_binary_operators() for graph in _operands(op(real), real, real))
+    for op in plain_binary_operators():
+        for dtype in op.dtypes:
+            yield from _operands(op(element(dtype)), element(dtype), element(dtype))
     for dtype in (I32, F16):
         made = ElementType(dtype)
         yield from (graph for op in (Add, Sub, Mul) for graph in _operands(op(made), made, made))

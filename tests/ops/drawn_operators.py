@@ -29,6 +29,7 @@ from microfold.ops.elementwise.lookup import Lookup
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.plain_binary import PlainBinary, plain_binary_operators
 from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.quantize import Quantize
 from microfold.ops.elementwise.relu import Relu
@@ -213,6 +214,10 @@ def _float_binary(op: type[FloatBinary]) -> Callable[[Draw], Drawn]:
     return draw
 
 
+def _plain_binary(op: type[PlainBinary]) -> Callable[[Draw], Drawn]:
+    return _binary(lambda d: op(d.element()))
+
+
 def _rsqrt(d: Draw) -> Drawn:
     x = d.image()
     zero = 0 if x.type.quant is None else x.type.quant.zero_point
@@ -350,6 +355,7 @@ OPERATORS: Mapping[str, Case] = {
     "transpose_conv2d": (ALL, _transpose_conv2d),
     "unary": (ALL, _unary(lambda d, _: Unary("exp", d.element()))),
     **{op.name: ((F32,), _float_binary(op)) for op in float_binary_operators()},
+    **{op.name: (op.dtypes, _plain_binary(op)) for op in plain_binary_operators()},
 }
 
 

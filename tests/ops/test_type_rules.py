@@ -35,6 +35,7 @@ def instances() -> dict[str, list[Op]]:
 
 # Attributes of operators that no bundled model has, by their types.
 ATTRIBUTES: dict[str, object] = {
+    "DType": DType.INT32,
     "bool": True,
     "float": 0.5,
     "int": 1,

@@ -1,14 +1,16 @@
-"""Operators that reduce over axes: MEAN, SUM, REDUCE_MAX …"""
+"""Operators that reduce over axes: MEAN, SUM, REDUCE_MAX, TOPK_V2 …"""
 
 from __future__ import annotations
 
-from microfold.frontend.context import OperatorContext, imports
+from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
+from microfold.ir.types import DType
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
+from microfold.ops.reduce.top_k import TopK
 
 
 def _reduction(context: OperatorContext) -> tuple[Value, tuple[int, ...], bool]:
@@ -48,6 +50,38 @@ def reduce_min(context: OperatorContext) -> None:
 def reduce_prod(context: OperatorContext) -> None:
     x, axes, keep_dims = _reduction(context)
     context.finish(*context.emit(ReduceProd(axes, keep_dims), x))
+
+
+@imports("REDUCE_ALL")
+def reduce_all(context: OperatorContext) -> None:
+    """The smallest of truth values."""
+    x, axes, keep_dims = _of_truth_values(context)
+    context.finish(*context.emit(ReduceMin(axes, keep_dims), x))
+
+
+@imports("REDUCE_ANY")
+def reduce_any(context: OperatorContext) -> None:
+    """The largest of truth values."""
+    x, axes, keep_dims = _of_truth_values(context)
+    context.finish(*context.emit(ReduceMax(axes, keep_dims), x))
+
+
+def _of_truth_values(context: OperatorContext) -> tuple[Value, tuple[int, ...], bool]:
+    x, axes, keep_dims = _reduction(context)
+    if x.type.dtype is not DType.BOOL:
+        raise Unsupported(f"its input must be bool; it is {x.type}")
+    return x, axes, keep_dims
+
+
+@imports("TOPK_V2")
+def top_k(context: OperatorContext) -> None:
+    x = context.input(0)
+    (count,) = one(context.integers(1, "k"), "k")
+    context.require_same_quantization(x)
+    if len(context.raw.outputs) != 2:
+        raise Unsupported(f"it must have 2 outputs; it has {len(context.raw.outputs)}")
+    op = TopK(count, context.element(1).dtype)
+    context.finish(*context.emit(op, x, names=[context.name(0), context.name(1)]))
 
 
 @imports("CUMSUM")

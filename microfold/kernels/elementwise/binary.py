@@ -7,7 +7,7 @@ from typing import ClassVar
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
-from microfold.kernels.elementwise import float_expressions
+from microfold.kernels.elementwise import float_expressions, plain_expressions
 from microfold.kernels.elementwise.add import centred_hull, plan_short
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import Field, Fields, declare
@@ -117,7 +117,7 @@ class _Arithmetic(BinaryKernel):
 
     def supports(self, layer: LayerContext) -> str | None:
         quantized = any(v.type.quant is not None for v in layer.node.operands[:2])
-        if quantized and self.op not in (Maximum, Minimum):
+        if quantized and not self.op.any_zero_point:
             return "it computes with plain numbers; these are quantised"
         if layer.node.epilogue and not self.dtype.is_float:
             return "it fuses nothing"
@@ -148,6 +148,11 @@ _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
     (Maximum, (*_ORDERED, DType.FLOAT32), "a > b ? a : b"),
     (Minimum, (*_ORDERED, DType.FLOAT32), "a < b ? a : b"),
     *((REGISTRY[name], (DType.FLOAT32,), text) for name, text in float_expressions.BINARY.items()),
+    *(
+        (REGISTRY[name], (dtype,), text)
+        for name, texts in plain_expressions.PLAIN.items()
+        for dtype, text in texts.items()
+    ),
 )
 for _operator, _dtypes, _expression in _EXPRESSIONS:
     for _dtype in _dtypes:

@@ -17,12 +17,14 @@ UNARY = {
     "log": "logf(x)",
     "neg": "-x",
     "round": "rintf(x)",
+    "sign": "(float)((x > 0.0f) - (x < 0.0f))",
     "sin": "sinf(x)",
     "sqrt": "sqrtf(x)",
     "square": "x * x",
 }
 # Of the elements a and b, by the name of the operator, a `FloatBinary`.
 BINARY = {
+    "atan2": "atan2f(a, b)",
     "div": "a / b",
 }
 

@@ -18,6 +18,7 @@ from microfold.kernels.elementwise.broadcast import (
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
+from microfold.ops.movement.bitcast import Bitcast
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.copy import Copy
@@ -161,6 +162,19 @@ class CopyMovement(_Movement):
 
     name = "copy__c"
     op = Copy
+
+    def box(self, layer: LayerContext) -> Box:
+        shape = layer.node.outputs[0].type.shape
+        strides = contiguous_strides(shape)
+        return Box(shape, strides, strides)
+
+
+@register
+class BitcastMovement(_Movement):
+    """The same bytes as elements of another type: one run."""
+
+    name = "bitcast__c"
+    op = Bitcast
 
     def box(self, layer: LayerContext) -> Box:
         shape = layer.node.outputs[0].type.shape

@@ -82,7 +82,9 @@ class Reduction(Kernel):
             "kept": Constant("kept", kept, record="mf_loop"),
             "reduced": Constant("reduced", reduced, record="mf_loop"),
         }
-        clamp, limits = output_range.clamping(layer.node)
+        # Truth values have no range, and nothing is fused into what makes them.
+        truths = x.dtype is DType.BOOL
+        clamp, limits = (False, {}) if truths else output_range.clamping(layer.node)
         finish, fields = self.finish(layer)
         spec = (
             ("type", C_TYPES[x.dtype]),
@@ -204,7 +206,7 @@ def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: s
     )
 
 
-_ANY = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
+_ANY = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
 _define(Sum, (DType.FLOAT32,), "f32_", "0.0f", "value += element")
 # Plain integers wrap around.
 _define(Sum, (DType.INT32,), "s32_", "0", "value = (int32_t)((uint32_t)value + (uint32_t)element)")

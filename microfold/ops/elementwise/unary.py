@@ -52,6 +52,7 @@ FUNCTIONS: dict[str, Function] = {
     "log": lookup.rounded_once(np.log),
     "neg": np.negative,
     "round": np.rint,
+    "sign": np.sign,
     "sin": lookup.rounded_once(np.sin),
     "sqrt": np.sqrt,
     "square": np.square,

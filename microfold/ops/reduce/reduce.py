@@ -13,7 +13,14 @@ from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
 _DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT32)
 
 
-def check_reduction(op: str, x: TensorType, axes: tuple[int, ...], keep_dims: bool, out: DType) -> Shape:
+def check_reduction(
+    op: str,
+    x: TensorType,
+    axes: tuple[int, ...],
+    keep_dims: bool,
+    out: DType,
+    dtypes: tuple[DType, ...] = _DTYPES,
+) -> Shape:
     """The type rule that reductions share: distinct axes in range, sorted; no empty ones.
 
     Returns:
@@ -25,7 +32,7 @@ def check_reduction(op: str, x: TensorType, axes: tuple[int, ...], keep_dims: bo
     )
     require(x.size > 0, f"{op}: {x} has no elements")
     require(
-        x.dtype in _DTYPES and out is x.dtype,
+        x.dtype in dtypes and out is x.dtype,
         f"{op}: {x.dtype.value} to {out.value} is not supported",
     )
     if keep_dims:
@@ -37,19 +44,23 @@ def check_reduction(op: str, x: TensorType, axes: tuple[int, ...], keep_dims: bo
 class _Reduce(Op):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
 
+    dtypes: ClassVar[tuple[DType, ...]] = _DTYPES
+
     axes: tuple[int, ...]
     keep_dims: bool
 
     def infer(self, x: TensorType) -> TensorType:
-        return x.with_shape(check_reduction(self.name, x, self.axes, self.keep_dims, x.dtype))
+        shape = check_reduction(self.name, x, self.axes, self.keep_dims, x.dtype, self.dtypes)
+        return x.with_shape(shape)
 
 
 @register
 @dataclass(frozen=True)
 class ReduceMax(_Reduce):
-    """Largest element over axes."""
+    """Largest element over axes; of bool: whether any is true."""
 
     name: ClassVar[str] = "reduce_max"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, *_DTYPES)
     any_zero_point: ClassVar[bool] = True
     takes_infinities: ClassVar[bool] = True
 
@@ -60,9 +71,10 @@ class ReduceMax(_Reduce):
 @register
 @dataclass(frozen=True)
 class ReduceMin(_Reduce):
-    """Smallest element over axes."""
+    """Smallest element over axes; of bool: whether all are true."""
 
     name: ClassVar[str] = "reduce_min"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, *_DTYPES)
     any_zero_point: ClassVar[bool] = True
     takes_infinities: ClassVar[bool] = True
 

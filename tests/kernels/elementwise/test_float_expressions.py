@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from microfold.ir.types import DType, ElementType
-from microfold.kernels.elementwise import float_expressions
+from microfold.kernels.elementwise import float_expressions, plain_expressions
 from microfold.ops.elementwise.float_binary import float_binary_operators
+from microfold.ops.elementwise.plain_binary import plain_binary_operators
 from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 from tests.kernels import graphs
 from tests.kernels.portable import check_all
@@ -17,6 +18,8 @@ FLOAT = ElementType(DType.FLOAT32)
 def test_every_function_has_an_expression() -> None:
     assert float_expressions.UNARY.keys() == FUNCTIONS.keys()
     assert float_expressions.BINARY.keys() == {op.name for op in float_binary_operators()}
+    plain = {op.name: set(op.dtypes) for op in plain_binary_operators()}
+    assert {name: set(texts) for name, texts in plain_expressions.PLAIN.items()} == plain
 
 
 def test_expressions_compute_the_reference() -> None:

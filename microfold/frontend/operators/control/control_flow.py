@@ -108,4 +108,5 @@ class _Runs:
                 scope.variables.handles[tensor] = x
         for variable, value in zip(self.touched, results[len(plain) :], strict=True):
             if any(body.assigns(variable) for body in self.bodies):
-                variable.current = value
+                assert variable.current is not None
+                variable.current = context.kept(value, variable.current)

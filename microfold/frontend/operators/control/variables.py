@@ -45,7 +45,7 @@ def assign_variable(context: OperatorContext) -> None:
         _require_alike(value.type, variable.value.type)
         if value.type != variable.value.type:
             raise AssertionError("types alike must be equal")
-    variable.current = value
+    variable.current = value if context.scope.runs is None else context.kept(value, variable.read(value.type))
 
 
 def _require_alike(given: TensorType, expected: TensorType) -> None:

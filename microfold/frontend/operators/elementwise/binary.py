@@ -11,13 +11,15 @@ from microfold.ir.types import DType
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.compare import Compare
 from microfold.ops.elementwise.div import Div
-from microfold.ops.elementwise.float_binary import float_binary_operators
+from microfold.ops.elementwise.float_binary import FloatBinary, float_binary_operators
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.plain_binary import PlainBinary, plain_binary_operators
 from microfold.ops.elementwise.select import Select
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
+from microfold.ops.elementwise.trunc_div import TruncDiv
 
 
 def _arithmetic(context: OperatorContext, op: Op, options_kind: str) -> None:
@@ -43,16 +45,21 @@ def mul(context: OperatorContext) -> None:
 
 @imports("DIV")
 def div(context: OperatorContext) -> None:
-    _arithmetic(context, Div(context.element()), "DivOptions")
+    out = context.element()
+    _arithmetic(context, TruncDiv(out) if out.dtype is DType.INT32 else Div(out), "DivOptions")
 
 
-# Other functions of two floats have no options: their names say all.
-_FLOAT_BINARY = {op.name.upper(): op for op in float_binary_operators() if op is not Div}
+# Other functions of two floats or plain numbers have no options: their names say all.
+_FUNCTIONS: dict[str, type[FloatBinary | PlainBinary]] = {
+    op.name.upper(): op
+    for op in (*float_binary_operators(), *plain_binary_operators())
+    if op not in (Div, TruncDiv)
+}
 
 
-@imports(*_FLOAT_BINARY)
-def float_binary(context: OperatorContext) -> None:
-    op = _FLOAT_BINARY[context.raw.name](context.element())
+@imports(*_FUNCTIONS)
+def function(context: OperatorContext) -> None:
+    op = _FUNCTIONS[context.raw.name](context.element())
     context.finish(*context.emit(op, context.input(0), context.input(1)))
 
 

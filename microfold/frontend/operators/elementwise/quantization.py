@@ -1,4 +1,4 @@
-"""Operators that change the representation of values: QUANTIZE, DEQUANTIZE, CAST, DENSIFY."""
+"""Operators that change the representation of values: QUANTIZE, DEQUANTIZE, CAST, BITCAST, DENSIFY."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.dequantize import Dequantize
 from microfold.ops.elementwise.quantize import Quantize
 from microfold.ops.elementwise.requantize import Requantize
+from microfold.ops.movement.bitcast import Bitcast
 
 
 @imports("QUANTIZE")
@@ -27,6 +28,11 @@ def dequantize(context: OperatorContext) -> None:
 @imports("CAST")
 def cast(context: OperatorContext) -> None:
     context.finish(*context.emit(Cast(context.element().dtype), context.input(0)))
+
+
+@imports("BITCAST")
+def bitcast(context: OperatorContext) -> None:
+    context.finish(*context.emit(Bitcast(context.element()), context.input(0)))
 
 
 @imports("DENSIFY")

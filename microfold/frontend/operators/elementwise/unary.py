@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import tflite
 
 from microfold.frontend.context import OperatorContext, imports
+from microfold.ir.types import DType
 from microfold.ops.elementwise.abs import Abs
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.hard_swish import HardSwish
 from microfold.ops.elementwise.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.logistic import Logistic
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.relu import Relu
 from microfold.ops.elementwise.rsqrt import Rsqrt
@@ -55,8 +59,8 @@ def hard_swish(context: OperatorContext) -> None:
     context.finish(*context.emit(HardSwish(context.element()), context.input(0)))
 
 
-# Functions that the format has under the same name; of GELU, options say which.
-_FUNCTIONS = [name.upper() for name in FUNCTIONS if name != "gelu"]
+# Functions that the format has under the same name; of GELU, options say which, and SIGN has integers.
+_FUNCTIONS = [name.upper() for name in FUNCTIONS if name not in ("gelu", "sign")]
 
 
 @imports(*(name for name in _FUNCTIONS if hasattr(tflite.BuiltinOperator, name)))
@@ -72,6 +76,18 @@ def abs_(context: OperatorContext) -> None:
 @imports("RSQRT")
 def rsqrt(context: OperatorContext) -> None:
     context.finish(*context.emit(Rsqrt(context.element()), context.input(0)))
+
+
+@imports("SIGN")
+def sign(context: OperatorContext) -> None:
+    """Of integers, what the bounds -1 and 1 leave of them."""
+    x, name = context.input(0), context.name()
+    if x.type.dtype is not DType.INT32 or x.type.quant is not None:
+        context.finish(*context.emit(Unary("sign", context.element()), x))
+        return
+    least, most = (context.add_constant(np.array(n, np.int32), f"{name}_{n}") for n in (-1, 1))
+    (bounded,) = context.emit(Maximum(), x, least, names=[f"{name}_bounded"])
+    context.finish(*context.emit(Minimum(), bounded, most))
 
 
 @imports("PRELU")

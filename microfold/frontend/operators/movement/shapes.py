@@ -12,7 +12,6 @@ from microfold.ir.limits import MAX_RANK
 from microfold.ir.node import Value
 from microfold.ir.types import DType, Shape
 from microfold.ops.movement.concatenate import Concatenate
-from microfold.ops.movement.gather import Gather
 from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
@@ -151,27 +150,6 @@ def pack(context: OperatorContext) -> None:
         for value in values
     ]
     context.finish(*context.emit(Concatenate(axis), *expanded))
-
-
-@imports("GATHER")
-def gather(context: OperatorContext) -> None:
-    options = context.required_options("GatherOptions")
-    x, indices = context.input(0), context.input(1)
-    if int(options.BatchDims()) != 0:
-        raise Unsupported(f"batch dimensions must be 0; they are {int(options.BatchDims())}")
-    context.require_same_quantization(x)
-    axis = context.axis(int(options.Axis()), x.type.rank)
-    numbers = context.known(1)
-    if (
-        numbers is not None
-        and numbers.size
-        and not 0 <= int(numbers.min()) <= int(numbers.max()) < x.type.shape[axis]
-    ):
-        raise Unsupported(
-            f"indices must be in [0, {x.type.shape[axis]}); they are in "
-            f"[{int(numbers.min())}, {int(numbers.max())}]"
-        )
-    context.finish(*context.emit(Gather(axis), x, indices))
 
 
 @imports("RESIZE_NEAREST_NEIGHBOR")

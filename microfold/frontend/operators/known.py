@@ -1,0 +1,127 @@
+"""Operators whose results are known when the model is compiled: RANK, RANGE, WHERE …
+
+They depend on shapes or constants. What they would give of values that the model computes has a shape that
+depends on those values, and is refused.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.ir.limits import MAX_ELEMENTS
+from microfold.ir.node import Value
+from microfold.ir.types import Array, DType
+from microfold.ops.elementwise.compare import Compare
+from microfold.ops.elementwise.select import Select
+from microfold.ops.movement.broadcast_to import BroadcastTo
+from microfold.ops.movement.pad import Pad
+
+
+def _finish_constant(context: OperatorContext, *arrays: Array) -> None:
+    """The outputs are these constants."""
+    if any(array.size == 0 for array in arrays):
+        raise Unsupported("its result has no elements")
+    context.finish(*(context.add_constant(a, context.name(i)) for i, a in enumerate(arrays)))
+
+
+@imports("RANK")
+def rank(context: OperatorContext) -> None:
+    _finish_constant(context, np.array(context.input(0).type.rank, np.int32))
+
+
+@imports("ZEROS_LIKE")
+def zeros_like(context: OperatorContext) -> None:
+    """Zeros as they are stored, whatever the zero point is."""
+    x, out = context.input(0), context.element()
+    if x.type.dtype is not out.dtype:
+        raise Unsupported(f"its result must be {x.type.dtype.value} as its input is; it is {out.dtype.value}")
+    zero = context.add_constant(np.zeros((), out.dtype.numpy), f"{context.name()}_zero", out)
+    context.finish(*context.emit(BroadcastTo(x.type.shape), zero))
+
+
+@imports("RANGE")
+def range_(context: OperatorContext) -> None:
+    """Each number is the one before it and the step, in their own type."""
+    limits: list[Array] = []
+    for index, what in enumerate(("start", "limit", "delta")):
+        array = context.constant(index, what)
+        if array.size != 1 or array.dtype.name not in ("int32", "int64", "float32"):
+            raise Unsupported(
+                f"its {what} must be one int32, int64 or float32; it is {array.dtype}{list(array.shape)}"
+            )
+        limits.append(array.reshape(()))
+    start, limit, delta = limits
+    if not start.dtype == limit.dtype == delta.dtype:
+        raise Unsupported(
+            f"start, limit and delta must have one type; they are {start.dtype}, {limit.dtype}, {delta.dtype}"
+        )
+    spans = float(limit) - float(start), float(delta)
+    if not all(map(math.isfinite, spans)) or spans[0] * spans[1] <= 0:
+        raise Unsupported(f"delta must lead from start to limit; they are {delta}, {start} and {limit}")
+    count = math.ceil(spans[0] / spans[1])
+    if count > MAX_ELEMENTS:
+        raise Unsupported(f"a tensor has at most {MAX_ELEMENTS} elements; its result has {count}")
+    steps = np.full(count, delta)
+    steps[0] = start
+    _finish_constant(context, np.cumsum(steps, dtype=start.dtype))
+
+
+@imports("WHERE")
+def where(context: OperatorContext) -> None:
+    """The positions of what is not zero; their number is the result's shape."""
+    condition = context.constant(0, "condition")
+    if condition.ndim == 0:
+        raise Unsupported("its condition must have an axis; it is a scalar")
+    _finish_constant(context, np.argwhere(condition).astype(np.int64))
+
+
+@imports("UNIQUE")
+def unique(context: OperatorContext) -> None:
+    """The distinct elements in the order of their first, and for each element its place among them."""
+    context.required_options("UniqueOptions")
+    x, array = context.input(0), context.constant(0, "input")
+    context.require_same_quantization(x)
+    if array.ndim != 1 or not array.size:
+        raise Unsupported(f"its input must have one axis, and elements; it is {x.type}")
+    if len(context.raw.outputs) != 2 or context.element(1).dtype not in (DType.INT32, DType.INT64):
+        raise Unsupported("it must have 2 outputs, the second one int32 or int64")
+    _, first, inverse = np.unique(array, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    places = np.argsort(order)[inverse]
+    values = context.add_constant(array[np.sort(first)], context.name(0), x.type.element)
+    indices = context.add_constant(places.astype(context.element(1).dtype.numpy), context.name(1))
+    context.finish(values, indices)
+
+
+@imports("BROADCAST_ARGS")
+def broadcast_args(context: OperatorContext) -> None:
+    """The shape that two shapes broadcast to: along each axis, the one that is not 1.
+
+    Shapes that the model computes are numbers as others are; whether they broadcast is not checked, where the
+    references end the run with an error.
+    """
+    first, second = context.input(0), context.input(1)
+    for shape in (first, second):
+        if shape.type.rank != 1 or shape.type.dtype not in (DType.INT32, DType.INT64):
+            raise Unsupported(f"shapes must be lists of int32 or int64; one is {shape.type}")
+    known = [context.known(index) for index in range(2)]
+    if known[0] is not None and known[1] is not None:
+        pairs = zip(reversed(known[0].tolist()), reversed(known[1].tolist()), strict=False)
+        if any(a != b and 1 not in (a, b) for a, b in pairs):
+            raise Unsupported(f"the shapes {known[0].tolist()} and {known[1].tolist()} do not broadcast")
+    length = max(first.type.size, second.type.size)
+    first, second = (_with_ones(context, shape, length) for shape in (first, second))
+    one = context.add_constant(np.ones((), first.type.dtype.numpy), f"{context.name()}_one")
+    (is_one,) = context.emit(Compare("equal"), first, one, names=[f"{context.name()}_is_one"])
+    context.finish(*context.emit(Select(), is_one, second, first))
+
+
+def _with_ones(context: OperatorContext, shape: Value, length: int) -> Value:
+    """Extents of 1 in front of a shape, until it has so many."""
+    before = length - shape.type.size
+    if before == 0:
+        return shape
+    return context.emit(Pad(((before, 0),), 1.0), shape, names=[f"{context.name()}_{shape.name}"])[0]

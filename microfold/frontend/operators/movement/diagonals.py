@@ -1,0 +1,47 @@
+"""Matrices and their diagonals: MATRIX_DIAG, MATRIX_SET_DIAG."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.ops.elementwise.select import Select
+from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.strided_slice import StridedSlice
+
+
+@imports("MATRIX_DIAG")
+def matrix_diag(context: OperatorContext) -> None:
+    """Vectors become diagonals: in a row of n + 1 behind each element, the next one stands a column on."""
+    x, name = context.input(0), context.name()
+    context.require_same_quantization(x)
+    if x.type.rank < 1:
+        raise Unsupported(f"needs an axis; its input is {x.type}")
+    *outer, n = x.type.shape
+    whole = ((0, 0),) * len(outer)
+    (x,) = context.emit(Reshape((*outer, n, 1)), x, names=[f"{name}_column"])
+    (x,) = context.emit(Pad((*whole, (0, 0), (0, n)), 0.0), x, names=[f"{name}_rows"])
+    (x,) = context.emit(Reshape((*outer, n * (n + 1))), x, names=[f"{name}_run"])
+    shape = (*outer, n * n)
+    op = StridedSlice((0,) * len(shape), shape, (1,) * len(shape))
+    (x,) = context.emit(op, x, names=[f"{name}_flat"])
+    context.finish(*context.emit(Reshape((*outer, n, n)), x))
+
+
+@imports("MATRIX_SET_DIAG")
+def matrix_set_diag(context: OperatorContext) -> None:
+    """Matrices with other diagonals, chosen element by element."""
+    x, diagonal, name = context.input(0), context.input(1), context.name()
+    context.require_same_quantization(x, diagonal)
+    if x.type.rank < 2:
+        raise Unsupported(f"needs matrices; its input is {x.type}")
+    *outer, rows, columns = x.type.shape
+    length = min(rows, columns)
+    if diagonal.type.shape != (*outer, length):
+        raise Unsupported(f"the diagonals of {x.type} must be {[*outer, length]}; they are {diagonal.type}")
+    # Along the shorter axis there is an element for each place; it is repeated along the other one.
+    spread = (*outer, 1, columns) if columns <= rows else (*outer, rows, 1)
+    (diagonal,) = context.emit(Reshape(spread), diagonal, names=[f"{name}_diagonal"])
+    mask = context.add_constant(np.eye(rows, columns, dtype=bool), f"{name}_mask")
+    context.finish(*context.emit(Select(), mask, diagonal, x))

@@ -1,0 +1,108 @@
+"""Reductions of slices that have the same number: SEGMENT_SUM, UNSORTED_SEGMENT_SUM …"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.operators.movement.shapes import one
+from microfold.ir.node import Value
+from microfold.ir.op import Op
+from microfold.ir.types import DType
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.gather import Gather
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.scatter_nd import ScatterNd
+from microfold.ops.movement.strided_slice import StridedSlice
+from microfold.ops.reduce.mean import Sum
+from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
+
+
+def _require_plain(x: Value) -> None:
+    if x.type.dtype not in (DType.INT32, DType.FLOAT32):
+        raise Unsupported(f"needs int32 or float32; its input is {x.type}")
+
+
+@imports("SEGMENT_SUM")
+def segment_sum(context: OperatorContext) -> None:
+    """Sums of neighbouring slices."""
+    x, name = context.input(0), context.name()
+    segments = context.integers(1, "segment ids")
+    _require_plain(x)
+    if x.type.rank < 1 or not segments or len(segments) != x.type.shape[0]:
+        raise Unsupported(f"needs a segment id for each slice of {x.type}; there are {len(segments)}")
+    if segments[0] != 0 or not all(b - a in (0, 1) for a, b in pairwise(segments)):
+        raise Unsupported(
+            f"segment ids must begin with 0, and go up by 1 or not at all; they are {list(segments)}"
+        )
+    rest = x.type.shape[1:]
+    parts: list[Value] = []
+    for segment in range(segments[-1] + 1):
+        begin, count = (segments.index(segment), *(0,) * len(rest)), segments.count(segment)
+        op = StridedSlice(begin, (count, *rest), (1,) * x.type.rank)
+        (part,) = context.emit(op, x, names=[f"{name}_slices{segment}"])
+        parts += context.emit(Sum((0,), True, x.type.element), part, names=[f"{name}_segment{segment}"])
+    context.finish(*context.emit(Concatenate(0), *parts))
+
+
+@imports("UNSORTED_SEGMENT_SUM")
+def unsorted_segment_sum(context: OperatorContext) -> None:
+    """Slices with a number below 0 are left out."""
+    x, segments, count, rest = _unsorted(context)
+    (positions,) = context.emit(
+        Reshape((*segments.type.shape, 1)), segments, names=[f"{context.name()}_positions"]
+    )
+    context.finish(*context.emit(ScatterNd((count, *rest)), positions, x))
+
+
+# What reduces the slices of a segment, and the result where there are none.
+_REDUCTIONS: dict[str, tuple[Callable[[tuple[int, ...], bool], Op], Callable[[DType], float]]] = {
+    "UNSORTED_SEGMENT_MAX": (ReduceMax, lambda dtype: _limits(dtype)[0]),
+    "UNSORTED_SEGMENT_MIN": (ReduceMin, lambda dtype: _limits(dtype)[1]),
+    "UNSORTED_SEGMENT_PROD": (ReduceProd, lambda _: 1),
+}
+
+
+def _limits(dtype: DType) -> tuple[float, float]:
+    if dtype.is_integer:
+        return dtype.range
+    largest = float(np.finfo(np.float32).max)
+    return -largest, largest
+
+
+@imports(*_REDUCTIONS)
+def unsorted_segments(context: OperatorContext) -> None:
+    """The slices of each segment are gathered and reduced."""
+    x, segments, count, rest = _unsorted(context)
+    numbers, name = np.array(context.integers(1, "segment ids")), context.name()
+    reduction, empty = _REDUCTIONS[context.raw.name]
+    (x,) = context.emit(Reshape((segments.type.size, *rest)), x, names=[f"{name}_slices"])
+    parts: list[Value] = []
+    for segment in range(count):
+        (found,) = np.nonzero(numbers == segment)
+        if not found.size:
+            filled = np.full((1, *rest), empty(x.type.dtype), x.type.dtype.numpy)
+            parts.append(context.add_constant(filled, f"{name}_segment{segment}"))
+            continue
+        indices = context.add_constant(found.astype(np.int32), f"{name}_indices{segment}")
+        (part,) = context.emit(Gather(0), x, indices, names=[f"{name}_slices{segment}"])
+        parts += context.emit(reduction((0,), True), part, names=[f"{name}_segment{segment}"])
+    context.finish(*context.emit(Concatenate(0), *parts))
+
+
+def _unsorted(context: OperatorContext) -> tuple[Value, Value, int, tuple[int, ...]]:
+    """Values, the number of the segment of each slice, how many segments there are, and a slice's shape."""
+    x, segments = context.input(0), context.input(1)
+    (count,) = one(context.shape(2, "number of segments"), "number of segments")
+    _require_plain(x)
+    rank = segments.type.rank
+    if rank < 1 or x.type.shape[:rank] != segments.type.shape or not math.prod(segments.type.shape):
+        raise Unsupported(f"needs a segment id for each slice of {x.type}; the ids are {segments.type}")
+    numbers = context.known(1)
+    if numbers is not None and int(numbers.max()) >= count:
+        raise Unsupported(f"segment ids must be less than {count}; the largest is {int(numbers.max())}")
+    return x, segments, count, x.type.shape[rank:]

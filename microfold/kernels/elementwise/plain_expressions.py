@@ -1,0 +1,28 @@
+"""What portable kernels compute of two plain numbers: a C expression for each operator and element type."""
+
+from __future__ import annotations
+
+from microfold.ir.types import DType
+
+_NARROW = (DType.INT8, DType.INT16)
+
+
+def _integers(expression: str, *dtypes: DType) -> dict[DType, str]:
+    """An expression of int32 for elements of int32 and, converted back, of narrower types."""
+    narrow = {dtype: f"({dtype.value}_t)({expression})" for dtype in _NARROW if dtype in dtypes}
+    return narrow | {DType.INT32: expression}
+
+
+# Of the elements a and b, by the name of the operator, a `PlainBinary`.
+PLAIN: dict[str, dict[DType, str]] = {
+    "bitwise_xor": _integers("a ^ b", *_NARROW),
+    "floor_div": _integers("mf_floor_div(a, b)", *_NARROW) | {DType.FLOAT32: "mf_floor_div_float(a, b)"},
+    "floor_mod": _integers("mf_floor_mod(a, b)", *_NARROW)
+    | {DType.INT64: "mf_floor_mod_wide(a, b)", DType.FLOAT32: "mf_floor_mod_float(a, b)"},
+    "pow": {DType.INT32: "mf_power(a, b)", DType.FLOAT32: "powf(a, b)"},
+    "right_shift": {
+        dtype: f"({dtype.value}_t)(a >> mf_clamp(b, 0, {8 * dtype.itemsize - 1}))"
+        for dtype in (*_NARROW, DType.INT32)
+    },
+    "trunc_div": {DType.INT32: "mf_trunc_div(a, b)"},
+}

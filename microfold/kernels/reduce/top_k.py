@@ -1,0 +1,46 @@
+"""The largest elements in order, in portable C."""
+
+from __future__ import annotations
+
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.fields import Field, declare
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
+from microfold.ops.reduce.top_k import TopK
+
+
+@register
+class TopKPortable(Kernel):
+    """Along the last axis, each element goes where it belongs among the largest ones so far.
+
+    No constants and no scratch: the results are the list that is kept in order. An element goes behind the
+    equal ones before it.
+    """
+
+    name = "top_k__c"
+    op = TopK
+    fields = declare(
+        "rows",
+        Field("depth", "along the axis"),
+        Field("count", "of the largest elements"),
+    )
+
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
+        if x.dtype not in C_TYPES:
+            return f"it does not know {x.dtype.value}"
+        return "it fuses nothing" if layer.node.epilogue else None
+
+    def cost(self, layer: LayerContext) -> float:
+        assert isinstance(layer.node.op, TopK)
+        return layer.node.operands[0].type.size * (8.0 + 2.0 * layer.node.op.count)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        assert isinstance(layer.node.op, TopK)
+        x, (_, indices) = layer.node.operands[0].type, layer.node.outputs
+        spec = (("type", C_TYPES[x.dtype]), ("index", C_TYPES[indices.type.dtype]))
+        return KernelCall(
+            CFunction("reduce/top_k.c.j2", self.name, spec, self.fields),
+            {"rows": x.size // x.shape[-1], "depth": x.shape[-1], "count": layer.node.op.count},
+        )

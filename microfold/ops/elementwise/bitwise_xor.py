@@ -1,0 +1,22 @@
+"""Elementwise exclusive or of bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from microfold.ir.op import register
+from microfold.ir.types import Array, DType
+from microfold.ops.elementwise.plain_binary import PlainBinary
+
+
+@register
+@dataclass(frozen=True)
+class BitwiseXor(PlainBinary):
+    """The bits that two integers do not share."""
+
+    name: ClassVar[str] = "bitwise_xor"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.INT8, DType.INT16, DType.INT32)
+
+    def integers(self, first: Array, second: Array) -> Array:
+        return first ^ second

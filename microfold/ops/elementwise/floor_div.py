@@ -1,0 +1,31 @@
+"""Elementwise division, rounded down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import register
+from microfold.ir.types import Array, DType
+from microfold.ops.elementwise.plain_binary import PlainBinary, divisor
+
+
+@register
+@dataclass(frozen=True)
+class FloorDiv(PlainBinary):
+    """The largest integer not above the quotient; integers divided by 0 give 0.
+
+    The quotient of floats is one of doubles, as in the reference: that of float32 might round up to an
+    integer.
+    """
+
+    name: ClassVar[str] = "floor_div"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32)
+
+    def floats(self, first: Array, second: Array) -> Array:
+        return np.floor(first.astype(np.float64) / second.astype(np.float64))
+
+    def integers(self, first: Array, second: Array) -> Array:
+        return np.where(second == 0, 0, first // divisor(second))

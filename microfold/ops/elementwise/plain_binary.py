@@ -1,0 +1,74 @@
+"""Functions of two plain numbers, floats or integers: what all of them share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import REGISTRY, Op, Pattern, require
+from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
+from microfold.ops.elementwise.binary_rule import broadcast_shape
+
+
+@dataclass(frozen=True)
+class PlainBinary(Op):
+    """A function of two values of one element type, broadcast as numpy does.
+
+    Integers are taken as they are, whatever scale they have: so does the reference. An operator of the file
+    format that has the same name, in capitals, is imported as it.
+
+    Class attributes:
+        dtypes: the element types that it takes.
+    """
+
+    pattern: ClassVar[Pattern] = Pattern.BROADCAST
+    any_zero_point: ClassVar[bool] = True
+    dtypes: ClassVar[tuple[DType, ...]]
+
+    out: ElementType
+
+    def floats(self, first: Array, second: Array) -> Array:
+        """The meaning, of float32 arrays; the result is rounded to float32."""
+        raise NotImplementedError
+
+    def integers(self, first: Array, second: Array) -> Array:
+        """The meaning, of int64 arrays; the result wraps round to the element type."""
+        raise NotImplementedError
+
+    def infer(self, first: TensorType, second: TensorType) -> TensorType:
+        shape = broadcast_shape(self.name, first, second)
+        require(
+            first.dtype is second.dtype is self.out.dtype,
+            f"{self.name}: operands and result must have one element type; they are {first.dtype.value}, "
+            f"{second.dtype.value} and {self.out.dtype.value}",
+        )
+        require(
+            first.dtype in self.dtypes,
+            f"{self.name}: {first.dtype.value} is not supported; "
+            f"{', '.join(dtype.value for dtype in self.dtypes)} are",
+        )
+        for x in (first, second, self.out):
+            require(
+                x.quant is None or x.quant.axis is None,
+                f"{self.name}: per-channel values are not supported",
+            )
+        return TensorType(self.out.dtype, shape, self.out.quant)
+
+    def reference(self, first: Tensor, second: Tensor) -> Array:
+        with np.errstate(all="ignore"):
+            if first.type.dtype.is_float:
+                return np.asarray(self.floats(first.data, second.data)).astype(np.float32)
+            wide = self.integers(first.data.astype(np.int64), second.data.astype(np.int64))
+            return np.asarray(wide).astype(self.out.dtype.numpy)
+
+
+def plain_binary_operators() -> list[type[PlainBinary]]:
+    """All of them, as registered."""
+    return [op for op in REGISTRY.values() if issubclass(op, PlainBinary)]
+
+
+def divisor(x: Array) -> Array:
+    """Integers to divide by: 1 in place of 0, where the references end the run with an error."""
+    return np.where(x == 0, 1, x)

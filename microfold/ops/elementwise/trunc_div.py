@@ -1,0 +1,25 @@
+"""Elementwise division of integers, rounded towards zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.ir.op import register
+from microfold.ir.types import Array, DType
+from microfold.ops.elementwise.plain_binary import PlainBinary, divisor
+
+
+@register
+@dataclass(frozen=True)
+class TruncDiv(PlainBinary):
+    """Quotient of two int32 values as C has it: rounded towards zero. What is divided by 0 gives 0."""
+
+    name: ClassVar[str] = "trunc_div"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.INT32,)
+
+    def integers(self, first: Array, second: Array) -> Array:
+        magnitude = np.abs(first) // np.abs(divisor(second))
+        return np.where(second == 0, 0, np.where((first < 0) != (second < 0), -magnitude, magnitude))
