@@ -22,15 +22,6 @@ FIRMWARE = ROOT / "examples" / "digits" / "firmware"
 QEMU = ("qemu-system-arm", "-M", "mps2-an386", "-display", "none", "-serial", "none", "-monitor", "none")
 LINK = ("-nostartfiles", "--specs=nano.specs", "--specs=rdimon.specs", "-T", str(FIRMWARE / "mps2-an386.ld"))
 
-FREERTOS = """
-typedef void *QueueHandle_t;
-typedef long BaseType_t;
-#define portMAX_DELAY 0xffffffffu
-BaseType_t xQueueReceive(QueueHandle_t queue, void *item, unsigned ticks);
-BaseType_t xQueueSend(QueueHandle_t queue, const void *item, unsigned ticks);
-void classify_task(void *queues);
-"""
-
 # What the first inputs give, whole runs and pieces alike.
 MAIN = """
 #include <stdint.h>
@@ -126,13 +117,4 @@ def test_polling_gives_what_a_run_gives(tmp_path: Path) -> None:
         printf("%d %s", polls, same ? "same" : "different");
     """
     sources = build(tmp_path, Options(step=True), blocks() | {"main.c": main(body, '#include "classify.h"')})
-    kept = [path for path in sources if path.name != "task.c"]
-    assert output(tmp_path, kept) == "10 same"
-
-
-def test_the_task_compiles(tmp_path: Path) -> None:
-    need_tools("cc")
-    program = compile_file(MODELS["digits"], target.load("host"), name="kws")
-    stubs = {"FreeRTOS.h": FREERTOS, "task.h": "", "queue.h": ""}
-    write(tmp_path, emit(program) | blocks() | stubs)
-    run(["cc", *STRICT, "-fsyntax-only", f"-I{tmp_path}", tmp_path / "task.c"])
+    assert output(tmp_path, sources) == "10 same"

@@ -9,9 +9,10 @@ other model, what microfold's C answers on this computer for the pictures of pic
 import sys
 from pathlib import Path
 
-import microfold
 import numpy as np
 from picture import load_frames, scale
+
+import microfold
 
 HERE = Path(__file__).resolve().parent
 

@@ -14,7 +14,7 @@ def load_frames():
 
 
 def channels_of(frame, channels):
-    """uint8 [h, w, 2], the high byte first, as int64 [h, w, channels] in 0 ... 255: 3 for RGB, 1 for grey."""
+    """uint8 [h, w, 2], the high byte first, as int64 [h, w, channels] of 0 ... 255: RGB, or grey."""
     pixels = frame[..., 0].astype(np.int64) << 8 | frame[..., 1]
     red, green, blue = pixels >> 11, pixels >> 5 & 63, pixels & 31
     colours = np.stack([red << 3 | red >> 2, green << 2 | green >> 4, blue << 3 | blue >> 2], axis=-1)
@@ -22,13 +22,13 @@ def channels_of(frame, channels):
 
 
 def shares(size, side):
-    """int64 [side, size]: how much of each of `size` pixels lies in each of `side`, in 1 / side of a pixel."""
+    """int64 [side, size]: how much of each of `size` pixels lies in each of `side`; in 1 / side."""
     pixel, cell = np.arange(size) * side, np.arange(side)[:, np.newaxis] * size
     return np.maximum(np.minimum(pixel + side, cell + size) - np.maximum(pixel, cell), 0)
 
 
 def scale(frame, side, channels):
-    """The middle square of `frame`, uint8 [h, w, 2], as uint8 [side, side, channels]: the mean of each area."""
+    """The middle square of `frame`, uint8 [h, w, 2], as uint8 [side, side, channels]: means of areas."""
     height, width = frame.shape[:2]
     size = min(height, width)
     top, left = (height - size) // 2, (width - size) // 2

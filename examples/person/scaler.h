@@ -16,14 +16,15 @@ typedef struct {
     uint32_t *line;   /* a row of the square, scaled across */
     uint32_t *sums;   /* of what has come of the next row of the picture */
     uint8_t *picture; /* [side][side][channels] */
-    uint32_t row;     /* of the frame: how many have come */
-    uint32_t done;    /* of the picture: how many are complete */
+    uint32_t skip;    /* how many rows are still to come above the square */
+    uint32_t space;   /* that is left of the next row of the picture; a row of the square takes `side` */
+    uint32_t done;    /* how many rows of the picture are complete */
 } scaler;
 
 /* Memory that a scaler works in, in words. */
 #define SCALER_WORDS(side, channels) (2u * (side) * (channels))
 
-/* Prepares for frames of width x height pixels, at most 4096 each way. `words` has SCALER_WORDS(side, channels). */
+/* Prepares for frames of width x height pixels: `side` to 4096 each way. `words` has SCALER_WORDS(side, channels). */
 void scaler_init(scaler *self, uint32_t width, uint32_t height, uint32_t side, uint32_t channels,
                  uint32_t *words);
 

@@ -24,7 +24,7 @@ from sklearn.metrics import roc_auc_score
 HERE = Path(__file__).resolve().parent
 SEED = 5
 SIDE = 96
-EPOCHS = 14
+EPOCHS = 10
 BATCH = 50
 
 
@@ -75,7 +75,9 @@ def train(model, images, labels):
     model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
     random = np.random.default_rng(SEED)
     for epoch in range(EPOCHS):
-        history = model.fit(vary(random, images), labels, batch_size=BATCH, epochs=epoch + 1, initial_epoch=epoch, verbose=0)
+        history = model.fit(
+            vary(random, images), labels, batch_size=BATCH, epochs=epoch + 1, initial_epoch=epoch, verbose=0
+        )
         print(f"epoch {epoch + 1}: {history.history['accuracy'][0]:.2%}", flush=True)
 
 
@@ -122,7 +124,9 @@ def main():
     ):
         correct = int((outputs.argmax(axis=1) == test_y).sum())
         area = roc_auc_score(test_y, outputs[:, 1])
-        print(f"{name} model: {correct} of {len(test_y)} correct ({correct / len(test_y):.2%}), AUC {area:.4f}")
+        print(
+            f"{name} model: {correct} of {len(test_y)} correct ({correct / len(test_y):.2%}), AUC {area:.4f}"
+        )
     print(f"person.tflite: {len(content)} bytes")
 
 

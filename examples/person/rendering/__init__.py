@@ -9,7 +9,7 @@ from .things import draw_thing
 
 
 def random_frame(random, person, photos=()):
-    """A camera's picture, uint8 [120, 160, 3], of a scene with a person in the middle square, or without one."""
+    """A camera's picture, uint8 [120, 160, 3], of a scene with or without a person in the middle."""
     height, width = camera.HEIGHT, camera.WIDTH
     scene = background(random, height, width, photos)
     for _ in range(random.integers(0, 4)):

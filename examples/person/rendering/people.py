@@ -76,7 +76,10 @@ def random_pose(random):
         raised = random.integers(2)
         arms[raised], elbows[raised] = (2 * raised - 1) * random.uniform(1.6, 3.0), random.uniform(-0.8, 0.8)
     elif kind == "sit":
-        thighs, knees = random.uniform(1.0, 1.6) + random.uniform(-0.15, 0.15, 2), -random.uniform(1.2, 1.7, 2)
+        thighs, knees = (
+            random.uniform(1.0, 1.6) + random.uniform(-0.15, 0.15, 2),
+            -random.uniform(1.2, 1.7, 2),
+        )
         arms, turn = random.uniform(0.1, 0.9, 2), random.uniform(0.4, 1)
     elif kind == "any":
         arms, elbows = random.uniform(-2.5, 2.5, 2), random.uniform(-1.5, 1.5, 2)
@@ -117,7 +120,13 @@ def draw_person(canvas, clothes, pose, head, height, light=(0.0, 0.0), mirrored=
         ankle = at(knee, pose.thighs[i] + pose.knees[i], 0.23)
         lower = clothes.skin if clothes.skirt else clothes.trousers
         limb(knee, ankle, 0.038, 0.026, lower)
-        limb(ankle, (ankle[0] + sign * 0.05 * height * pose.turn, ankle[1] + 0.025 * height), 0.024, 0.02, clothes.shoes)
+        limb(
+            ankle,
+            (ankle[0] + sign * 0.05 * height * pose.turn, ankle[1] + 0.025 * height),
+            0.024,
+            0.02,
+            clothes.shoes,
+        )
         limb(hip_joints[i], knee, 0.058 * clothes.build, 0.042, lower)
 
     arm(0)
@@ -142,17 +151,26 @@ def draw_person(canvas, clothes, pose, head, height, light=(0.0, 0.0), mirrored=
 def _draw_head(canvas, clothes, pose, head, height, light, sign):
     x, y = head
     tilt = sign * pose.nod
-    drawing.ellipse(canvas, (x, y - 0.012 * height), (0.056 * height, 0.068 * height), clothes.hair, tilt, light)
+    drawing.ellipse(
+        canvas, (x, y - 0.012 * height), (0.056 * height, 0.068 * height), clothes.hair, tilt, light
+    )
     face = (x + sign * pose.turn * 0.02 * height, y + 0.008 * height)
     drawing.ellipse(canvas, face, (0.046 * height, 0.058 * height), clothes.skin, tilt, light)
     if height > 60:  # else features are smaller than a pixel
         for s in (-1, 1):
-            eye = (face[0] + (s * 0.018 * (1 - pose.turn / 2) + sign * 0.015 * pose.turn) * height, face[1] - 0.008 * height)
+            eye = (
+                face[0] + (s * 0.018 * (1 - pose.turn / 2) + sign * 0.015 * pose.turn) * height,
+                face[1] - 0.008 * height,
+            )
             drawing.ellipse(canvas, eye, (0.008 * height, 0.006 * height), clothes.skin * 0.35, tilt)
         mouth = (face[0] + sign * 0.012 * pose.turn * height, face[1] + 0.03 * height)
-        drawing.ellipse(canvas, mouth, (0.015 * height, 0.006 * height), clothes.skin * (0.75, 0.5, 0.5), tilt)
+        drawing.ellipse(
+            canvas, mouth, (0.015 * height, 0.006 * height), clothes.skin * (0.75, 0.5, 0.5), tilt
+        )
     fringe = (x - sign * 0.012 * pose.turn * height, y - 0.048 * height)
     drawing.ellipse(canvas, fringe, (0.05 * height, 0.025 * height), clothes.hair, tilt, light)
     if clothes.hat:
-        drawing.ellipse(canvas, (x, y - 0.055 * height), (0.06 * height, 0.035 * height), clothes.shoes, tilt, light)
+        drawing.ellipse(
+            canvas, (x, y - 0.055 * height), (0.06 * height, 0.035 * height), clothes.shoes, tilt, light
+        )
         drawing.box(canvas, (x, y - 0.04 * height), (0.085 * height, 0.009 * height), clothes.shoes, tilt)
