@@ -17,10 +17,10 @@ HOST_TOOLS = ("make", "cc")
 ARM_TOOLS = ("make", "arm-none-eabi-gcc", "qemu-system-arm")
 
 
-def make(example: str, goal: str, build: Path, tools: tuple[str, ...], *variables: str) -> str:
+def make(example: str, goal: str, build: Path, tools: tuple[str, ...]) -> str:
     """What `make goal` prints, without the commands; the built files go to `build`."""
     need_tools(*tools)
-    command = ["make", "--silent", goal, f"BUILD={build}", f"PYTHON={sys.executable}", *variables]
+    command = ["make", "--silent", goal, f"BUILD={build}", f"PYTHON={sys.executable}"]
     command.append(f"MICROFOLD={sys.executable} -m microfold")
     # The package under test, also where it is not installed.
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}

@@ -154,12 +154,13 @@ def figures(row: str) -> list[int]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", OTHERS)
-def test_networks_of_other_people(name: str, tmp_path: Path) -> None:
+def test_networks_of_other_people(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Path(os.environ.get("MICROFOLD_MODELS", "")) / f"{name}.tflite"
     if "MICROFOLD_MODELS" not in os.environ or not model.is_file():
         pytest.skip(f"MICROFOLD_MODELS has no {name}.tflite")
+    monkeypatch.setenv("MODEL", str(model))
     outputs = [
-        make("person", goal, tmp_path, tools, f"MODEL={model}")
+        make("person", goal, tmp_path, tools)
         for goal, tools in (("host", HOST_TOOLS), ("run", ARM_TOOLS))
     ]
     on_host, on_core = (output[output.index("frame  person") :] for output in outputs)
