@@ -23,7 +23,7 @@ from tests.needs import CROSS_TOOLS, need_tools
 from tests.taps_device import write_device
 
 ROOT = Path(__file__).resolve().parents[3]
-FIRMWARE = ROOT / "examples" / "digits" / "firmware"
+FIRMWARE = ROOT / "examples" / "firmware"
 MADE = ROOT / "tests" / "models" / "made"
 QEMU = ("qemu-system-arm", "-M", "mps2-an386", "-display", "none", "-serial", "none", "-monitor", "none")
 SEMIHOSTING = ("-semihosting-config", "enable=on,target=native")
