@@ -160,8 +160,7 @@ def test_networks_of_other_people(name: str, tmp_path: Path, monkeypatch: pytest
         pytest.skip(f"MICROFOLD_MODELS has no {name}.tflite")
     monkeypatch.setenv("MODEL", str(model))
     outputs = [
-        make("person", goal, tmp_path, tools)
-        for goal, tools in (("host", HOST_TOOLS), ("run", ARM_TOOLS))
+        make("person", goal, tmp_path, tools) for goal, tools in (("host", HOST_TOOLS), ("run", ARM_TOOLS))
     ]
     on_host, on_core = (output[output.index("frame  person") :] for output in outputs)
     assert on_host == on_core and on_host.endswith("outputs equal bit for bit: 6 of 6\n")
