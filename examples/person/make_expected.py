@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from picture import load_frames, scale
 
-import microfold
-
 HERE = Path(__file__).resolve().parent
 
 
 def run_microfold(path):
     """The outputs [n, 2] of another model for all frames."""
+    import microfold
+
     session = microfold.compile(path)
     (port,) = session.inputs
     _, side, _, channels = port.shape
