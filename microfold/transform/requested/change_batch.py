@@ -43,6 +43,7 @@ from microfold.ops.normalize.l2_normalization import L2Normalization
 from microfold.ops.normalize.log_softmax import LogSoftmax
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
@@ -328,6 +329,16 @@ def _svdf(op: Svdf, case: _Case) -> Op | str:
     return op if case.batched == (True, False, False, False, True) else "computes with weights of an input"
 
 
+def _lstm(op: Lstm, case: _Case) -> Op | str:
+    if op.time_major:
+        return "its batch is not the first axis"
+    states = (4, 5)
+    weights = any(batched for i, batched in enumerate(case.batched) if i not in (0, *states))
+    if weights or not all(case.batched[i] for i in (0, *states)):
+        return "computes with weights of an input"
+    return op
+
+
 _RULES: Mapping[type[Op], Rule] = {
     **dict.fromkeys((Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected), _rows),
     **dict.fromkeys((AveragePool2D, MaxPool2D, ResizeBilinear, ResizeNearestNeighbor), _rows),
@@ -340,5 +351,6 @@ _RULES: Mapping[type[Op], Rule] = {
     Transpose: _transpose,
     StridedSlice: _strided_slice,
     BatchMatmul: _batch_matmul,
+    Lstm: _lstm,
     Svdf: _svdf,
 }

@@ -1,0 +1,88 @@
+"""Products of the gates of an integer cell: their order, and how they become int16."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.ir.types import Array, DType, Quant
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import multiply_high
+from microfold.ops.recurrent.lstm_integer import gate_multipliers
+
+GATES = 4
+
+
+def by_unit(rows: Array) -> Array:
+    """Rows of gates, [4 * units, ...], as [units, 4, ...]."""
+    return np.ascontiguousarray(rows.reshape(GATES, -1, *rows.shape[1:]).swapaxes(0, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class GateMatrix:
+    """Weights of all gates, by units, and their sums.
+
+    Attributes:
+        weights: int8 [units, 4, inputs].
+        biases: int64 [units, 4], the zero point of what they are multiplied with folded in.
+        low, high: bounds of the sums, int64 [units, 4].
+        multipliers: the reference's mantissas and shifts, int64 [4]; None: a gate has several.
+    """
+
+    weights: Array
+    biases: Array
+    low: Array
+    high: Array
+    multipliers: tuple[Array, Array] | None
+
+    @staticmethod
+    def of(dtype: DType, x: Quant, weights: Quant, array: Array, bias: Array | None) -> GateMatrix:
+        """The matrix of an operator.
+
+        Args:
+            dtype, x: of what it is multiplied with.
+            array: the weights [4 * units, inputs].
+            bias: integers [4 * units].
+        """
+        biases = multiply_high.fold_zero_point(array, bias, x.zero_point)
+        low, high = multiply_high.accumulator_bounds(array, biases, *dtype.range)
+        mantissas, shifts = (by_unit(m).astype(np.int64) for m in gate_multipliers(x, weights, len(array)))
+        alike = bool((mantissas == mantissas[0]).all() and (shifts == shifts[0]).all())
+        return GateMatrix(
+            by_unit(array),
+            by_unit(biases),
+            by_unit(low),
+            by_unit(high),
+            (mantissas[0], shifts[0]) if alike else None,
+        )
+
+    @property
+    def overflows(self) -> bool:
+        """Whether a sum may leave 32 bits."""
+        low, high = DType.INT32.range
+        return int(self.low.min()) < low or int(self.high.max()) > high
+
+
+def plan_int8(matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
+    """One form of requantisation for matrices of int8 cells, and their records, int32 [4, 4], biases zero."""
+    multipliers = [m.multipliers for m in matrices if m.multipliers is not None]
+    mantissas, shifts = (np.concatenate(parts) for parts in zip(*multipliers, strict=True))
+    none = np.zeros(len(mantissas), np.int64)
+    if any(matrix.overflows for matrix in matrices):
+        plan = multiply_high.wrapped_requantization(none, mantissas, shifts, 0)
+    else:
+        low = np.concatenate([matrix.low.min(axis=0) for matrix in matrices])
+        high = np.concatenate([matrix.high.max(axis=0) for matrix in matrices])
+        plan = multiply_high.plan_requantization(
+            none, (low, high), mantissas, shifts, 0, DType.INT16.range[0]
+        )
+    return plan.form.value, np.split(plan.records, len(matrices))
+
+
+def int16_records(matrix: GateMatrix) -> Array:
+    """Records of a matrix of an int16 cell for the reference's single rounding, int32 [4, 4], biases zero."""
+    assert matrix.multipliers is not None
+    pairs = zip(*(part.tolist() for part in matrix.multipliers), strict=True)
+    return np.concatenate([product_sum.wide_record(0, pair) for pair in pairs])

@@ -1,0 +1,235 @@
+"""LSTM cells of int8 and int16 in portable C, and what all integer ones share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.arithmetic.numerics import Multiplier
+from microfold.ir.types import Array, DType, TensorType
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.elementwise.binary import C_TYPES
+from microfold.kernels.fields import Field, declare
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.recurrent.gates import GateMatrix, int16_records, plan_int8
+from microfold.ops.elementwise.logistic import sigmoid_table
+from microfold.ops.recurrent.lstm import Lstm
+from microfold.ops.recurrent.lstm_integer import cell_parameters
+from microfold.ops.recurrent.sequence import layout_of
+
+SEQUENCE_FIELDS = declare(
+    "batch",
+    "steps",
+    "inputs",
+    Field("input_step", "elements from one step to the next"),
+    Field("input_row", "elements from one sequence of the batch to the next"),
+    "output_step",
+    "output_row",
+)
+
+
+def sequence_parameters(x: TensorType, out: TensorType, time_major: bool) -> dict[str, Parameter]:
+    """Values of `SEQUENCE_FIELDS`."""
+    layout = layout_of(x, time_major)
+    input_step, input_row = layout.strides(x.shape[2])
+    output_step, output_row = layout.strides(out.shape[2])
+    return {
+        "batch": layout.batch,
+        "steps": layout.steps,
+        "inputs": layout.inputs,
+        "input_step": input_step,
+        "input_row": input_row,
+        "output_step": output_step,
+        "output_row": output_row,
+    }
+
+
+@dataclass(frozen=True)
+class Products:
+    """How the products of the gates are computed.
+
+    Attributes:
+        choice: compile-time choices of the C function.
+        matrices: of each of both matrices, the packed weights, what the sums begin with [units][4], and the
+            records of the gates.
+    """
+
+    choice: tuple[tuple[str, SpecValue], ...]
+    matrices: tuple[tuple[Array, Array, Array], ...]
+
+
+class IntegerLstm(Kernel):
+    """Unit by unit: the four gates' products of the input, then of hidden, then the cell and hidden.
+
+    Nothing is kept between the gates and the cell, so that it needs no scratch. Hidden of the step before is
+    read from the output; `next_cell` is updated in place. Products are requantised by one record for each
+    gate and matrix, whose form `plan_int8` proves. Activations are the reference's table of the logistic
+    function with its interpolation. The multiplications behind them round twice, as the reference's.
+
+    Class attributes:
+        dtype: of input, hidden and output.
+    """
+
+    op = Lstm
+    dtype: ClassVar[DType]
+    code = 900
+    fields = declare(
+        "input_weights",
+        Field("input_starts", "[units][4]: what the sums of gates i, f, g and o begin with"),
+        Field("input_channels", "[4]"),
+        "hidden_weights",
+        Field("hidden_starts", "[units][4]"),
+        Field("hidden_channels", "[4]"),
+        Field("table", "the logistic function at multiples of 1/24 in Q0.16"),
+        "units",
+        *SEQUENCE_FIELDS,
+        Field("added_multiplier", "from products of gates to the cell"),
+        "added_shift",
+        Field("tanh_multiplier", "from the cell to the scale of the table"),
+        "tanh_rounding",
+        "tanh_shift",
+        Field("output_multiplier", "from products of gates to hidden"),
+        "output_shift",
+        "output_zero_point",
+        Field("cell_limit", "of the cell's magnitude"),
+    )
+
+    def supports(self, layer: LayerContext) -> str | None:
+        x = layer.node.operands[0].type
+        if x.dtype is not self.dtype:
+            return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
+        if any(layer.array(i) is None for i in (1, 2, 3)):
+            return "weights and biases must be constant"
+        if layer.node.epilogue:
+            return f"it cannot fuse {layer.node.epilogue[0].op.name}"
+        if any(matrix.multipliers is None for matrix in self.matrices(layer)):
+            return "all rows of a gate must have one scale"
+        return self.refuses(layer)
+
+    def refuses(self, layer: LayerContext) -> str | None:
+        """What else speaks against it; None if nothing does."""
+        raise NotImplementedError
+
+    def products(self, layer: LayerContext) -> Products:
+        """How it computes the gates."""
+        raise NotImplementedError
+
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
+        return (0, 4, 5)
+
+    def matrices(self, layer: LayerContext) -> tuple[GateMatrix, GateMatrix]:
+        """The weights of the input and of hidden."""
+        found: list[GateMatrix] = []
+        for source, weights, bias in ((0, 1, layer.array(3)), (4, 2, None)):
+            x, array = layer.node.inputs[source], layer.array(weights)
+            matrix = layer.node.inputs[weights]
+            assert x is not None and x.type.quant is not None and array is not None
+            assert matrix is not None and matrix.type.quant is not None
+            found.append(GateMatrix.of(self.dtype, x.type.quant, matrix.type.quant, array, bias))
+        return found[0], found[1]
+
+    def multiplication(self, multiplier: Multiplier, name: str) -> dict[str, Parameter]:
+        """Fields of a multiplication behind the gates."""
+        return {f"{name}_multiplier": multiplier.mantissa, f"{name}_shift": multiplier.shift}
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op = layer.node.op
+        x, _, _, _, hidden, cell = (value.type for value in layer.node.operands[:6])
+        assert isinstance(op, Lstm) and hidden.quant is not None and cell.quant is not None
+        products = self.products(layer)
+        known = cell_parameters(hidden.quant, cell.quant, op.cell_clip)
+        parameters: dict[str, Parameter] = {
+            "table": Constant("table", sigmoid_table()),
+            "units": cell.shape[1],
+            **sequence_parameters(x, layer.node.outputs[0].type, op.time_major),
+            **self.multiplication(known.input, "added"),
+            "tanh_multiplier": known.tanh.multiplier,
+            "tanh_rounding": 1 << (known.tanh.shift - 1) if known.tanh.shift else 0,
+            "tanh_shift": known.tanh.shift,
+            **self.multiplication(known.hidden, "output"),
+            "output_zero_point": hidden.quant.zero_point,
+        }
+        if known.limit is not None:
+            parameters["cell_limit"] = known.limit
+        for name, (weights, starts, channels) in zip(("input", "hidden"), products.matrices, strict=True):
+            parameters |= {
+                f"{name}_weights": Constant(f"{name}_weights", weights),
+                f"{name}_starts": Constant(f"{name}_starts", starts),
+                f"{name}_channels": Constant(f"{name}_channels", channels, record="mf_channel"),
+            }
+        spec = (
+            ("type", C_TYPES[self.dtype]),
+            *products.choice,
+            ("clip", known.limit is not None),
+        )
+        return KernelCall(CFunction("recurrent/lstm.c.j2", self.name, spec, self.fields), parameters)
+
+
+def step_count(layer: LayerContext) -> int:
+    """Steps of all sequences of the batch."""
+    x = layer.node.operands[0].type
+    return x.shape[0] * x.shape[1]
+
+
+def unit_count(layer: LayerContext) -> int:
+    """Results of all units over all steps."""
+    return step_count(layer) * layer.node.operands[5].type.shape[1]
+
+
+class _Portable(IntegerLstm):
+    """Weights are [units][inputs][4]; the four sums of a unit share the loads of inputs."""
+
+    def cost(self, layer: LayerContext) -> float:
+        product, unit = (6.0, 700.0) if layer.target.has("thumb1") else (2.7, 300.0)
+        return product * layer.node.macs() + unit * unit_count(layer) + 50 * step_count(layer)
+
+    def packed(self, layer: LayerContext, form: str, records: list[Array], wide: bool) -> Products:
+        """The matrices as they are, with sums in 64 bits if they are wide."""
+        matrices = tuple(
+            (
+                np.ascontiguousarray(matrix.weights.swapaxes(1, 2)),
+                matrix.biases.astype(np.int64 if wide else np.int32),
+                record,
+            )
+            for matrix, record in zip(self.matrices(layer), records, strict=True)
+        )
+        choice = (
+            ("products", "portable"),
+            ("requantize", form),
+            ("accumulator", "int64_t" if wide else "int32_t"),
+        )
+        return Products(choice, matrices)
+
+
+@register
+class LstmInt8(_Portable):
+    """int8: sums that may leave 32 bits are computed in 64, and wrap round as in the reference."""
+
+    name = "s8_lstm__c_4"
+    dtype = DType.INT8
+
+    def refuses(self, layer: LayerContext) -> str | None:
+        return None
+
+    def products(self, layer: LayerContext) -> Products:
+        form, records = plan_int8(self.matrices(layer))
+        return self.packed(layer, form, records, form == "wrapped")
+
+
+@register
+class LstmInt16(_Portable):
+    """int16: sums of 64 bits, and the reference's multipliers of 16 bits."""
+
+    name = "s16_lstm__c_4"
+    dtype = DType.INT16
+
+    def refuses(self, layer: LayerContext) -> str | None:
+        if any(m.multipliers is not None and m.multipliers[1].min() < -47 for m in self.matrices(layer)):
+            return "a multiplier is too small"
+        return None
+
+    def products(self, layer: LayerContext) -> Products:
+        return self.packed(layer, "wide", [int16_records(m) for m in self.matrices(layer)], wide=True)

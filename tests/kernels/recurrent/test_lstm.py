@@ -1,0 +1,68 @@
+"""LSTM cells: C against the reference, over several calls, whose states go on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.frontend.tflite import import_model
+from microfold.host.session import Session
+from microfold.ir.graph import Graph
+from microfold.ir.interpret import Interpreter
+from tests.kernels.cores import assert_exact
+from tests.kernels.portable import check_on_cores
+from tests.recurrent_models import Sequence, inputs_of, integer_lstm
+from tests.tflite_writer import Writer
+
+SIZES = (
+    Sequence(),
+    Sequence(batch=2, steps=4, inputs=8, units=3, time_major=True),
+    Sequence(batch=3, steps=2, inputs=1, units=1),
+    Sequence(steps=5, inputs=7, units=10),
+)
+
+
+def cells(dtype: str, seed: int = 0) -> Graph:
+    """A graph of several cells, some of which clip, and whose cell states have various scales."""
+    w, rng = Writer(), np.random.default_rng(seed)
+    for k, size in enumerate(SIZES):
+        scale = (2.0**-11, 2.0**-15, 2.0**-8, 0.0007)[k]
+        integer_lstm(w, rng, size, dtype, clip=1.0 if k % 2 else 0.0, cell_scale=scale)
+    return import_model(w.pack())
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2"])
+def test_portable_integers(dtype: str) -> None:
+    check_on_cores(cells(dtype))
+
+
+def test_sums_that_leave_32_bits_wrap_round() -> None:
+    w, rng = Writer(), np.random.default_rng(4)
+    integer_lstm(w, rng, Sequence(), "i1")
+    graph = import_model(w.pack())
+    (node,) = graph.nodes
+    bias = node.inputs[3]
+    assert bias is not None
+    huge = np.full(bias.type.shape, 2**31 - 9, np.int32)
+    program = compile_graph(
+        graph.with_nodes(graph.nodes, constants={**graph.constants, bias: huge}), target.load("host")
+    )
+    assert dict(program.layers[0].call.function.spec)["requantize"] == "wrapped"
+    assert_exact(program, 6)
+
+
+def test_init_begins_anew() -> None:
+    graph = cells("i1", 7)
+    program = compile_graph(graph, target.load("host"))
+    rng = np.random.default_rng(1)
+    calls = [inputs_of(rng, [v.type.shape for v in graph.inputs], "i1") for _ in range(3)]
+    interpreter, session = Interpreter(graph), Session(program)
+    for call in (*calls, None, *calls):
+        if call is None:
+            session.reset()
+            interpreter.reset()
+            continue
+        for mine, theirs in zip(session.run(*call), interpreter.run(*call), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
