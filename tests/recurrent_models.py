@@ -37,11 +37,13 @@ def integer_lstm(
     clip: float = 0.0,
     cell_scale: float = 2.0**-11,
     spread: float = 1.0,
+    extreme: bool = False,
 ) -> None:
     """UNIDIRECTIONAL_SEQUENCE_LSTM of ``i1`` or ``i2``, an input and an output of the file.
 
     Args:
         spread: of the products of the gates; at 1 some of them saturate the activations.
+        extreme: weights are -128 or 127, of which 16 bits do not hold two.
     """
     wide = dtype == "i2"
     levels = 32768 if wide else 128
@@ -54,7 +56,11 @@ def integer_lstm(
     operands = [x, *[-1] * 23]
     for gate in range(4):
         for place, width, given in ((1, size.inputs, scale), (5, size.units, hidden_scale)):
-            weights = rng.integers(-128, 128, (size.units, width))
+            weights = (
+                rng.choice([-128, 127], (size.units, width))
+                if extreme
+                else rng.integers(-127, 128, (size.units, width))
+            )
             own = float(rng.uniform(0.5, 2.5)) * spread / (given * levels * 0.6 * 74 * np.sqrt(width))
             operands[place + gate] = w.tensor(weights.shape, "i1", own, data=weights)
             if place == 1:

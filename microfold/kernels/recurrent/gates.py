@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from microfold.ir.types import Array, DType, Quant
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import multiply_high
+from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.ops.recurrent.lstm_integer import gate_multipliers
 
 GATES = 4
@@ -65,20 +66,50 @@ class GateMatrix:
         return int(self.low.min()) < low or int(self.high.max()) > high
 
 
-def plan_int8(matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
-    """One form of requantisation for matrices of int8 cells, and their records, int32 [4, 4], biases zero."""
+def _multipliers(matrices: Sequence[GateMatrix]) -> tuple[Array, Array]:
+    """Mantissas and shifts of all gates of all matrices."""
     multipliers = [m.multipliers for m in matrices if m.multipliers is not None]
     mantissas, shifts = (np.concatenate(parts) for parts in zip(*multipliers, strict=True))
+    return mantissas, shifts
+
+
+def _extremes(matrices: Sequence[GateMatrix]) -> tuple[Array, Array]:
+    """Smallest and largest sum of each gate of each matrix."""
+    low = np.concatenate([matrix.low.min(axis=0) for matrix in matrices])
+    return low, np.concatenate([matrix.high.max(axis=0) for matrix in matrices])
+
+
+def plan_int8(matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
+    """One form of requantisation for matrices of int8 cells, and their records, int32 [4, 4], biases zero."""
+    mantissas, shifts = _multipliers(matrices)
     none = np.zeros(len(mantissas), np.int64)
     if any(matrix.overflows for matrix in matrices):
         plan = multiply_high.wrapped_requantization(none, mantissas, shifts, 0)
     else:
-        low = np.concatenate([matrix.low.min(axis=0) for matrix in matrices])
-        high = np.concatenate([matrix.high.max(axis=0) for matrix in matrices])
-        plan = multiply_high.plan_requantization(
-            none, (low, high), mantissas, shifts, 0, DType.INT16.range[0]
-        )
+        lowest = DType.INT16.range[0]
+        plan = multiply_high.plan_requantization(none, _extremes(matrices), mantissas, shifts, 0, lowest)
     return plan.form.value, np.split(plan.records, len(matrices))
+
+
+def plan_smlad(matrices: Sequence[GateMatrix]) -> SmladRequantization:
+    """Requantisation for matrices of int8 cells with one common shift, or none; rows are gates."""
+    mantissas, shifts = _multipliers(matrices)
+    none = np.zeros(len(mantissas), np.int64)
+    largest = max(1, -int(shifts.min()))
+    plan = plan_smlad_requantization(
+        none[:, None],
+        none,
+        _extremes(matrices),
+        (mantissas, shifts),
+        0,
+        DType.INT16.range,
+        common=True,
+        shifts=range(largest + 1, largest + 4),
+    )
+    if plan.shift:
+        return plan
+    general = np.stack([none, mantissas, none, shifts], axis=1).astype(np.int32)
+    return replace(plan, left=none, records=general)
 
 
 def int16_records(matrix: GateMatrix) -> Array:

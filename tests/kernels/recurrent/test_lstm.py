@@ -13,6 +13,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from tests.kernels.cores import assert_exact
 from tests.kernels.portable import check_on_cores
+from tests.needs import CROSS_TOOLS
 from tests.recurrent_models import Sequence, inputs_of, integer_lstm
 from tests.tflite_writer import Writer
 
@@ -24,18 +25,30 @@ SIZES = (
 )
 
 
-def cells(dtype: str, seed: int = 0) -> Graph:
+def cells(dtype: str, seed: int = 0, extreme: bool = False) -> Graph:
     """A graph of several cells, some of which clip, and whose cell states have various scales."""
     w, rng = Writer(), np.random.default_rng(seed)
     for k, size in enumerate(SIZES):
         scale = (2.0**-11, 2.0**-15, 2.0**-8, 0.0007)[k]
-        integer_lstm(w, rng, size, dtype, clip=1.0 if k % 2 else 0.0, cell_scale=scale)
+        integer_lstm(w, rng, size, dtype, clip=1.0 if k % 2 else 0.0, cell_scale=scale, extreme=extreme)
     return import_model(w.pack())
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2"])
 def test_portable_integers(dtype: str) -> None:
     check_on_cores(cells(dtype))
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize("packing", ["paired", "int16"])
+def test_int8_with_dsp_instructions(packing: str) -> None:
+    graph = cells("i1", extreme=packing == "int16")
+    program = compile_graph(graph, target.load("cortex-m4"))
+    choices = [dict(layer.call.function.spec)["packing"] for layer in program.layers]
+    assert {layer.kernel.name for layer in program.layers} == {"s8_lstm__dsp_4"}
+    assert packing in choices
+    assert_exact(program, 6)
 
 
 def test_sums_that_leave_32_bits_wrap_round() -> None:
