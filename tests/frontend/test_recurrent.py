@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,9 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.parse import parse
 from microfold.ir.text import to_text
+from tests import oracle
 from tests.needs import need_modules
-from tests.recurrent_models import Sequence, integer_lstm
+from tests.recurrent_models import Sequence, float_lstm, integer_lstm
 from tests.tflite_writer import Writer
 
 CALLS = 8
@@ -55,6 +58,42 @@ def test_integer_lstm_is_that_of_tflm(dtype: str, seed: int) -> None:
         interpreter.set_input(inputs[0], 0)
         interpreter.invoke()
         np.testing.assert_array_equal(mine, interpreter.get_output(0), err_msg=f"call {call}")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_float_lstm_is_that_of_litert(seed: int) -> None:
+    need_modules("ai_edge_litert")
+    rng = np.random.default_rng(seed)
+    w, size = Writer(), replace(random_size(rng), units=int(rng.integers(2, 16)))
+    parts = rng.integers(0, 2, 4).astype(bool).tolist() if seed else [False] * 4
+    coupled, peephole, projected, norm = parts
+    projection, clips = int(rng.integers(1, 9)) * projected, (float(rng.choice([0.0, 1.0])), 0.5 * projected)
+    float_lstm(
+        w, rng, size, coupled=coupled, peephole=peephole, projection=projection, norm=norm, clips=clips
+    )
+    check_against_litert(w.pack(), rng, size)
+
+
+def check_against_litert(data: bytes, rng: np.random.Generator, size: Sequence) -> None:
+    """Outputs of some calls, with a reset, within the tolerance of floats."""
+    from ai_edge_litert import interpreter as litert
+
+    calls = [[rng.standard_normal(size.shape(size.inputs)).astype(np.float32)] for _ in range(CALLS)]
+    kind = litert.OpResolverType.BUILTIN_REF
+    interpreter = litert.Interpreter(model_content=data, experimental_op_resolver_type=kind)
+    interpreter.allocate_tensors()
+    (given,), outputs = interpreter.get_input_details(), interpreter.get_output_details()
+    graph = import_model(data)
+    ours = Interpreter(graph)
+    for call, inputs in enumerate(calls):
+        if call == 5:
+            interpreter.reset_all_variables()
+            ours.reset()
+        interpreter.set_tensor(given["index"], inputs[0])
+        interpreter.invoke()
+        for mine, theirs in zip(ours.run(*inputs), outputs, strict=True):
+            fault = oracle.difference(mine, interpreter.get_tensor(theirs["index"]))
+            assert not fault, f"call {call}: {fault}"
 
 
 def test_the_text_form_holds_all_of_a_cell() -> None:

@@ -8,43 +8,17 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.arithmetic.numerics import Multiplier
-from microfold.ir.types import Array, DType, TensorType
+from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.recurrent.gates import GateMatrix, int16_records, plan_int8
+from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_parameters
 from microfold.ops.elementwise.logistic import sigmoid_table
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_integer import cell_parameters
-from microfold.ops.recurrent.sequence import layout_of
-
-SEQUENCE_FIELDS = declare(
-    "batch",
-    "steps",
-    "inputs",
-    Field("input_step", "elements from one step to the next"),
-    Field("input_row", "elements from one sequence of the batch to the next"),
-    "output_step",
-    "output_row",
-)
-
-
-def sequence_parameters(x: TensorType, out: TensorType, time_major: bool) -> dict[str, Parameter]:
-    """Values of `SEQUENCE_FIELDS`."""
-    layout = layout_of(x, time_major)
-    input_step, input_row = layout.strides(x.shape[2])
-    output_step, output_row = layout.strides(out.shape[2])
-    return {
-        "batch": layout.batch,
-        "steps": layout.steps,
-        "inputs": layout.inputs,
-        "input_step": input_step,
-        "input_row": input_row,
-        "output_step": output_step,
-        "output_row": output_row,
-    }
 
 
 @dataclass(frozen=True)

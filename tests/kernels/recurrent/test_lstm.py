@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from microfold.ir.interpret import Interpreter
 from tests.kernels.cores import assert_exact
 from tests.kernels.portable import check_on_cores
 from tests.needs import CROSS_TOOLS
-from tests.recurrent_models import Sequence, inputs_of, integer_lstm
+from tests.recurrent_models import Sequence, float_lstm, inputs_of, integer_lstm
 from tests.tflite_writer import Writer
 
 SIZES = (
@@ -22,6 +24,16 @@ SIZES = (
     Sequence(batch=2, steps=4, inputs=8, units=3, time_major=True),
     Sequence(batch=3, steps=2, inputs=1, units=1),
     Sequence(steps=5, inputs=7, units=10),
+)
+
+FLOAT_CELLS: tuple[dict[str, Any], ...] = (
+    {},
+    {"coupled": True, "clips": (0.5, 0.0)},
+    {"peephole": True},
+    {"projection": 6, "clips": (0.0, 0.8)},
+    {"norm": True},
+    {"norm": True, "coupled": True, "peephole": True, "projection": 2},
+    {"peephole": True, "coupled": True, "projection": 3, "clips": (1.0, 0.0)},
 )
 
 
@@ -37,6 +49,13 @@ def cells(dtype: str, seed: int = 0, extreme: bool = False) -> Graph:
 @pytest.mark.parametrize("dtype", ["i1", "i2"])
 def test_portable_integers(dtype: str) -> None:
     check_on_cores(cells(dtype))
+
+
+def test_floats_with_all_that_cells_have() -> None:
+    w, rng = Writer(), np.random.default_rng(2)
+    for size, parts in zip((*SIZES, *SIZES[:3]), FLOAT_CELLS, strict=True):
+        float_lstm(w, rng, size, **parts)
+    check_on_cores(import_model(w.pack()))
 
 
 @pytest.mark.slow
