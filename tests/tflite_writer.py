@@ -98,9 +98,10 @@ class Writer:
         return self.inputs[-1]
 
     def operator(
-        self, name: str, inputs: Sequence[int], output: int, options: str = "", **fields: Any
+        self, name: str, inputs: Sequence[int], output: int | Sequence[int], options: str = "", **fields: Any
     ) -> None:
-        """An operator, whose result is an output of the model; `fields` are those of its options."""
+        """An operator, whose results are outputs of the model; `fields` are those of its options."""
+        outputs = [output] if isinstance(output, int) else list(output)
         b = self.builder
         code = getattr(tflite.BuiltinOperator, name)
         if code not in self._codes:
@@ -110,9 +111,9 @@ class Writer:
             table["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, options)
             table["BuiltinOptions"] = _table(b, options, fields)
         table["Inputs"] = b.CreateNumpyVector(np.array(inputs, np.int32))
-        table["Outputs"] = b.CreateNumpyVector(np.array([output], np.int32))
+        table["Outputs"] = b.CreateNumpyVector(np.array(outputs, np.int32))
         self._operators.append(_table(b, "Operator", {"OpcodeIndex": self._codes.index(code), **table}))
-        self.outputs.append(output)
+        self.outputs += outputs
 
     def pack(self) -> bytes:
         """The file."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from microfold.errors import UnsupportedModelError
 from microfold.frontend.tflite import import_model
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
@@ -14,7 +17,17 @@ from microfold.ir.parse import parse
 from microfold.ir.text import to_text
 from tests import oracle
 from tests.needs import need_modules
-from tests.recurrent_models import Sequence, float_lstm, integer_lstm
+from tests.recurrent_models import (
+    Parts,
+    Sequence,
+    bidirectional_lstm,
+    bidirectional_rnn,
+    float_lstm,
+    float_rnn,
+    integer_lstm,
+    single_lstm,
+    single_rnn,
+)
 from tests.tflite_writer import Writer
 
 CALLS = 8
@@ -23,6 +36,14 @@ CALLS = 8
 def random_size(rng: np.random.Generator) -> Sequence:
     batch, steps, inputs, units = (int(rng.integers(1, high)) for high in (4, 7, 24, 20))
     return Sequence(batch, steps, inputs, units, bool(rng.integers(2)))
+
+
+def random_parts(rng: np.random.Generator, norm: bool) -> Parts:
+    coupled, peephole, projected = (bool(n) for n in rng.integers(0, 2, 3))
+    clips = float(rng.choice([0.0, 1.0])), 0.5 * projected
+    return Parts(
+        coupled, peephole, int(rng.integers(1, 9)) * projected, norm and bool(rng.integers(2)), clips
+    )
 
 
 def reset_and_run(graph: Graph, calls: list[list[np.ndarray]], reset: int) -> list[np.ndarray]:
@@ -65,20 +86,39 @@ def test_float_lstm_is_that_of_litert(seed: int) -> None:
     need_modules("ai_edge_litert")
     rng = np.random.default_rng(seed)
     w, size = Writer(), replace(random_size(rng), units=int(rng.integers(2, 16)))
-    parts = rng.integers(0, 2, 4).astype(bool).tolist() if seed else [False] * 4
-    coupled, peephole, projected, norm = parts
-    projection, clips = int(rng.integers(1, 9)) * projected, (float(rng.choice([0.0, 1.0])), 0.5 * projected)
-    float_lstm(
-        w, rng, size, coupled=coupled, peephole=peephole, projection=projection, norm=norm, clips=clips
-    )
-    check_against_litert(w.pack(), rng, size)
+    float_lstm(w, rng, size, random_parts(rng, norm=True) if seed else Parts())
+    check_against_litert(w.pack(), rng, size.shape(size.inputs))
 
 
-def check_against_litert(data: bytes, rng: np.random.Generator, size: Sequence) -> None:
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["lstm", "bidirectional_lstm", "rnn", "sequence_rnn", "bidirectional_rnn"])
+def test_other_layers_are_those_of_litert(kind: str, seed: int) -> None:
+    need_modules("ai_edge_litert")
+    rng = np.random.default_rng(seed)
+    w, size = Writer(), random_size(rng)
+    parts, merged = random_parts(rng, norm=False), bool(rng.integers(2))
+    activation = ("TANH", "RELU6", "NONE", "RELU")[seed]
+    if kind == "lstm":
+        single_lstm(w, rng, size, replace(parts, clips=(parts.clips[0], 0.0)))
+    elif kind == "bidirectional_lstm":
+        # With merged outputs, LiteRT writes hidden of a batch-major batch behind its tensor.
+        size = replace(size, batch=size.batch if size.time_major or not merged else 1)
+        bidirectional_lstm(w, rng, size, parts, merged=merged)
+    elif kind == "rnn":
+        single_rnn(w, rng, size, activation)
+    elif kind == "sequence_rnn":
+        float_rnn(w, rng, size, activation)
+    else:
+        bidirectional_rnn(w, rng, size, merged=merged)
+    single = kind in ("lstm", "rnn")
+    check_against_litert(w.pack(), rng, (size.batch, size.inputs) if single else size.shape(size.inputs))
+
+
+def check_against_litert(data: bytes, rng: np.random.Generator, shape: tuple[int, ...]) -> None:
     """Outputs of some calls, with a reset, within the tolerance of floats."""
     from ai_edge_litert import interpreter as litert
 
-    calls = [[rng.standard_normal(size.shape(size.inputs)).astype(np.float32)] for _ in range(CALLS)]
+    calls = [[rng.standard_normal(shape).astype(np.float32)] for _ in range(CALLS)]
     kind = litert.OpResolverType.BUILTIN_REF
     interpreter = litert.Interpreter(model_content=data, experimental_op_resolver_type=kind)
     interpreter.allocate_tensors()
@@ -105,3 +145,50 @@ def test_the_text_form_holds_all_of_a_cell() -> None:
     assert [state.value.type.dtype.value for state in graph.state] == ["int8", "int16"]
     (node,) = graph.nodes
     assert str(node.inputs[1].type) == "int8[16,5]" and len(node.inputs[1].type.quant.scales) == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda operands: operands[:19], "must have 20 or 24 inputs; it has 19"),
+        (lambda operands: replaced(operands, 0, -1), "input 0 is missing"),
+        (lambda operands: replaced(operands, 12, -1), "its bias are missing"),
+        (lambda operands: replaced(operands, 13, -1), "input 13 is missing"),
+        (lambda operands: replaced(operands, 6, -1), "input 6 is missing"),
+        (lambda operands: replaced(operands, 2, operands[6]), "must have one type and width"),
+        (lambda operands: replaced(operands, 18, operands[0]), "lstm: the states must be hidden"),
+        (lambda operands: replaced(operands, 18, operands[19]), "lstm: input, both weights, bias"),
+        (lambda operands: replaced(operands, 9, operands[12]), "a quantised cell with a peephole"),
+        (lambda operands: replaced(operands, 16, operands[1]), "a quantised cell with a projection"),
+        (lambda operands: replaced(replaced(operands, 1, -1), 5, -1), "its bias are there"),
+    ],
+)
+def test_malformed_operands_are_refused(
+    change: Callable[[list[int]], list[int]], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Writer.operator
+
+    def operator(w: Writer, name: str, inputs: list[int], *args: Any, **fields: Any) -> None:
+        add(w, name, change(inputs), *args, **fields)
+
+    monkeypatch.setattr(Writer, "operator", operator)
+    w = Writer()
+    integer_lstm(w, np.random.default_rng(0), Sequence())
+    with pytest.raises(UnsupportedModelError, match=message):
+        import_model(w.pack())
+
+
+def replaced(operands: list[int], index: int, value: int) -> list[int]:
+    return [*operands[:index], value, *operands[index + 1 :]]
+
+
+def test_float_activations_with_integer_weights_are_refused() -> None:
+    w = Writer()
+    weights = w.tensor((4, 5), "i1", 0.1, data=np.ones((4, 5)))
+    recurrent = w.tensor((4, 4), "i1", 0.1, data=np.ones((4, 4)))
+    bias = w.tensor((4,), "f4", data=np.zeros(4))
+    x, hidden = w.input((1, 3, 5), "f4"), w.tensor((1, 4), "f4", variable=True)
+    y = w.tensor((1, 3, 4), "f4")
+    w.operator("UNIDIRECTIONAL_SEQUENCE_RNN", [x, weights, recurrent, bias, hidden], y, "SequenceRNNOptions")
+    with pytest.raises(UnsupportedModelError, match="float32 activations with int8 weights"):
+        import_model(w.pack())

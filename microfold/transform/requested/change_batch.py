@@ -44,6 +44,7 @@ from microfold.ops.normalize.log_softmax import LogSoftmax
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.recurrent.lstm import Lstm
+from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
@@ -329,12 +330,11 @@ def _svdf(op: Svdf, case: _Case) -> Op | str:
     return op if case.batched == (True, False, False, False, True) else "computes with weights of an input"
 
 
-def _lstm(op: Lstm, case: _Case) -> Op | str:
+def _sequence(op: Lstm | SequenceRnn, case: _Case) -> Op | str:
     if op.time_major:
         return "its batch is not the first axis"
-    states = (4, 5)
-    weights = any(batched for i, batched in enumerate(case.batched) if i not in (0, *states))
-    if weights or not all(case.batched[i] for i in (0, *states)):
+    samples = (0, 4, 5) if isinstance(op, Lstm) else (0, 4)
+    if [i for i, batched in enumerate(case.batched) if batched] != list(samples):
         return "computes with weights of an input"
     return op
 
@@ -351,6 +351,7 @@ _RULES: Mapping[type[Op], Rule] = {
     Transpose: _transpose,
     StridedSlice: _strided_slice,
     BatchMatmul: _batch_matmul,
-    Lstm: _lstm,
+    Lstm: _sequence,
+    SequenceRnn: _sequence,
     Svdf: _svdf,
 }

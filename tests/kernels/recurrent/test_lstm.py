@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,7 @@ from microfold.ir.interpret import Interpreter
 from tests.kernels.cores import assert_exact
 from tests.kernels.portable import check_on_cores
 from tests.needs import CROSS_TOOLS
-from tests.recurrent_models import Sequence, float_lstm, inputs_of, integer_lstm
+from tests.recurrent_models import Parts, Sequence, float_lstm, inputs_of, integer_lstm
 from tests.tflite_writer import Writer
 
 SIZES = (
@@ -26,14 +24,14 @@ SIZES = (
     Sequence(steps=5, inputs=7, units=10),
 )
 
-FLOAT_CELLS: tuple[dict[str, Any], ...] = (
-    {},
-    {"coupled": True, "clips": (0.5, 0.0)},
-    {"peephole": True},
-    {"projection": 6, "clips": (0.0, 0.8)},
-    {"norm": True},
-    {"norm": True, "coupled": True, "peephole": True, "projection": 2},
-    {"peephole": True, "coupled": True, "projection": 3, "clips": (1.0, 0.0)},
+FLOAT_CELLS = (
+    Parts(),
+    Parts(coupled=True, clips=(0.5, 0.0)),
+    Parts(peephole=True),
+    Parts(projection=6, clips=(0.0, 0.8)),
+    Parts(norm=True),
+    Parts(norm=True, coupled=True, peephole=True, projection=2),
+    Parts(peephole=True, coupled=True, projection=3, clips=(1.0, 0.0)),
 )
 
 
@@ -54,7 +52,7 @@ def test_portable_integers(dtype: str) -> None:
 def test_floats_with_all_that_cells_have() -> None:
     w, rng = Writer(), np.random.default_rng(2)
     for size, parts in zip((*SIZES, *SIZES[:3]), FLOAT_CELLS, strict=True):
-        float_lstm(w, rng, size, **parts)
+        float_lstm(w, rng, size, parts)
     check_on_cores(import_model(w.pack()))
 
 
