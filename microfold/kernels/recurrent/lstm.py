@@ -45,10 +45,12 @@ class IntegerLstm(Kernel):
 
     Class attributes:
         dtype: of input, hidden and output.
+        template: of the function.
     """
 
     op = Lstm
     dtype: ClassVar[DType]
+    template: ClassVar[str] = "recurrent/lstm.c.j2"
     code = 900
     fields = declare(
         "input_weights",
@@ -136,12 +138,8 @@ class IntegerLstm(Kernel):
                 f"{name}_starts": Constant(f"{name}_starts", starts),
                 f"{name}_channels": Constant(f"{name}_channels", channels, record="mf_channel"),
             }
-        spec = (
-            ("type", C_TYPES[self.dtype]),
-            *products.choice,
-            ("clip", known.limit is not None),
-        )
-        return KernelCall(CFunction("recurrent/lstm.c.j2", self.name, spec, self.fields), parameters)
+        spec = (*products.choice, ("clip", known.limit is not None))
+        return KernelCall(CFunction(self.template, self.name, spec, self.fields), parameters)
 
 
 def step_count(layer: LayerContext) -> int:
@@ -173,6 +171,7 @@ class _Portable(IntegerLstm):
             for matrix, record in zip(self.matrices(layer), records, strict=True)
         )
         choice = (
+            ("type", C_TYPES[self.dtype]),
             ("products", "portable"),
             ("requantize", form),
             ("accumulator", "int64_t" if wide else "int32_t"),

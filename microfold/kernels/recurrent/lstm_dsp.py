@@ -61,6 +61,7 @@ class LstmInt8Dsp(IntegerLstm):
         plan = plan_smlad(matrices)
         depths = [matrix.weights.shape[2] for matrix in matrices]
         choice = (
+            ("type", "int8_t"),
             ("products", "dsp"),
             ("requantize", "general"),
             ("accumulator", "int32_t"),

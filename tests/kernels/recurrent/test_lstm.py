@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,8 @@ from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from tests.kernels.cores import assert_exact
-from tests.kernels.portable import check_on_cores
+from tests.kernels.portable import check
+from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS
 from tests.recurrent_models import Parts, Sequence, float_lstm, inputs_of, integer_lstm
 from tests.tflite_writer import Writer
@@ -35,6 +38,19 @@ FLOAT_CELLS = (
 )
 
 
+def float_cells() -> Graph:
+    """A graph of cells with each of the parts that they may have."""
+    w, rng = Writer(), np.random.default_rng(2)
+    for size, parts in zip((*SIZES, *SIZES[:3]), FLOAT_CELLS, strict=True):
+        float_lstm(w, rng, size, parts)
+    return import_model(w.pack())
+
+
+def together(*graphs: Graph) -> Graph:
+    """One graph of all of them."""
+    return replace(merge(list(graphs)), state=tuple(state for graph in graphs for state in graph.state))
+
+
 def cells(dtype: str, seed: int = 0, extreme: bool = False) -> Graph:
     """A graph of several cells, some of which clip, and whose cell states have various scales."""
     w, rng = Writer(), np.random.default_rng(seed)
@@ -46,25 +62,34 @@ def cells(dtype: str, seed: int = 0, extreme: bool = False) -> Graph:
 
 @pytest.mark.parametrize("dtype", ["i1", "i2"])
 def test_portable_integers(dtype: str) -> None:
-    check_on_cores(cells(dtype))
+    check(cells(dtype))
 
 
 def test_floats_with_all_that_cells_have() -> None:
-    w, rng = Writer(), np.random.default_rng(2)
-    for size, parts in zip((*SIZES, *SIZES[:3]), FLOAT_CELLS, strict=True):
-        float_lstm(w, rng, size, parts)
-    check_on_cores(import_model(w.pack()))
+    check(float_cells())
 
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("packing", ["paired", "int16"])
-def test_int8_with_dsp_instructions(packing: str) -> None:
-    graph = cells("i1", extreme=packing == "int16")
-    program = compile_graph(graph, target.load("cortex-m4"))
-    choices = [dict(layer.call.function.spec)["packing"] for layer in program.layers]
-    assert {layer.kernel.name for layer in program.layers} == {"s8_lstm__dsp_4"}
-    assert packing in choices
+def test_portable_on_cores() -> None:
+    check(together(cells("i1"), cells("i2")), "cortex-m0plus", runs=3)
+    assert_exact(compile_graph(float_cells(), target.load("cortex-m4")), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize(
+    ("core", "kernel"), [("cortex-m4", "s8_lstm__dsp_4"), ("cortex-m55", "s8_lstm__mve_4")]
+)
+def test_int8_with_vectors(core: str, kernel: str) -> None:
+    graph = together(cells("i1"), cells("i1", extreme=True))
+    program = compile_graph(graph, target.load(core))
+    # A cell of one unit leaves Helium's lanes empty.
+    chosen = {layer.kernel.name for layer in program.layers if layer.outputs[0].type.shape[2] > 1}
+    assert chosen == {kernel}
+    if core == "cortex-m4":
+        packings = {dict(layer.call.function.spec)["packing"] for layer in program.layers}
+        assert packings == {"paired", "int16"}
     assert_exact(program, 6)
 
 
