@@ -43,7 +43,7 @@ def _code(model: str, core: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", sampled(CORES, 3))
+@pytest.mark.parametrize("core", sampled(CORES, len(CORES)))
 def test_code_stays_within_bounds(core: str, request: pytest.FixtureRequest) -> None:
     need_tools(ARM_COMPILER)
     compiler = run_tool(

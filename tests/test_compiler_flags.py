@@ -51,7 +51,7 @@ def _clang(core: Target, folder: Path) -> Target:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "core"),
-    sampled_rows(itertools.product(CHOSEN, ["cortex-m4", "cortex-m55", "cortex-m0plus"]), 4),
+    sampled_rows(itertools.product(CHOSEN, ["cortex-m4", "cortex-m55", "cortex-m0plus"]), 7),
 )
 def test_flags(model: str, core: str) -> None:
     need_tools(*CROSS_TOOLS)
@@ -64,8 +64,9 @@ def test_flags(model: str, core: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus"])
-@pytest.mark.parametrize("model", CHOSEN[1:3])
+@pytest.mark.parametrize(
+    ("model", "core"), sampled_rows(itertools.product(CHOSEN[1:3], ["cortex-m4", "cortex-m0plus"]), 3)
+)
 def test_clang(model: str, core: str, tmp_path: Path) -> None:
     need_tools(*CROSS_TOOLS, "clang")
     loaded = target.load(core)

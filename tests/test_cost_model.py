@@ -19,7 +19,7 @@ LARGEST_ERROR = 0.1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", sampled(CORES, 2))
+@pytest.mark.parametrize("core", sampled(CORES, 5))
 def test_estimates_are_close(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     wrong: list[str] = []

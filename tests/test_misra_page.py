@@ -31,7 +31,7 @@ def test_every_rule_has_a_reason_and_stands_once() -> None:
         assert reason, rule
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_page_lists_what_cppcheck_finds() -> None:
     """In one of the models; other versions of cppcheck know other rules."""
     need_tools("cppcheck", "arm-none-eabi-gcc")

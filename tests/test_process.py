@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sampling import quick
+from tests.sampling import sampled, sampled_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = ROOT / "tests" / "models" / "made" / "cnn_int8.tflite"
@@ -43,15 +43,18 @@ def process(*arguments: object, **options: object) -> subprocess.CompletedProces
 
 @pytest.mark.parametrize(
     ("module", "number", "status"),
-    [
-        ("microfold.cli", signal.SIGINT, 130),
-        ("microfold.cli.process", signal.SIGINT, 130),
-        ("microfold.cli.app", signal.SIGINT, 130),
-        ("typer", signal.SIGTERM, 143),
-        ("numpy", signal.SIGINT, 130),
-        ("microfold.transform", signal.SIGTERM, 143),
-        ("microfold.verification.measure", signal.SIGHUP, 129),
-    ],
+    sampled_rows(
+        [
+            ("microfold.cli", signal.SIGINT, 130),
+            ("microfold.cli.process", signal.SIGINT, 130),
+            ("microfold.cli.app", signal.SIGINT, 130),
+            ("typer", signal.SIGTERM, 143),
+            ("numpy", signal.SIGINT, 130),
+            ("microfold.transform", signal.SIGTERM, 143),
+            ("microfold.verification.measure", signal.SIGHUP, 129),
+        ],
+        3,
+    ),
 )
 def test_signals_while_modules_are_imported(tmp_path: Path, module: str, number: int, status: int) -> None:
     command = ("build", MODEL, "-o", tmp_path / "out")
@@ -72,7 +75,7 @@ def test_signals_while_another_program_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", quick([("inspect", MODEL), ("inspect", MODEL, "--json"), ("inspect", "x", "--json")])
+    "arguments", sampled([("inspect", "x", "--json"), ("inspect", MODEL), ("inspect", MODEL, "--json")], 3)
 )
 def test_nobody_reads_the_output(arguments: tuple[object, ...]) -> None:
     reader, writer = os.pipe()
@@ -83,7 +86,7 @@ def test_nobody_reads_the_output(arguments: tuple[object, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", quick([("inspect", "x", "--json"), ("inspect", MODEL), ("passes", "--json")])
+    "arguments", sampled([("inspect", "x", "--json"), ("inspect", MODEL), ("passes", "--json")], 3)
 )
 def test_the_output_is_full(arguments: tuple[object, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what is left in a buffer fails a second time

@@ -17,6 +17,7 @@ from microfold.ir.parse import parse
 from microfold.kernels.selection.least_flash import Option
 from microfold.plan.liveness import Storage
 from tests.growth.families import FAMILIES, build
+from tests.sampling import sampled
 from tests.tools.print_builds import files_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +49,7 @@ def test_outputs_that_share_a_transpose() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", sampled(FAMILIES, 3))
 def test_families(name: str) -> None:
     texts = set()
     for factor, optimize in ((1, "balanced"), (7919, "balanced")):

@@ -24,6 +24,7 @@ from tests.codegen import graphs
 from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import call_graph, objects, run, sections, symbols, write
 from tests.needs import need_tools
+from tests.sampling import quick
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ROOT / "tests" / "models" / "made"
@@ -67,7 +68,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     return compile_once
 
 
-@pytest.mark.parametrize("single_file", [False, True])
+@pytest.mark.parametrize("single_file", quick([False, True]))
 @pytest.mark.parametrize("name", BUILT)
 def test_no_writable_data(name: str, single_file: bool, compiled: Compiled) -> None:
     for path in compiled(name, Options(single_file=single_file)):
@@ -104,7 +105,7 @@ def test_the_linker_sees_only_names_of_the_model(name: str, compiled: Compiled) 
             assert functions == {"init", "reset", "run", *ports}
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", quick(BUILT, 4))
 def test_no_recursion_and_no_function_pointers(name: str, tmp_path: Path) -> None:
     graph = call_graph(tmp_path, emit(built(name)))
     assert f"{built(name).name}_run" in graph

@@ -63,7 +63,7 @@ def test_samples(compiler: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("chunk", sampled(range(CHUNKS), 7))
+@pytest.mark.parametrize("chunk", sampled(range(CHUNKS), CHUNKS))
 def test_made_models(chunk: int, tmp_path: Path) -> None:
     """Bundled models that compile, in chunks that share an executable; the compilers take turns."""
     compiler = COMPILERS[chunk % len(COMPILERS)]

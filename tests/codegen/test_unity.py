@@ -60,7 +60,7 @@ MIXTURES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("core", "targets"), MIXTURES, ids=lambda value: value if isinstance(value, str) else ""
 )

@@ -56,8 +56,9 @@ def test_host(compiler: str, optimize: str, tmp_path: Path) -> None:
     silent([compiler, *STRICT, optimize, "-c", *sources], tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "core", quick(["cortex-m4", "cortex-m0plus", "cortex-m3", "cortex-m33-nofp", "cortex-m55"])
+    "core", sampled(["cortex-m4", "cortex-m0plus", "cortex-m3", "cortex-m33-nofp", "cortex-m55"], 4)
 )
 def test_cores(core: str, tmp_path: Path) -> None:
     need_tools("arm-none-eabi-gcc", "clang")
@@ -77,7 +78,7 @@ def test_constants_of_structs_with_arrays(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", sampled(SOME, 4))
+@pytest.mark.parametrize("core", sampled(SOME, len(SOME)))
 def test_some_models(core: str) -> None:
     """What is new in a part of the bundled models; `python -m tests.codegen.sweep` compiles all."""
     need_tools("gcc", "clang", "arm-none-eabi-gcc")
@@ -118,6 +119,7 @@ def fpu_code(tmp_path: Path) -> tuple[Program, list[str]]:
     return program, write_sources(program, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_missing_fpu_is_told(fpu_code: tuple[Program, list[str]], tmp_path: Path) -> None:
     program, sources = fpu_code
     build = ["arm-none-eabi-gcc", *program.target.cpu_flags, "-std=c99", "-O2", "-c", *sources]

@@ -227,7 +227,7 @@ def project(folder: Path, version: str = "") -> Path:
     return folder
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_find_package_from_a_wheel_for_a_cortex_m(installed: Path, tmp_path: Path) -> None:
     """And what asks for another build: the model, the labels, any part of microfold."""
     need_tools("cmake", *CROSS_TOOLS)

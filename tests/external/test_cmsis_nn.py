@@ -31,7 +31,7 @@ from tests.codegen.toolchain import run, write
 from tests.external import networks
 from tests.frontend.models import MADE
 from tests.needs import need_tools
-from tests.sampling import quick
+from tests.sampling import quick, sampled
 
 STUB = Path(__file__).parent / "stub"
 # The library's variants: what the planner thinks of, and what the stub does.
@@ -52,7 +52,7 @@ def compiled(graph: Graph, core: Target, *flags: str, decisions: list[Decision] 
     return compiler.compile_graph(graph, core, options, context=context)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", quick(VARIANTS))
 @pytest.mark.parametrize("make", [networks.convolutions, networks.others], ids=["convolutions", "others"])
 def test_the_calls_compute_the_reference(name: str, make) -> None:
     program = compiled(make(), variant(name), *VARIANTS[name][1])
@@ -65,7 +65,7 @@ def test_the_calls_compute_the_reference(name: str, make) -> None:
 CALLS = {"cnn_int8": 5, "preact_bn_int8": 7, "attn_int8": 14}
 
 
-@pytest.mark.parametrize("model", quick(CALLS))
+@pytest.mark.parametrize("model", sampled(CALLS, 3))
 def test_models(model: str) -> None:
     options = Options(external=("cmsis-nn",), external_flags=(f"-I{STUB}", str(STUB / "arm_nnfunctions.c")))
     program = compiler.compile_file(MADE / f"{model}.tflite", target.load("host"), options)
@@ -108,6 +108,7 @@ def test_scratch_is_what_the_library_wants(rule, layer, sizes: tuple[int, int, i
     assert tuple(rule(shape, target.load(f"cortex-{core}")) for core in ("m55", "m4", "m3")) == sizes
 
 
+@pytest.mark.slow
 def test_a_version_that_wants_more_scratch_is_not_called() -> None:
     program = compiled(networks.convolutions(), target.load("host"), "-DSTUB_GREEDY")
     session = Session(program)
@@ -115,6 +116,7 @@ def test_a_version_that_wants_more_scratch_is_not_called() -> None:
         session.run(*input_sets([b.type for b in program.inputs], 1)[0])
 
 
+@pytest.mark.slow
 def test_without_the_library() -> None:
     program = compiler.compile_graph(networks.others(), target.load("host"), Options(external=("cmsis-nn",)))
     assert measure(program) is None

@@ -148,7 +148,7 @@ def test_report() -> None:
     assert report["layers"][1]["op"] == "ethos_u"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_on_a_simulated_core() -> None:
     need_tools(*CROSS_TOOLS)
     options = Options(external_flags=FLAGS)

@@ -42,6 +42,7 @@ from tests.kernels.bands import BandedLayer, assert_bands_are_images, banded
 from tests.kernels.cores import load
 from tests.kernels.row_cases import cases
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 # Where kernels of each instruction set run: on the first core that has it.
 CORES = ("host", "cortex-m3", "cortex-m0plus", "cortex-m4", "cortex-m55")
@@ -101,13 +102,13 @@ def test_portable() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES[1:])
+@pytest.mark.parametrize("core", sampled(CORES[1:], 3))
 def test_cores(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     check(kernels_of(core), target.load(core), 1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_portable_where_unaligned_accesses_fault() -> None:
     need_tools(*CROSS_TOOLS)
     check(kernels_of("host"), target.load("cortex-m0plus"), 1)

@@ -14,6 +14,7 @@ from tests.kernels import graphs
 from tests.kernels.rows_over_rows import RowsUnderOutput, assert_rows_are_free, rows_under_output
 from tests.kernels.test_bands import CORES, kernels_of, layer_of, layers
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 RUNS = 3
 
@@ -44,7 +45,7 @@ def test_portable() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES[1:])
+@pytest.mark.parametrize("core", sampled(CORES[1:], 3))
 def test_cores(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     check(core, 2)

@@ -195,7 +195,7 @@ def test_what_no_compiler_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("core", "model"), sampled_rows(itertools.product(BOARDS, BUILDS), 5))
+@pytest.mark.parametrize(("core", "model"), sampled_rows(itertools.product(BOARDS, BUILDS), 13))
 def test_no_painted_stack_is_deeper(core: str, model: str) -> None:
     need_tools(*CROSS_TOOLS)
     options = BUILDS[model]

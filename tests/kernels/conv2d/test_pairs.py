@@ -24,7 +24,7 @@ GRAPHS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_equals_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     program = check(GRAPHS, core, monkeypatch)
     specs = [dict(layer.call.function.spec) for layer in program.layers]

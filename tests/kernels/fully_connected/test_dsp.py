@@ -48,6 +48,7 @@ def check(names: Iterable[str], optimize: str = "balanced", flags: tuple[str, ..
     assert_exact(program, 8)
 
 
+@pytest.mark.slow
 @needs_tools
 def test_equals_reference() -> None:
     check(CASES)

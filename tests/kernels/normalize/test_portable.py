@@ -30,6 +30,7 @@ LOGARITHMS = ElementType(DType.INT8, Quant.per_tensor(1 / 16, 127))
 DIRECTIONS = ElementType(DType.INT8, Quant.per_tensor(1 / 128))
 
 
+@pytest.mark.slow
 def test_cumsum() -> None:
     check_all(
         {

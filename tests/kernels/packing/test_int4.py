@@ -82,7 +82,8 @@ def check(program: Program, runs: int = 6) -> None:
 
 
 @pytest.mark.usefixtures("all_packed")
-@pytest.mark.parametrize("core", quick(CORES))
+@pytest.mark.slow
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_equals_reference(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     program = compiled(merge([*dense(), *images()]), core)
@@ -111,8 +112,8 @@ def test_host_equals_reference() -> None:
 
 
 @pytest.mark.usefixtures("all_packed")
-@pytest.mark.slow
-@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m3", "cortex-m0plus"], 3))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m3", "cortex-m0plus"])
 def test_without_assembly(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     check(compiled(merge([*dense(), *images()]), core, flags=("-DMF_NO_ASM",)))
@@ -164,7 +165,7 @@ def test_speed_takes_what_is_fastest() -> None:
     assert compiled(graph, "cortex-m4", "speed").layers[0].kernel.name == "s8_fully_connected__dsp_8"
 
 
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", quick(CORES))
 def test_a_budget_of_flash_takes_them_where_it_must(core: str) -> None:
     graph = merge([fully_connected_graph(256, 60, largest=7), conv2d_graph(4, 4, 48, 32, largest=7)])
     program = compile_graph(graph, target.load(core), Options(flash=17000))

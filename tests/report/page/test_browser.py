@@ -25,6 +25,7 @@ from tests.report.page.pages import (
     report_saying,
     uneven_profile,
 )
+from tests.sampling import sampled
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -127,7 +128,7 @@ def check(visit: Visit, layers: int) -> None:
     assert visit.loaded == [page.url.partition("#")[0]]
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sampled(MODELS, 4), ids=lambda path: path.stem)
 def test_models(path: Path, browser: Browser, tmp_path: Path) -> None:
     report = report_of(path)
     file = tmp_path / "report.html"
