@@ -29,6 +29,7 @@ from tests.recurrent_models import (
     single_rnn,
 )
 from tests.tflite_writer import Writer
+from tests.tools import make_recurrent
 
 CALLS = 8
 
@@ -192,3 +193,11 @@ def test_float_activations_with_integer_weights_are_refused() -> None:
     w.operator("UNIDIRECTIONAL_SEQUENCE_RNN", [x, weights, recurrent, bias, hidden], y, "SequenceRNNOptions")
     with pytest.raises(UnsupportedModelError, match="float32 activations with int8 weights"):
         import_model(w.pack())
+
+
+@pytest.mark.parametrize("name", make_recurrent.MODELS)
+def test_models_are_those_that_are_made(name: str) -> None:
+    seed = list(make_recurrent.MODELS).index(name)
+    w = Writer()
+    make_recurrent.MODELS[name](w, np.random.default_rng(seed))
+    assert w.pack() == (make_recurrent.FOLDER / f"{name}.tflite").read_bytes()

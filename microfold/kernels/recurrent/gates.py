@@ -10,6 +10,11 @@ import numpy as np
 from microfold.ir.types import Array, DType, Quant
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import multiply_high
+from microfold.kernels.requantize.int16_single_rounding import (
+    LARGEST_SHIFT,
+    SMALLEST_SHIFT,
+    once_records,
+)
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.ops.recurrent.lstm_integer import gate_multipliers
 
@@ -112,8 +117,25 @@ def plan_smlad(matrices: Sequence[GateMatrix]) -> SmladRequantization:
     return replace(plan, left=none, records=general)
 
 
-def int16_records(matrix: GateMatrix) -> Array:
-    """Records of a matrix of an int16 cell for the reference's single rounding, int32 [4, 4], biases zero."""
-    assert matrix.multipliers is not None
-    pairs = zip(*(part.tolist() for part in matrix.multipliers), strict=True)
-    return np.concatenate([product_sum.wide_record(0, pair) for pair in pairs])
+def wide_records(matrices: Sequence[GateMatrix]) -> list[Array]:
+    """Records of matrices of int16 cells for the reference's single rounding, int32 [4, 4], biases zero."""
+    found: list[Array] = []
+    for matrix in matrices:
+        assert matrix.multipliers is not None
+        pairs = zip(*(part.tolist() for part in matrix.multipliers), strict=True)
+        found.append(np.concatenate([product_sum.wide_record(0, pair) for pair in pairs]))
+    return found
+
+
+def plan_int16(matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
+    """One form of `int16_single_rounding` for matrices of int16 cells, and their records.
+
+    Returns:
+        ``once`` where sums have 32 bits and shifts fit, else ``wide``; int32 [4, 4] of each matrix.
+    """
+    wide = wide_records(matrices)
+    shifts = np.concatenate([records[:, 3] for records in wide])
+    fits = int(shifts.min()) >= SMALLEST_SHIFT and int(shifts.max()) <= LARGEST_SHIFT
+    if not fits or any(matrix.overflows for matrix in matrices):
+        return "wide", wide
+    return "once", [once_records(records) for records in wide]

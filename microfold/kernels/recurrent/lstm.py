@@ -14,11 +14,13 @@ from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.recurrent.gates import GateMatrix, int16_records, plan_int8
+from microfold.kernels.recurrent.gates import GateMatrix, plan_int8, wide_records
 from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_parameters
 from microfold.ops.elementwise.logistic import sigmoid_table
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_integer import cell_parameters
+
+SMALLEST_INT16_SHIFT = -47  # of a multiplier that is reduced to 16 bits
 
 
 @dataclass(frozen=True)
@@ -154,10 +156,19 @@ def unit_count(layer: LayerContext) -> int:
 
 
 class _Portable(IntegerLstm):
-    """Weights are [units][inputs][4]; the four sums of a unit share the loads of inputs."""
+    """Weights are [units][inputs][4]; the four sums of a unit share the loads of inputs.
+
+    Class attributes:
+        instructions: of a product, and of all else of a unit's step.
+        thumb1_instructions: the same on cores that have no long multiplication.
+    """
+
+    instructions: ClassVar[tuple[float, float]]
+    thumb1_instructions: ClassVar[tuple[float, float]]
 
     def cost(self, layer: LayerContext) -> float:
-        product, unit = (6.0, 700.0) if layer.target.has("thumb1") else (2.7, 300.0)
+        thumb1 = layer.target.has("thumb1")
+        product, unit = self.thumb1_instructions if thumb1 else self.instructions
         return product * layer.node.macs() + unit * unit_count(layer) + 50 * step_count(layer)
 
     def packed(self, layer: LayerContext, form: str, records: list[Array], wide: bool) -> Products:
@@ -185,6 +196,8 @@ class LstmInt8(_Portable):
 
     name = "s8_lstm__c_4"
     dtype = DType.INT8
+    instructions = (2.3, 540.0)
+    thumb1_instructions = (6.0, 1230.0)
 
     def refuses(self, layer: LayerContext) -> str | None:
         return None
@@ -200,11 +213,16 @@ class LstmInt16(_Portable):
 
     name = "s16_lstm__c_4"
     dtype = DType.INT16
+    instructions = (2.6, 560.0)
+    thumb1_instructions = (12.0, 1560.0)
 
     def refuses(self, layer: LayerContext) -> str | None:
-        if any(m.multipliers is not None and m.multipliers[1].min() < -47 for m in self.matrices(layer)):
+        if any(
+            m.multipliers is not None and m.multipliers[1].min() < SMALLEST_INT16_SHIFT
+            for m in self.matrices(layer)
+        ):
             return "a multiplier is too small"
         return None
 
     def products(self, layer: LayerContext) -> Products:
-        return self.packed(layer, "wide", [int16_records(m) for m in self.matrices(layer)], wide=True)
+        return self.packed(layer, "wide", wide_records(self.matrices(layer)), wide=True)

@@ -1,4 +1,4 @@
-"""int8 LSTM cells for cores with DSP instructions."""
+"""LSTM cells of int8 and int16 for cores with DSP instructions."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ import numpy as np
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import Parameter
+from microfold.kernels.fully_connected.s16_dsp import pack_unit_blocks
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import smlad
-from microfold.kernels.recurrent.gates import GATES, GateMatrix, plan_smlad
-from microfold.kernels.recurrent.lstm import IntegerLstm, Products, step_count, unit_count
+from microfold.kernels.recurrent.gates import GATES, GateMatrix, plan_int16, plan_smlad
+from microfold.kernels.recurrent.lstm import (
+    SMALLEST_INT16_SHIFT,
+    IntegerLstm,
+    Products,
+    step_count,
+    unit_count,
+)
+from microfold.kernels.requantize.int16_single_rounding import CHUNK
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_integer import cell_parameters
 
 
-@register
-class LstmInt8Dsp(IntegerLstm):
-    """The four gates of a unit together; SXTB16 widens inputs on the fly, SMLAD multiplies them.
+class _Dsp(IntegerLstm):
+    """Multiplications behind the gates are one SMMLAR each, see `elementwise.s16_dsp` for the proof.
 
-    Weights are in paired lanes or int16, see `packing.smlad`, in the order of `pack_gates`; inputs are
-    padded with zeros to a multiple of four. `fits_paired` proves the packing. All products are requantised
-    with one shift, an immediate that also saturates them, if `plan_smlad` finds one: gates' own shifts are in
-    those that sums need anyway. Multiplications behind the gates are one SMMLAR each, see
-    `elementwise.s16_dsp` for the proof; `refuses` checks that it holds.
+    `refuses` checks that it holds.
     """
 
-    name = "s8_lstm__dsp_4"
     features = frozenset({"dsp"})
-    dtype = DType.INT8
     code = 800
 
     def refuses(self, layer: LayerContext) -> str | None:
-        if any(matrix.overflows for matrix in self.matrices(layer)):
-            return "accumulators might overflow"
         hidden, cell = (layer.node.operands[i].type.quant for i in (4, 5))
         assert hidden is not None and cell is not None and isinstance(layer.node.op, Lstm)
         known = cell_parameters(hidden, cell, layer.node.op.cell_clip)
@@ -42,18 +41,41 @@ class LstmInt8Dsp(IntegerLstm):
             return "it needs multipliers below one half"
         return None
 
-    def cost(self, layer: LayerContext) -> float:
-        paired = _packing(self.matrices(layer)) == "paired"
-        blocks = sum(-(-matrix.weights.shape[2] // 4) for matrix in self.matrices(layer))
-        unit = (17.2 if paired else 15.2) * blocks + 240
-        return unit * unit_count(layer) + 60 * step_count(layer)
-
     def multiplication(self, multiplier: Multiplier, name: str) -> dict[str, Parameter]:
         return {
             f"{name}_multiplier": multiplier.mantissa,
             f"{name}_rounding": 1 << (-multiplier.shift - 1),
             f"{name}_shift": -multiplier.shift,
         }
+
+
+@register
+class LstmInt8Dsp(_Dsp):
+    """The four gates of a unit together; SXTB16 widens inputs on the fly, SMLAD multiplies them.
+
+    Weights are in paired lanes or int16, see `packing.smlad`, in the order of `pack_gates`; inputs are
+    padded with zeros to a multiple of four. `fits_paired` proves the packing. All products are requantised
+    with one shift, an immediate that also saturates them, if `plan_smlad` finds one: gates' own shifts are in
+    those that sums need anyway.
+    """
+
+    name = "s8_lstm__dsp_4"
+    dtype = DType.INT8
+
+    def refuses(self, layer: LayerContext) -> str | None:
+        if any(matrix.overflows for matrix in self.matrices(layer)):
+            return "accumulators might overflow"
+        return super().refuses(layer)
+
+    def cost(self, layer: LayerContext) -> float:
+        matrices = self.matrices(layer)
+        depths = [matrix.weights.shape[2] for matrix in matrices]
+        block = 17.2 if _packing(matrices) == "paired" else 15.2
+        finish = 240 if plan_smlad(matrices).shift else 345
+        unit = (
+            block * sum(-(-depth // 4) for depth in depths) + finish + 12 * sum(depth % 4 for depth in depths)
+        )
+        return unit * unit_count(layer) + 60 * step_count(layer)
 
     def products(self, layer: LayerContext) -> Products:
         matrices = self.matrices(layer)
@@ -74,6 +96,52 @@ class LstmInt8Dsp(IntegerLstm):
         )
         records = np.split(plan.records, 2)
         first, second = ((*pack_gates(m, packing), r) for m, r in zip(matrices, records, strict=True))
+        return Products(choice, (first, second))
+
+
+@register
+class LstmInt16Dsp(_Dsp):
+    """The four gates of a unit together; SXTB16 widens pairs of weights, SMLAD multiplies them with inputs.
+
+    Weights are in the order of `pack_unit_blocks`. Products of so few inputs are summed up in 32 bits; the
+    form of `plan_int16` has as many bits as these sums need with their biases.
+    """
+
+    name = "s16_lstm__dsp_4"
+    dtype = DType.INT16
+
+    def refuses(self, layer: LayerContext) -> str | None:
+        matrices = self.matrices(layer)
+        if (depth := max(matrix.weights.shape[2] for matrix in matrices)) > CHUNK:
+            return f"it needs at most {CHUNK} inputs and units; there are {depth}"
+        if any(m.multipliers is not None and m.multipliers[1].min() < SMALLEST_INT16_SHIFT for m in matrices):
+            return "a multiplier is too small"
+        return super().refuses(layer)
+
+    def cost(self, layer: LayerContext) -> float:
+        matrices = self.matrices(layer)
+        pairs = sum(-(-matrix.weights.shape[2] // 2) for matrix in matrices)
+        finish = 80 if plan_int16(matrices)[0] == "once" else 160
+        return (12.0 * pairs + 220 + finish) * unit_count(layer) + 60 * step_count(layer)
+
+    def products(self, layer: LayerContext) -> Products:
+        matrices = self.matrices(layer)
+        form, records = plan_int16(matrices)
+        start = np.int32 if form == "once" else np.int64
+        first, second = (
+            (
+                pack_unit_blocks(matrix.weights.reshape(-1, matrix.weights.shape[2]), "int8"),
+                matrix.biases.astype(start),
+                record,
+            )
+            for matrix, record in zip(matrices, records, strict=True)
+        )
+        choice = (
+            ("type", "int16_t"),
+            ("products", "dsp_s16"),
+            ("requantize", form),
+            ("accumulator", "int32_t" if form == "once" else "int64_t"),
+        )
         return Products(choice, (first, second))
 
 

@@ -57,7 +57,7 @@ class LstmFloat(Kernel):
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         units = layer.node.outputs[2].type.shape[1]
         functions = 450.0 + 60.0 * layer.present(9)
-        return 3.2 * layer.node.macs() + x.shape[0] * x.shape[1] * (functions * units + 10 * out.shape[2])
+        return 4.1 * layer.node.macs() + x.shape[0] * x.shape[1] * (functions * units + 10 * out.shape[2])
 
     def lower(self, layer: LayerContext) -> KernelCall:
         op = layer.node.op

@@ -21,7 +21,6 @@ from tests.recurrent_models import Parts, Sequence, float_lstm, inputs_of, integ
 from tests.tflite_writer import Writer
 
 SIZES = (
-    Sequence(),
     Sequence(batch=2, steps=4, inputs=8, units=3, time_major=True),
     Sequence(batch=3, steps=2, inputs=1, units=1),
     Sequence(steps=5, inputs=7, units=10),
@@ -41,7 +40,7 @@ FLOAT_CELLS = (
 def float_cells() -> Graph:
     """A graph of cells with each of the parts that they may have."""
     w, rng = Writer(), np.random.default_rng(2)
-    for size, parts in zip((*SIZES, *SIZES[:3]), FLOAT_CELLS, strict=True):
+    for size, parts in zip((*SIZES, *SIZES, SIZES[0]), FLOAT_CELLS, strict=True):
         float_lstm(w, rng, size, parts)
     return import_model(w.pack())
 
@@ -51,13 +50,28 @@ def together(*graphs: Graph) -> Graph:
     return replace(merge(list(graphs)), state=tuple(state for graph in graphs for state in graph.state))
 
 
-def cells(dtype: str, seed: int = 0, extreme: bool = False) -> Graph:
-    """A graph of several cells, some of which clip, and whose cell states have various scales."""
+def cells(dtype: str, seed: int = 0, extreme: bool = False, huge: int = 0) -> Graph:
+    """A graph of several cells, some of which clip, and whose cell states have various scales.
+
+    Args:
+        extreme: weights are; see `integer_lstm`.
+        huge: a bias of each gate; 0: as drawn.
+    """
     w, rng = Writer(), np.random.default_rng(seed)
     for k, size in enumerate(SIZES):
-        scale = (2.0**-11, 2.0**-15, 2.0**-8, 0.0007)[k]
+        scale = (2.0**-11, 2.0**-15, 0.0007)[k]
         integer_lstm(w, rng, size, dtype, clip=1.0 if k % 2 else 0.0, cell_scale=scale, extreme=extreme)
-    return import_model(w.pack())
+    graph = import_model(w.pack())
+    if not huge:
+        return graph
+    biases = {node.operands[3] for node in graph.nodes}
+    changed = {
+        bias: np.where(np.arange(bias.type.size) % 3, graph.constants[bias], huge).astype(
+            bias.type.dtype.numpy
+        )
+        for bias in biases
+    }
+    return graph.with_nodes(graph.nodes, constants={**graph.constants, **changed})
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2"])
@@ -78,32 +92,29 @@ def test_portable_on_cores() -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize(
-    ("core", "kernel"), [("cortex-m4", "s8_lstm__dsp_4"), ("cortex-m55", "s8_lstm__mve_4")]
-)
-def test_int8_with_vectors(core: str, kernel: str) -> None:
-    graph = together(cells("i1"), cells("i1", extreme=True))
-    program = compile_graph(graph, target.load(core))
+def test_dsp_instructions() -> None:
+    graph = together(cells("i1"), cells("i1", extreme=True), cells("i2"), cells("i2", huge=2**40))
+    program = compile_graph(graph, target.load("cortex-m4"))
+    chosen = {layer.kernel.name for layer in program.layers}
+    assert chosen == {"s8_lstm__dsp_4", "s16_lstm__dsp_4"}
+    choices = [dict(layer.call.function.spec) for layer in program.layers]
+    assert {choice["packing"] for choice in choices if "packing" in choice} == {"paired", "int16"}
+    assert {choice["requantize"] for choice in choices if choice["products"] == "dsp_s16"} == {"once", "wide"}
+    assert_exact(program, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_helium() -> None:
+    program = compile_graph(together(cells("i1"), cells("i1", extreme=True)), target.load("cortex-m55"))
     # A cell of one unit leaves Helium's lanes empty.
     chosen = {layer.kernel.name for layer in program.layers if layer.outputs[0].type.shape[2] > 1}
-    assert chosen == {kernel}
-    if core == "cortex-m4":
-        packings = {dict(layer.call.function.spec)["packing"] for layer in program.layers}
-        assert packings == {"paired", "int16"}
+    assert chosen == {"s8_lstm__mve_4"}
     assert_exact(program, 6)
 
 
 def test_sums_that_leave_32_bits_wrap_round() -> None:
-    w, rng = Writer(), np.random.default_rng(4)
-    integer_lstm(w, rng, Sequence(), "i1")
-    graph = import_model(w.pack())
-    (node,) = graph.nodes
-    bias = node.inputs[3]
-    assert bias is not None
-    huge = np.full(bias.type.shape, 2**31 - 9, np.int32)
-    program = compile_graph(
-        graph.with_nodes(graph.nodes, constants={**graph.constants, bias: huge}), target.load("host")
-    )
+    program = compile_graph(cells("i1", huge=2**31 - 9), target.load("host"))
     assert dict(program.layers[0].call.function.spec)["requantize"] == "wrapped"
     assert_exact(program, 6)
 
