@@ -50,6 +50,8 @@ from microfold.ops.normalize.layer_norm import LayerNorm
 from microfold.ops.normalize.log_softmax import LogSoftmax
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.recurrent.lstm import Lstm
+from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
@@ -376,8 +378,10 @@ REFUSED: Mapping[type[Op], str] = {
     GatherNd: _COMPUTED_POSITIONS,
     If: "it is a graph of its own",
     LayoutTransform: "it makes rows of other axes",
+    Lstm: _NO_IMAGE,
     ResizeBilinear: "where its rows lie between two others depends on the height of the image",
     ScatterNd: _COMPUTED_POSITIONS,
+    SequenceRnn: _NO_IMAGE,
     Svdf: _NO_IMAGE,
     TopK: "it has two results",
     While: "it is a graph of its own",

@@ -57,14 +57,19 @@ def plan_int16_requantization(
     if planned is None:
         return None
     records, accumulator = planned
-    bias, reduced, _, shift = records.astype(np.int64).T
+    shift = records[:, 3]
     if accumulator != "int32_t":
         return Int16Requantization("wide", records, True)
     if int(shift.min()) < SMALLEST_SHIFT or int(shift.max()) > LARGEST_SHIFT:
         return Int16Requantization("wide", records, False)
+    return Int16Requantization("once", once_records(records), False)
+
+
+def once_records(records: Array) -> Array:
+    """Records of ``wide`` whose shifts fit, int32 [channels, 4], as those of ``once``."""
+    bias, reduced, _, shift = records.astype(np.int64).T
     addend = np.int64(1) << (shift - SHIFT - 1)
-    once = np.stack([bias, reduced << SHIFT, addend, shift - SHIFT], axis=1).astype(np.int32)
-    return Int16Requantization("once", once, False)
+    return np.stack([bias, reduced << SHIFT, addend, shift - SHIFT], axis=1).astype(np.int32)
 
 
 def int16_clamping(layer: LayerContext) -> tuple[str, Mapping[str, Parameter]]:

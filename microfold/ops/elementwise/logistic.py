@@ -23,6 +23,12 @@ class Int16Scaling(NamedTuple):
     shift: int
 
 
+def nearest_power_of_two(scale: float) -> tuple[float, int]:
+    """The binary logarithm of a scale, as the reference computes it in float32, and the nearest integer."""
+    log2 = float(np.log(np.float32(scale)) * (np.float32(1) / np.log(np.float32(2))))
+    return log2, math.floor(abs(log2) + 0.5) * (1 if log2 >= 0 else -1)
+
+
 def int16_scaling(scale: float, power_of_two_shifts: tuple[int, ...]) -> Int16Scaling:
     """Input scaling to steps of 1/(3 * 4096).
 
@@ -30,10 +36,9 @@ def int16_scaling(scale: float, power_of_two_shifts: tuple[int, ...]) -> Int16Sc
         scale: of the input.
         power_of_two_shifts: the left shifts for which the reference takes a power-of-two scale as it is.
     """
-    log2 = np.log(np.float32(scale)) * (np.float32(1) / np.log(np.float32(2)))
-    nearest = math.floor(abs(float(log2)) + 0.5) * (1 if log2 >= 0 else -1)
+    log2, nearest = nearest_power_of_two(scale)
     left_shift = 12 + nearest
-    if abs(float(log2) - nearest) < 1e-3 and left_shift in power_of_two_shifts:
+    if abs(log2 - nearest) < 1e-3 and left_shift in power_of_two_shifts:
         return Int16Scaling(3 << left_shift, 0)
     multiplier, shift = scale * 4096.0 * 3.0, 0
     while multiplier <= 32767.0 / 2.0 and shift <= 30:
@@ -113,7 +118,7 @@ class Logistic(Op):
                 return (np.float32(1) / (np.float32(1) + np.exp(-x.data))).astype(np.float32)
         assert x.type.quant is not None
         if x.type.dtype is DType.INT16:
-            return _logistic_int16(x.data, int16_scaling(x.type.quant.scale, (0,)))
+            return logistic_int16(x.data, int16_scaling(x.type.quant.scale, (0,)))
         parameters = fixed_point.q4_parameters(x.type.quant.scale)
         centred = x.data.astype(np.int32) - x.type.quant.zero_point
         q0 = fixed_point.logistic(fixed_point.to_q4(centred, parameters), 4)
@@ -139,7 +144,8 @@ def scale_int16(x: Array, scaling: Int16Scaling) -> Array:
     return wide.astype(np.int32).astype(np.int64) >> scaling.shift
 
 
-def _logistic_int16(x: Array, scaling: Int16Scaling) -> Array:
+def logistic_int16(x: Array, scaling: Int16Scaling) -> Array:
+    """The reference's int16 logistic function, result at scale 1/32768."""
     scaled = scale_int16(x, scaling)
     magnitude = np.abs(scaled)
     result = np.where((magnitude >> 9) >= 255, 0x7FFF << 10, interpolate_sigmoid(magnitude, 9))

@@ -53,7 +53,7 @@ class Tanh(Op):
             return np.tanh(x.data)
         assert x.type.quant is not None
         if x.type.dtype is DType.INT16:
-            return _tanh_int16(x.data, int16_scaling(x.type.quant.scale, (0, 1)))
+            return tanh_int16(x.data, int16_scaling(x.type.quant.scale, (0, 1)))
         parameters = fixed_point.q4_parameters(x.type.quant.scale)
         centred = x.data.astype(np.int32) - x.type.quant.zero_point
         q0 = fixed_point.tanh(fixed_point.to_q4(centred, parameters), 4)
@@ -62,7 +62,8 @@ class Tanh(Op):
         return np.where(np.abs(centred) < parameters.radius, inside, limits).astype(np.int8)
 
 
-def _tanh_int16(x: Array, scaling: Int16Scaling) -> Array:
+def tanh_int16(x: Array, scaling: Int16Scaling) -> Array:
+    """The reference's int16 hyperbolic tangent, result at scale 1/32768."""
     # tanh(x) = 2 * sigmoid(2x) - 1: one fraction bit less is twice the argument.
     scaled = scale_int16(x, scaling)
     magnitude = np.abs(scaled)

@@ -43,6 +43,8 @@ from microfold.ops.normalize.l2_normalization import L2Normalization
 from microfold.ops.normalize.log_softmax import LogSoftmax
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.recurrent.lstm import Lstm
+from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
@@ -328,6 +330,15 @@ def _svdf(op: Svdf, case: _Case) -> Op | str:
     return op if case.batched == (True, False, False, False, True) else "computes with weights of an input"
 
 
+def _sequence(op: Lstm | SequenceRnn, case: _Case) -> Op | str:
+    if op.time_major:
+        return "its batch is not the first axis"
+    samples = (0, 4, 5) if isinstance(op, Lstm) else (0, 4)
+    if [i for i, batched in enumerate(case.batched) if batched] != list(samples):
+        return "computes with weights of an input"
+    return op
+
+
 _RULES: Mapping[type[Op], Rule] = {
     **dict.fromkeys((Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected), _rows),
     **dict.fromkeys((AveragePool2D, MaxPool2D, ResizeBilinear, ResizeNearestNeighbor), _rows),
@@ -340,5 +351,7 @@ _RULES: Mapping[type[Op], Rule] = {
     Transpose: _transpose,
     StridedSlice: _strided_slice,
     BatchMatmul: _batch_matmul,
+    Lstm: _sequence,
+    SequenceRnn: _sequence,
     Svdf: _svdf,
 }

@@ -1,4 +1,4 @@
-"""Operators that keep state of their own: SVDF."""
+"""SVDF."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Operators that keep state of their own."""

@@ -1,0 +1,67 @@
+"""Weights of gates, which the file has one by one and operators of the IR as one matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from microfold.frontend.context import OperatorContext, Unsupported
+from microfold.ir.node import Value
+from microfold.ir.types import DType, ElementType, Quant
+from microfold.ops.movement.concatenate import Concatenate
+
+
+def is_present(context: OperatorContext, index: int) -> bool:
+    """Whether the operator has input `index`."""
+    return index < context.input_count and context.raw.inputs[index] >= 0
+
+
+def check_not_hybrid(x: Value, weights: Value) -> None:
+    """Refuse float32 activations with integer weights.
+
+    Raises:
+        Unsupported: they are that.
+    """
+    if x.type.dtype is DType.FLOAT32 and weights.type.dtype.is_integer:
+        raise Unsupported(
+            f"float32 activations with {weights.type.dtype.value} weights (dynamic range) are not supported",
+            "quantise the activations, too, or export with float32 or float16 weights",
+        )
+
+
+def stacked(context: OperatorContext, indices: Sequence[int], name: str) -> Value:
+    """These inputs, one after the other along their first axis; each row of integers keeps its scale.
+
+    Args:
+        name: of the result.
+
+    Raises:
+        Unsupported: they do not go together, or integers are computed by the model.
+    """
+    parts = [context.input(index) for index in indices]
+    first = parts[0].type
+    if any(part.type.shape[1:] != first.shape[1:] or part.type.dtype is not first.dtype for part in parts):
+        types = ", ".join(str(part.type) for part in parts)
+        raise Unsupported(f"its {name} must have one type and width; they are {types}")
+    if first.dtype is DType.FLOAT32 and any(context.known(index) is None for index in indices):
+        (result,) = context.emit(Concatenate(0), *parts, names=[name])
+        return result
+    arrays = [context.constant(index, name) for index in indices]
+    element = ElementType(first.dtype, None if first.rank < 2 else _row_scales(parts, name))
+    return context.add_constant(np.concatenate(arrays), name, element)
+
+
+def _row_scales(parts: Sequence[Value], name: str) -> Quant | None:
+    """One scale for each row of matrices that have one each; None if they have none."""
+    quants = [part.type.quant for part in parts]
+    if all(quant is None for quant in quants):
+        return None
+    scales: list[float] = []
+    points: list[int] = []
+    for part, quant in zip(parts, quants, strict=True):
+        if quant is None or quant.axis is not None:
+            raise Unsupported(f"its {name} must have one scale each; {part.name!r} has not")
+        scales += quant.scales * part.type.shape[0]
+        points += quant.zero_points * part.type.shape[0]
+    return Quant(tuple(scales), tuple(points), 0)

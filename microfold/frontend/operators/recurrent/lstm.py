@@ -1,0 +1,175 @@
+"""UNIDIRECTIONAL_SEQUENCE_LSTM, LSTM, BIDIRECTIONAL_SEQUENCE_LSTM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import tflite
+
+from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.operators.recurrent.directions import finish_directions, reversed_in_time
+from microfold.frontend.operators.recurrent.gates import check_not_hybrid, is_present, stacked
+from microfold.frontend.reader import OperatorOptions
+from microfold.ir.node import Value
+from microfold.ir.types import DType
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.recurrent.lstm import Lstm
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a cell's operands are among an operator's inputs.
+
+    Attributes:
+        weights: the first of four input weights, of gates i, f, g and o, behind which follow four recurrent
+            weights, three peephole weights (i, f, o), four biases, the projection and its bias.
+        hidden: the state, behind which follows the cell.
+        norm: the first of four coefficients of layer normalisation; None: it has none.
+    """
+
+    weights: int
+    hidden: int
+    norm: int | None = None
+
+    @property
+    def input_weights(self) -> Sequence[int]:
+        return range(self.weights, self.weights + 4)
+
+    @property
+    def recurrent_weights(self) -> Sequence[int]:
+        return range(self.weights + 4, self.weights + 8)
+
+    @property
+    def peephole(self) -> Sequence[int]:
+        return range(self.weights + 8, self.weights + 11)
+
+    @property
+    def biases(self) -> Sequence[int]:
+        return range(self.weights + 11, self.weights + 15)
+
+    @property
+    def projection(self) -> tuple[int, int]:
+        return (self.weights + 15, self.weights + 16)
+
+    @property
+    def norms(self) -> Sequence[int]:
+        return range(self.norm, self.norm + 4) if self.norm is not None else ()
+
+
+ONE = Places(weights=1, hidden=18, norm=20)
+FORWARD = Places(weights=1, hidden=35)
+BACKWARD = Places(weights=18, hidden=37)
+AUXILIARY = range(39, 48)  # a second input of a bidirectional layer, and its weights
+COUNTS = (20, 24)  # inputs of a cell without and with layer normalisation
+
+
+@imports("UNIDIRECTIONAL_SEQUENCE_LSTM")
+def unidirectional_sequence_lstm(context: OperatorContext) -> None:
+    """The file's intermediate tensors mean nothing in the cells that are supported."""
+    options = context.required_options("UnidirectionalSequenceLSTMOptions")
+    _check_count(context, COUNTS)
+    op = _operator(context, options, bool(options.TimeMajor()), ONE)
+    context.finish(_run(context, op, context.input(0), ONE, context.name()))
+
+
+@imports("LSTM")
+def lstm(context: OperatorContext) -> None:
+    """One step: a sequence of length 1."""
+    options = context.required_options("LSTMOptions")
+    if int(options.KernelType()) != tflite.LSTMKernelType.FULL:
+        raise Unsupported("only the kernel type FULL is supported; it is BASIC")
+    _check_count(context, COUNTS)
+    x = context.input(0)
+    if x.type.rank != 2:
+        raise Unsupported(f"its input must have two axes; it is {x.type}")
+    op = _operator(context, options, True, ONE)
+    (step,) = context.emit(Reshape((1, *x.type.shape)), x, names=[f"{x.name}_step"])
+    result = _run(context, op, step, ONE, f"{context.name()}_step")
+    context.finish(*context.emit(Reshape(result.type.shape[1:]), result))
+
+
+@imports("BIDIRECTIONAL_SEQUENCE_LSTM")
+def bidirectional_sequence_lstm(context: OperatorContext) -> None:
+    """A cell on the sequence, another one on the reversed sequence."""
+    options = context.required_options("BidirectionalSequenceLSTMOptions")
+    _check_count(context, (48,))
+    if any(is_present(context, index) for index in AUXILIARY):
+        raise Unsupported("an auxiliary input is not supported", "concatenate it with the input")
+    x = context.input(0)
+    if x.type.dtype is not DType.FLOAT32:
+        raise Unsupported(f"its input must be float32; it is {x.type}: no reference computes others")
+    time_major = bool(options.TimeMajor())
+    forward = _operator(context, options, time_major, FORWARD)
+    backward = _operator(context, options, time_major, BACKWARD)
+    first = _run(context, forward, x, FORWARD, f"{context.name()}_forward")
+    turned = reversed_in_time(context, x, time_major)
+    second = _run(context, backward, turned, BACKWARD, f"{context.name()}_backward")
+    finish_directions(context, first, second, time_major, bool(options.MergeOutputs()))
+
+
+def _check_count(context: OperatorContext, counts: Sequence[int]) -> None:
+    if context.input_count not in counts:
+        wanted = " or ".join(str(count) for count in counts)
+        raise Unsupported(f"it must have {wanted} inputs; it has {context.input_count}")
+
+
+def _operator(context: OperatorContext, options: OperatorOptions, time_major: bool, places: Places) -> Lstm:
+    """The operator of the options, if the cell is one that a reference can be followed for."""
+    activation = int(options.FusedActivationFunction())
+    if activation != tflite.ActivationFunctionType.TANH:
+        raise Unsupported(
+            f"the activation of its cell must be TANH; it is {activation}, where the references differ"
+        )
+    x, weights = context.input(0), context.input(places.input_weights[1])
+    check_not_hybrid(x, weights)
+    parts = {
+        "coupled input and forget gates": not is_present(context, places.input_weights[0]),
+        "a peephole": any(is_present(context, index) for index in places.peephole),
+        "a projection": is_present(context, places.projection[0]),
+        "layer normalisation": any(is_present(context, index) for index in places.norms),
+    }
+    found = [name for name, there in parts.items() if there]
+    if x.type.dtype is not DType.FLOAT32 and found:
+        raise Unsupported(
+            f"a quantised cell with {' and '.join(found)} is not supported: no reference is known to the bit",
+            "export a cell without, or in float32",
+        )
+    clips = float(options.CellClip()), float(options.ProjClip())
+    return Lstm(time_major, *clips, context.element())
+
+
+def _run(context: OperatorContext, op: Lstm, x: Value, places: Places, name: str) -> Value:
+    """The cell on a sequence, its gates stacked; its states are updated."""
+    first = 0 if is_present(context, places.input_weights[0]) else 1
+    for what, gates in (("recurrent weights", places.recurrent_weights), ("bias", places.biases)):
+        if is_present(context, gates[0]) is bool(first):
+            raise Unsupported(
+                "the input gate must have input weights, recurrent weights and a bias, or none of them; "
+                f"its {what} {'are there' if first else 'are missing'}"
+            )
+    hidden, cell = context.input(places.hidden), context.input(places.hidden + 1)
+    result, next_hidden, next_cell = context.emit(
+        op,
+        x,
+        stacked(context, places.input_weights[first:], f"{name}_input_weights"),
+        stacked(context, places.recurrent_weights[first:], f"{name}_recurrent_weights"),
+        stacked(context, places.biases[first:], f"{name}_bias"),
+        hidden,
+        cell,
+        _optional(context, places.peephole[first:], f"{name}_peephole"),
+        *(context.optional(place) for place in places.projection),
+        _optional(context, places.norms[first:], f"{name}_norm"),
+        names=[name, f"{hidden.name}_next", f"{cell.name}_next"],
+    )
+    context.update_in_place(places.hidden, next_hidden)
+    context.update_in_place(places.hidden + 1, next_cell)
+    return result
+
+
+def _optional(context: OperatorContext, indices: Sequence[int], name: str) -> Value | None:
+    """A part that the cell has for all of its gates or for none."""
+    there = [is_present(context, index) for index in indices]
+    if any(there) and not all(there):
+        raise Unsupported(f"inputs {list(indices)} must all be there, or none of them; {there} are")
+    return stacked(context, indices, name) if indices and all(there) else None

@@ -1,0 +1,75 @@
+"""UNIDIRECTIONAL_SEQUENCE_RNN, RNN, BIDIRECTIONAL_SEQUENCE_RNN."""
+
+from __future__ import annotations
+
+import tflite
+
+from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.operators.recurrent.directions import finish_directions, reversed_in_time
+from microfold.frontend.operators.recurrent.gates import check_not_hybrid, is_present
+from microfold.ir.node import Value
+from microfold.ir.types import DType
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.recurrent.sequence_rnn import SequenceRnn
+
+ACTIVATIONS = {
+    tflite.ActivationFunctionType.NONE: "none",
+    tflite.ActivationFunctionType.RELU: "relu",
+    tflite.ActivationFunctionType.RELU_N1_TO_1: "relu_n1_to_1",
+    tflite.ActivationFunctionType.RELU6: "relu6",
+    tflite.ActivationFunctionType.TANH: "tanh",
+}
+AUXILIARY = (9, 10, 11)  # a second input of a bidirectional layer, and its weights
+
+
+@imports("UNIDIRECTIONAL_SEQUENCE_RNN")
+def unidirectional_sequence_rnn(context: OperatorContext) -> None:
+    options = context.required_options("SequenceRNNOptions")
+    op = SequenceRnn(bool(options.TimeMajor()), _activation(int(options.FusedActivationFunction())))
+    context.finish(_run(context, op, context.input(0), (1, 2, 3, 4), context.name()))
+
+
+@imports("RNN")
+def rnn(context: OperatorContext) -> None:
+    """One step: a sequence of length 1."""
+    options = context.required_options("RNNOptions")
+    op = SequenceRnn(True, _activation(int(options.FusedActivationFunction())))
+    x = context.input(0)
+    if x.type.rank != 2:
+        raise Unsupported(f"its input must have two axes; it is {x.type}")
+    (step,) = context.emit(Reshape((1, *x.type.shape)), x, names=[f"{x.name}_step"])
+    result = _run(context, op, step, (1, 2, 3, 4), f"{context.name()}_step")
+    context.finish(*context.emit(Reshape(result.type.shape[1:]), result))
+
+
+@imports("BIDIRECTIONAL_SEQUENCE_RNN")
+def bidirectional_sequence_rnn(context: OperatorContext) -> None:
+    """A layer on the sequence, another one on the reversed sequence."""
+    options = context.required_options("BidirectionalSequenceRNNOptions")
+    op = SequenceRnn(bool(options.TimeMajor()), _activation(int(options.FusedActivationFunction())))
+    if any(is_present(context, index) for index in AUXILIARY):
+        raise Unsupported("an auxiliary input is not supported", "concatenate it with the input")
+    x = context.input(0)
+    forward = _run(context, op, x, (1, 2, 3, 4), f"{context.name()}_forward")
+    turned = reversed_in_time(context, x, op.time_major)
+    backward = _run(context, op, turned, (5, 6, 7, 8), f"{context.name()}_backward")
+    finish_directions(context, forward, backward, op.time_major, bool(options.MergeOutputs()))
+
+
+def _run(
+    context: OperatorContext, op: SequenceRnn, x: Value, places: tuple[int, int, int, int], name: str
+) -> Value:
+    """The layer whose weights, recurrent weights, bias and state are these inputs."""
+    weights, recurrent, bias, hidden = (context.input(place) for place in places)
+    check_not_hybrid(x, weights)
+    if x.type.dtype is not DType.FLOAT32:
+        raise Unsupported(f"its input must be float32; it is {x.type}: no reference computes others")
+    result, state = context.emit(op, x, weights, recurrent, bias, hidden, names=[name, f"{hidden.name}_next"])
+    context.update_in_place(places[3], state)
+    return result
+
+
+def _activation(code: int) -> str:
+    if code not in ACTIVATIONS:
+        raise Unsupported(f"activation {code} is not supported")
+    return ACTIVATIONS[code]

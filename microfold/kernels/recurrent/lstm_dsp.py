@@ -1,0 +1,171 @@
+"""LSTM cells of int8 and int16 for cores with DSP instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.arithmetic.numerics import Multiplier
+from microfold.ir.types import Array, DType
+from microfold.kernels.call import Parameter
+from microfold.kernels.fully_connected.s16_dsp import pack_unit_blocks
+from microfold.kernels.kernel import register
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.packing import smlad
+from microfold.kernels.recurrent.gates import GATES, GateMatrix, plan_int16, plan_smlad
+from microfold.kernels.recurrent.lstm import (
+    SMALLEST_INT16_SHIFT,
+    IntegerLstm,
+    Products,
+    step_count,
+    unit_count,
+)
+from microfold.kernels.requantize.int16_single_rounding import CHUNK
+from microfold.ops.recurrent.lstm import Lstm
+from microfold.ops.recurrent.lstm_integer import cell_parameters
+
+
+class _Dsp(IntegerLstm):
+    """Multiplications behind the gates are one SMMLAR each, see `elementwise.s16_dsp` for the proof.
+
+    `refuses` checks that it holds.
+    """
+
+    features = frozenset({"dsp"})
+    code = 800
+
+    def refuses(self, layer: LayerContext) -> str | None:
+        hidden, cell = (layer.node.operands[i].type.quant for i in (4, 5))
+        assert hidden is not None and cell is not None and isinstance(layer.node.op, Lstm)
+        known = cell_parameters(hidden, cell, layer.node.op.cell_clip)
+        if not all(-30 <= multiplier.shift < 0 for multiplier in (known.input, known.hidden)):
+            return "it needs multipliers below one half"
+        return None
+
+    def multiplication(self, multiplier: Multiplier, name: str) -> dict[str, Parameter]:
+        return {
+            f"{name}_multiplier": multiplier.mantissa,
+            f"{name}_rounding": 1 << (-multiplier.shift - 1),
+            f"{name}_shift": -multiplier.shift,
+        }
+
+
+@register
+class LstmInt8Dsp(_Dsp):
+    """The four gates of a unit together; SXTB16 widens inputs on the fly, SMLAD multiplies them.
+
+    Weights are in paired lanes or int16, see `packing.smlad`, in the order of `pack_gates`; inputs are
+    padded with zeros to a multiple of four. `fits_paired` proves the packing. All products are requantised
+    with one shift, an immediate that also saturates them, if `plan_smlad` finds one: gates' own shifts are in
+    those that sums need anyway.
+    """
+
+    name = "s8_lstm__dsp_4"
+    dtype = DType.INT8
+
+    def refuses(self, layer: LayerContext) -> str | None:
+        if any(matrix.overflows for matrix in self.matrices(layer)):
+            return "accumulators might overflow"
+        return super().refuses(layer)
+
+    def cost(self, layer: LayerContext) -> float:
+        matrices = self.matrices(layer)
+        depths = [matrix.weights.shape[2] for matrix in matrices]
+        block = 17.2 if _packing(matrices) == "paired" else 15.2
+        finish = 240 if plan_smlad(matrices).shift else 345
+        unit = (
+            block * sum(-(-depth // 4) for depth in depths) + finish + 12 * sum(depth % 4 for depth in depths)
+        )
+        return unit * unit_count(layer) + 60 * step_count(layer)
+
+    def products(self, layer: LayerContext) -> Products:
+        matrices = self.matrices(layer)
+        packing = _packing(matrices)
+        plan = plan_smlad(matrices)
+        depths = [matrix.weights.shape[2] for matrix in matrices]
+        choice = (
+            ("type", "int8_t"),
+            ("products", "dsp"),
+            ("requantize", "general"),
+            ("accumulator", "int32_t"),
+            ("packing", packing),
+            ("fours", any(depth & 4 for depth in depths)),
+            ("rest", any(depth % 4 for depth in depths)),
+            ("shift", plan.shift),
+            ("input_lefts", tuple(plan.left[:GATES].tolist())),
+            ("hidden_lefts", tuple(plan.left[GATES:].tolist())),
+        )
+        records = np.split(plan.records, 2)
+        first, second = ((*pack_gates(m, packing), r) for m, r in zip(matrices, records, strict=True))
+        return Products(choice, (first, second))
+
+
+@register
+class LstmInt16Dsp(_Dsp):
+    """The four gates of a unit together; SXTB16 widens pairs of weights, SMLAD multiplies them with inputs.
+
+    Weights are in the order of `pack_unit_blocks`. Products of so few inputs are summed up in 32 bits; the
+    form of `plan_int16` has as many bits as these sums need with their biases.
+    """
+
+    name = "s16_lstm__dsp_4"
+    dtype = DType.INT16
+
+    def refuses(self, layer: LayerContext) -> str | None:
+        matrices = self.matrices(layer)
+        if (depth := max(matrix.weights.shape[2] for matrix in matrices)) > CHUNK:
+            return f"it needs at most {CHUNK} inputs and units; there are {depth}"
+        if any(m.multipliers is not None and m.multipliers[1].min() < SMALLEST_INT16_SHIFT for m in matrices):
+            return "a multiplier is too small"
+        return super().refuses(layer)
+
+    def cost(self, layer: LayerContext) -> float:
+        matrices = self.matrices(layer)
+        pairs = sum(-(-matrix.weights.shape[2] // 2) for matrix in matrices)
+        finish = 80 if plan_int16(matrices)[0] == "once" else 160
+        return (12.0 * pairs + 220 + finish) * unit_count(layer) + 60 * step_count(layer)
+
+    def products(self, layer: LayerContext) -> Products:
+        matrices = self.matrices(layer)
+        form, records = plan_int16(matrices)
+        start = np.int32 if form == "once" else np.int64
+        first, second = (
+            (
+                pack_unit_blocks(matrix.weights.reshape(-1, matrix.weights.shape[2]), "int8"),
+                matrix.biases.astype(start),
+                record,
+            )
+            for matrix, record in zip(matrices, records, strict=True)
+        )
+        choice = (
+            ("type", "int16_t"),
+            ("products", "dsp_s16"),
+            ("requantize", form),
+            ("accumulator", "int32_t" if form == "once" else "int64_t"),
+        )
+        return Products(choice, (first, second))
+
+
+def _packing(matrices: tuple[GateMatrix, GateMatrix]) -> str:
+    """``paired`` if both matrices can be packed so, else ``int16``."""
+    fits = all(
+        smlad.fits_paired(m.weights.reshape(-1, m.weights.shape[2]), (m.low.reshape(-1), m.high.reshape(-1)))
+        for m in matrices
+    )
+    return "paired" if fits else "int16"
+
+
+def pack_gates(matrix: GateMatrix, packing: str) -> tuple[Array, Array]:
+    """Weights in reading order, and what the sums begin with, int32 [units, 4].
+
+    Of each unit, of each four inputs: the words of gates i and f, then those of g and o.
+    """
+    units, _, inputs = matrix.weights.shape
+    rows = np.pad(matrix.weights.reshape(units * GATES, inputs), ((0, 0), (0, -inputs % 4)))
+    lanes = smlad.pair_lanes(rows, rows.shape[1])
+    starts = matrix.biases.reshape(-1).astype(np.int32)
+    if packing == "paired":
+        words, starts = smlad.pack_paired(lanes), smlad.paired_biases(starts)
+    else:
+        words = smlad.pack_int16(lanes)
+    blocks = words.reshape(units, GATES // 2, rows.shape[1] // 4, -1).swapaxes(1, 2)
+    return np.ascontiguousarray(blocks).reshape(units, -1), starts.reshape(units, GATES)

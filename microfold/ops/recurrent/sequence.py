@@ -1,0 +1,55 @@
+"""Sequences that recurrent operators read: [batch, steps, inputs], or time-major [steps, batch, inputs]."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from microfold.ir.op import require
+from microfold.ir.types import Array, Shape, TensorType
+
+
+class SequenceLayout(NamedTuple):
+    """Extents of a sequence."""
+
+    batch: int
+    steps: int
+    inputs: int
+    time_major: bool
+
+    def shape(self, width: int) -> Shape:
+        """Shape of a sequence of other elements, in the same layout."""
+        first, second = (self.steps, self.batch) if self.time_major else (self.batch, self.steps)
+        return (first, second, width)
+
+    def strides(self, width: int) -> tuple[int, int]:
+        """Elements from one step to the next, and from one sequence of the batch to the next."""
+        return (self.batch * width, width) if self.time_major else (width, self.steps * width)
+
+
+def layout_of(x: TensorType, time_major: bool) -> SequenceLayout:
+    """The extents of a sequence of rank 3."""
+    first, second, inputs = x.shape
+    batch, steps = (second, first) if time_major else (first, second)
+    return SequenceLayout(batch, steps, inputs, time_major)
+
+
+def check_input(op: str, x: TensorType, time_major: bool) -> SequenceLayout:
+    """The type rule of a sequence.
+
+    Raises:
+        TypeRuleError: it has not three axes, or no elements.
+    """
+    require(x.rank == 3 and x.size > 0, f"{op}: the input must be a sequence of three axes; it is {x}")
+    return layout_of(x, time_major)
+
+
+def steps_first(x: Array, time_major: bool) -> Array:
+    """A sequence as [steps, batch, inputs]."""
+    return x if time_major else x.swapaxes(0, 1)
+
+
+def restore(x: Array, time_major: bool) -> Array:
+    """A sequence of [steps, batch, outputs] in its own layout."""
+    return x if time_major else np.ascontiguousarray(x.swapaxes(0, 1))

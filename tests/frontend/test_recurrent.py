@@ -1,0 +1,203 @@
+"""Recurrent operators against the oracles' wheels, over many calls with a reset, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from microfold.errors import UnsupportedModelError
+from microfold.frontend.tflite import import_model
+from microfold.ir.graph import Graph
+from microfold.ir.interpret import Interpreter
+from microfold.ir.parse import parse
+from microfold.ir.text import to_text
+from tests import oracle
+from tests.needs import need_modules
+from tests.recurrent_models import (
+    Parts,
+    Sequence,
+    bidirectional_lstm,
+    bidirectional_rnn,
+    float_lstm,
+    float_rnn,
+    integer_lstm,
+    single_lstm,
+    single_rnn,
+)
+from tests.tflite_writer import Writer
+from tests.tools import make_recurrent
+
+CALLS = 8
+
+
+def random_size(rng: np.random.Generator) -> Sequence:
+    batch, steps, inputs, units = (int(rng.integers(1, high)) for high in (4, 7, 24, 20))
+    return Sequence(batch, steps, inputs, units, bool(rng.integers(2)))
+
+
+def random_parts(rng: np.random.Generator, norm: bool) -> Parts:
+    coupled, peephole, projected = (bool(n) for n in rng.integers(0, 2, 3))
+    clips = float(rng.choice([0.0, 1.0])), 0.5 * projected
+    return Parts(
+        coupled, peephole, int(rng.integers(1, 9)) * projected, norm and bool(rng.integers(2)), clips
+    )
+
+
+def reset_and_run(graph: Graph, calls: list[list[np.ndarray]], reset: int) -> list[np.ndarray]:
+    interpreter = Interpreter(graph)
+    results: list[np.ndarray] = []
+    for call, inputs in enumerate(calls):
+        if call == reset:
+            interpreter.reset()
+        results.append(interpreter.run(*inputs)[0])
+    return results
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2"])
+@pytest.mark.parametrize("seed", range(6))
+def test_integer_lstm_is_that_of_tflm(dtype: str, seed: int) -> None:
+    need_modules("tflite_micro")
+    from tflite_micro import runtime
+
+    rng = np.random.default_rng(seed)
+    w, size = Writer(), random_size(rng)
+    clip, cell_scale = float(rng.choice([0.0, 0.7, 2.0])), float(rng.choice([2.0**-11, 2.0**-13, 0.0007]))
+    integer_lstm(w, rng, size, dtype, clip=clip, cell_scale=cell_scale)
+    data = w.pack()
+    info = np.iinfo(dtype)
+    calls = [
+        [rng.integers(info.min, info.max + 1, size.shape(size.inputs)).astype(dtype)] for _ in range(CALLS)
+    ]
+    interpreter = runtime.Interpreter.from_bytes(data)
+    ours = reset_and_run(import_model(data), calls, reset=5)
+    for call, (inputs, mine) in enumerate(zip(calls, ours, strict=True)):
+        if call == 5:
+            interpreter.reset()
+        interpreter.set_input(inputs[0], 0)
+        interpreter.invoke()
+        np.testing.assert_array_equal(mine, interpreter.get_output(0), err_msg=f"call {call}")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_float_lstm_is_that_of_litert(seed: int) -> None:
+    need_modules("ai_edge_litert")
+    rng = np.random.default_rng(seed)
+    w, size = Writer(), replace(random_size(rng), units=int(rng.integers(2, 16)))
+    float_lstm(w, rng, size, random_parts(rng, norm=True) if seed else Parts())
+    check_against_litert(w.pack(), rng, size.shape(size.inputs))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["lstm", "bidirectional_lstm", "rnn", "sequence_rnn", "bidirectional_rnn"])
+def test_other_layers_are_those_of_litert(kind: str, seed: int) -> None:
+    need_modules("ai_edge_litert")
+    rng = np.random.default_rng(seed)
+    w, size = Writer(), random_size(rng)
+    parts, merged = random_parts(rng, norm=False), bool(rng.integers(2))
+    activation = ("TANH", "RELU6", "NONE", "RELU")[seed]
+    if kind == "lstm":
+        single_lstm(w, rng, size, replace(parts, clips=(parts.clips[0], 0.0)))
+    elif kind == "bidirectional_lstm":
+        # With merged outputs, LiteRT writes hidden of a batch-major batch behind its tensor.
+        size = replace(size, batch=size.batch if size.time_major or not merged else 1)
+        bidirectional_lstm(w, rng, size, parts, merged=merged)
+    elif kind == "rnn":
+        single_rnn(w, rng, size, activation)
+    elif kind == "sequence_rnn":
+        float_rnn(w, rng, size, activation)
+    else:
+        bidirectional_rnn(w, rng, size, merged=merged)
+    single = kind in ("lstm", "rnn")
+    check_against_litert(w.pack(), rng, (size.batch, size.inputs) if single else size.shape(size.inputs))
+
+
+def check_against_litert(data: bytes, rng: np.random.Generator, shape: tuple[int, ...]) -> None:
+    """Outputs of some calls, with a reset, within the tolerance of floats."""
+    from ai_edge_litert import interpreter as litert
+
+    calls = [[rng.standard_normal(shape).astype(np.float32)] for _ in range(CALLS)]
+    kind = litert.OpResolverType.BUILTIN_REF
+    interpreter = litert.Interpreter(model_content=data, experimental_op_resolver_type=kind)
+    interpreter.allocate_tensors()
+    (given,), outputs = interpreter.get_input_details(), interpreter.get_output_details()
+    graph = import_model(data)
+    ours = Interpreter(graph)
+    for call, inputs in enumerate(calls):
+        if call == 5:
+            interpreter.reset_all_variables()
+            ours.reset()
+        interpreter.set_tensor(given["index"], inputs[0])
+        interpreter.invoke()
+        for mine, theirs in zip(ours.run(*inputs), outputs, strict=True):
+            fault = oracle.difference(mine, interpreter.get_tensor(theirs["index"]))
+            assert not fault, f"call {call}: {fault}"
+
+
+def test_the_text_form_holds_all_of_a_cell() -> None:
+    w, rng = Writer(), np.random.default_rng(0)
+    integer_lstm(w, rng, Sequence())
+    graph = import_model(w.pack())
+    text = to_text(graph)
+    assert to_text(parse(text)) == text
+    assert [state.value.type.dtype.value for state in graph.state] == ["int8", "int16"]
+    (node,) = graph.nodes
+    assert str(node.inputs[1].type) == "int8[16,5]" and len(node.inputs[1].type.quant.scales) == 16
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda operands: operands[:19], "must have 20 or 24 inputs; it has 19"),
+        (lambda operands: replaced(operands, 0, -1), "input 0 is missing"),
+        (lambda operands: replaced(operands, 12, -1), "its bias are missing"),
+        (lambda operands: replaced(operands, 13, -1), "input 13 is missing"),
+        (lambda operands: replaced(operands, 6, -1), "input 6 is missing"),
+        (lambda operands: replaced(operands, 2, operands[6]), "must have one type and width"),
+        (lambda operands: replaced(operands, 18, operands[0]), "lstm: the states must be hidden"),
+        (lambda operands: replaced(operands, 18, operands[19]), "lstm: input, both weights, bias"),
+        (lambda operands: replaced(operands, 9, operands[12]), "a quantised cell with a peephole"),
+        (lambda operands: replaced(operands, 16, operands[1]), "a quantised cell with a projection"),
+        (lambda operands: replaced(operands, 1, -1), "a quantised cell with coupled input and forget gates"),
+    ],
+)
+def test_malformed_operands_are_refused(
+    change: Callable[[list[int]], list[int]], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = Writer.operator
+
+    def operator(w: Writer, name: str, inputs: list[int], *args: Any, **fields: Any) -> None:
+        add(w, name, change(inputs), *args, **fields)
+
+    monkeypatch.setattr(Writer, "operator", operator)
+    w = Writer()
+    integer_lstm(w, np.random.default_rng(0), Sequence())
+    with pytest.raises(UnsupportedModelError, match=message):
+        import_model(w.pack())
+
+
+def replaced(operands: list[int], index: int, value: int) -> list[int]:
+    return [*operands[:index], value, *operands[index + 1 :]]
+
+
+def test_float_activations_with_integer_weights_are_refused() -> None:
+    w = Writer()
+    weights = w.tensor((4, 5), "i1", 0.1, data=np.ones((4, 5)))
+    recurrent = w.tensor((4, 4), "i1", 0.1, data=np.ones((4, 4)))
+    bias = w.tensor((4,), "f4", data=np.zeros(4))
+    x, hidden = w.input((1, 3, 5), "f4"), w.tensor((1, 4), "f4", variable=True)
+    y = w.tensor((1, 3, 4), "f4")
+    w.operator("UNIDIRECTIONAL_SEQUENCE_RNN", [x, weights, recurrent, bias, hidden], y, "SequenceRNNOptions")
+    with pytest.raises(UnsupportedModelError, match="float32 activations with int8 weights"):
+        import_model(w.pack())
+
+
+@pytest.mark.parametrize("name", make_recurrent.MODELS)
+def test_models_are_those_that_are_made(name: str) -> None:
+    seed = list(make_recurrent.MODELS).index(name)
+    w = Writer()
+    make_recurrent.MODELS[name](w, np.random.default_rng(seed))
+    assert w.pack() == (make_recurrent.FOLDER / f"{name}.tflite").read_bytes()
