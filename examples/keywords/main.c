@@ -68,17 +68,18 @@ static bool listen(const char *name)
 
 int main(int argc, char **argv)
 {
-    int status = argc > 1 ? 0 : 2;
+    int status = 0;
 
+    if (argc < 2) {
+        fprintf(stderr, "usage: keywords FILE.wav ...\n");
+        return 2;
+    }
     keywords_init(&network);
     checksum = 2166136261u;
     for (int i = 1; i < argc; i++) {
         if (!listen(argv[i])) {
             status = 1;
         }
-    }
-    if (argc < 2) {
-        fprintf(stderr, "usage: keywords FILE.wav ...\n");
     }
     printf("checksum of the features: %08lx\n", (unsigned long)checksum);
     return status;
