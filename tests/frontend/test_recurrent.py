@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from microfold import target
+from microfold.compiler import compile_graph
 from microfold.errors import UnsupportedModelError
 from microfold.frontend.tflite import import_model
 from microfold.ir.graph import Graph
@@ -177,6 +179,25 @@ def test_malformed_operands_are_refused(
     integer_lstm(w, np.random.default_rng(0), Sequence())
     with pytest.raises(UnsupportedModelError, match=message):
         import_model(w.pack())
+
+
+def test_dequantized_weights_become_floats(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = Writer.tensor
+
+    def weights(w: Writer, shape: tuple[int, ...], dtype: str, *args: Any, **fields: Any) -> int:
+        if dtype != "f4" or len(shape) < 2 or "data" not in fields:
+            return tensor(w, shape, dtype, *args, **fields)
+        stored = tensor(w, shape, "i1", 0.01, data=np.clip(np.round(fields["data"] / 0.01), -127, 127))
+        result = tensor(w, shape, "f4")
+        w.operator("DEQUANTIZE", [stored], result)
+        w.outputs.pop()
+        return result
+
+    monkeypatch.setattr(Writer, "tensor", weights)
+    w = Writer()
+    float_lstm(w, np.random.default_rng(0), Sequence())
+    program = compile_graph(import_model(w.pack()), target.load("host"))
+    assert [layer.kernel.name for layer in program.layers] == ["f32_lstm__c"]
 
 
 def replaced(operands: list[int], index: int, value: int) -> list[int]:
