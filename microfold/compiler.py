@@ -2,62 +2,83 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from microfold.analysis.pruning_proof import PruningProof
-from microfold.analysis.ranges import analyze
 from microfold.analysis.relaxation import Relaxation
 from microfold.codegen.names import Namer, model_identifier
 from microfold.errors import InputError, Problem, UnsupportedModelError
-from microfold.external.kernel import ExternalKernel, external_kernel
 from microfold.external.registry import resolve
-from microfold.frontend import tflite
+from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
-from microfold.ir.node import Node, Value
-from microfold.ir.views import Views
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, why_none
-from microfold.kernels.selection.decide import decide
-from microfold.kernels.selection.model import Model
-from microfold.kernels.selection.policy import Policy
+from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
+from microfold.kernels.selection.decide import decide, decide_with_nested
+from microfold.loops import estimated_size, has_loops
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
-from microfold.pipeline import optimize
+from microfold.passes.kinds import Pass
+from microfold.pipeline import chosen_pipeline, default_pipeline
 from microfold.placement import check_placement
-from microfold.plan.check import check_plan
-from microfold.plan.liveness import Storage, computing_nodes
-from microfold.plan.memory import Memory, plan_memory
 from microfold.plan.overlap import align
-from microfold.program import Buffer, Layer, Origin, Program, StateSlot, origin_of
+from microfold.plan.schedule import SchedulePlanner
+from microfold.program import Origin, Program, StateSlot, origin_of
+from microfold.schedule import Choice, Locator, Scheduler, claim_name, model_places
+from microfold.scope import Scope, ScopeMemory
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
+from microfold.transform.subgraphs.limit_loops import with_limited_loops
 
 
 def compile_file(
-    path: str | Path, target: Target, options: Options | None = None, *, name: str = ""
+    path: str | Path,
+    target: Target,
+    options: Options | None = None,
+    *,
+    name: str = "",
+    signature: str | None = None,
+    context: PassContext | None = None,
+    passes: Pass | None = None,
 ) -> Program:
-    """Compile a `.tflite` file.
+    """Compile a `.tflite` file, or a graph in its text form (`.mf`).
 
     Args:
         name: prefix of all C names; default: the file's name.
+        signature: whose subgraph is taken; None: the first one.
+        context: which passes run, and what watches them; see `compile_graph`.
+        passes: what is run instead of the default pipeline; see `compile_graph`.
 
     Raises:
         MicrofoldError: the file is malformed or has parts that cannot be compiled (all are listed).
     """
     path = Path(path)
-    data = tflite.read_file(path)
-    graph = tflite.import_model(data, path.stem, path.name)
-    origin, labels = origin_of(path, data), labels_of_model(data)
-    return compile_graph(graph, target, options, name=name, origin=origin, labels=labels)
+    if path.suffix == text_form.SUFFIX:
+        graph, data = text_form.read_graph(path)
+        labels = NO_LABELS
+    else:
+        data = tflite.read_file(path)
+        graph = tflite.import_model(data, path.stem, path.name, signature=signature)
+        labels = labels_of_model(data)
+    return compile_graph(
+        graph,
+        target,
+        options,
+        name=name,
+        context=context,
+        passes=passes,
+        origin=origin_of(path, data),
+        labels=labels,
+    )
 
 
 def compile_graph(
@@ -67,6 +88,7 @@ def compile_graph(
     *,
     name: str = "",
     context: PassContext | None = None,
+    passes: Pass | None = None,
     origin: Origin | None = None,
     labels: Labels = NO_LABELS,
 ) -> Program:
@@ -75,6 +97,7 @@ def compile_graph(
     Args:
         context: which passes run, and what watches them. What the target and the options say of numerics and
             external code is taken from them.
+        passes: what is run instead of the default pipeline; of that, the mandatory ones come behind them.
         origin: the file of the graph.
         labels: what the classes of outputs may be called.
 
@@ -82,13 +105,13 @@ def compile_graph(
         InputError: options and context ask for different numerics, or the labels are required and do not fit.
     """
     options = options or Options()
-    way = _Way(graph, target, options, context)
+    way = _way(graph, target, options, context, passes)
     program = _plan(way, model_identifier(name or graph.name))
     evidence = [decision.evidence for decision in way.decisions]
     return replace(
         program,
         context=way.context,
-        ranges=way.ranges,
+        ranges=way.scope.ranges,
         pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
         origin=origin,
@@ -102,29 +125,53 @@ def explain_kernels(
 ) -> list[tuple[LayerContext, list[Candidate]]]:
     """Every layer with every kernel considered for it, the one that `compile_graph` chooses first.
 
+    The layers are in the order in which they are computed.
+
     Where a layer has none, the reasons of all kernels are listed.
 
     Raises:
         InputError: as `compile_graph`.
     """
-    way = _Way(graph, target, options, context)
-    layers = [(ranking.layer, [*ranking.candidates]) for ranking in way.rankings]
-    if all(found and found[0].cost is not None for _, found in layers):
-        for (_, found), chosen in zip(layers, way.chosen, strict=True):
-            others = [c for c in found if c.kernel.name != chosen.kernel.name]
-            found[:] = [chosen, *others]
+    way = _way(graph, target, options, context)
+    if not all(r.candidates and r.candidates[0].cost is not None for r in way.rankings):
+        return [(ranking.layer, [*ranking.candidates]) for ranking in way.rankings]
+    layers: list[tuple[LayerContext, list[Candidate]]] = []
+    for index in way.planned.order:
+        ranking, chosen = way.rankings[index], way.chosen[index]
+        others = [c for c in ranking.candidates if c.kernel.name != chosen.kernel.name]
+        layers.append((ranking.layer, [chosen, *others]))
     return layers
 
 
 def layer_names(layers: Iterable[tuple[LayerContext, Sequence[Candidate]]]) -> list[str]:
     """What `compile_graph` calls the layers: `Layer.name`."""
     namer = Namer()
-    return [_claim_name(namer, layer, found[0].kernel if found else None) for layer, found in layers]
+    return [claim_name(namer, layer, found[0].kernel if found else None) for layer, found in layers]
 
 
-def _claim_name(namer: Namer, layer: LayerContext, kernel: Kernel | None) -> str:
-    work = kernel.work(layer) if kernel is not None else (layer.node,)
-    return namer.unique(layer.node.outputs[0].name, work[-1].op.name)
+def _way(
+    graph: Graph,
+    target: Target,
+    options: Options,
+    context: PassContext | None,
+    passes: Pass | None = None,
+) -> _Way:
+    """The way of a model: for the least flash, with its loops written out only where that is smaller."""
+    context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
+
+    def size_with(unroll: int) -> float:
+        """`estimated_size` with loops written out to so many nodes; infinite if that cannot be compiled."""
+        quiet = replace(context, sink=None, instruments=())
+        try:
+            way = _Way(graph, target, options, quiet, unroll, passes)
+            return estimated_size(_plan(way, graph.name))
+        except (UnsupportedModelError, InputError):
+            return math.inf
+
+    unroll = options.unroll
+    if options.optimize == "size" and has_loops(graph) and size_with(0) < size_with(unroll):
+        unroll = 0
+    return _Way(graph, target, options, context, unroll, passes)
 
 
 class _Way:
@@ -132,16 +179,21 @@ class _Way:
 
     Attributes:
         source: the model as the caller sees it: the reference.
-        graph: the optimised one.
+        graph: the optimised one; `planned` may have its nodes in another order.
         context: what the passes were told.
         decisions: what they decided.
-        ranges: what is proved about the integers of `graph`.
-        model: what selection knows about `graph`.
+        scope: of `graph`, with those of the graphs that it runs.
     """
 
-    def __init__(self, graph: Graph, target: Target, options: Options, context: PassContext | None):
-        if context is None:
-            context = PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        options: Options,
+        context: PassContext,
+        unroll: int,
+        passes: Pass | None = None,
+    ):
         if context.numerics != options.numerics:
             raise InputError(
                 "options and context must ask for the same numerics; "
@@ -152,28 +204,25 @@ class _Way:
         self.options = options
         self.context = replace(
             context,
+            unroll=unroll,
             channel_block=target.channel_block,
             half_precision=target.half_precision,
             externals=resolve(options.external),
         )
         self.decisions: list[Decision] = []
-        self.source = with_io_layout(graph, options.io_layout, self.context)
-        self.graph = optimize(self.source, self.context.reporting_to(self.decisions.append))
-        self.ranges = analyze(self.graph)
-        self.model = Model(self.graph)
+        limited = with_limited_loops(graph, options.max_iterations, self.context)
+        self.source = with_io_layout(limited, options.io_layout, self.context)
+        pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
+        self.graph = pipeline(self.source, self.context.reporting_to(self.decisions.append))
+        self.scope = Scope(self.graph, target, options)
 
     @cached_property
     def rankings(self) -> list[Ranking]:
-        """The layers, in order, each with the kernels considered for it."""
-        return [self._rank(node) for node in computing_nodes(self.graph)]
+        """All layers, in the graph's order, with the kernels considered for them.
 
-    def _rank(self, node: Node) -> Ranking:
-        small = self.options.optimize == "size"
-        layer = LayerContext(node, self.graph.constants, self.target, self.ranges, compiled_for_size=small)
-        outside = external_kernel(node, self.graph, self.target, self.options)
-        if outside is not None:
-            return Ranking(layer, [Candidate(outside, outside.cost(layer), None)], fixed=True)
-        return Ranking(layer, candidates(layer, Policy(self.options.optimize, self.model)))
+        Each is followed by those that it runs.
+        """
+        return [*self.scope.everything]
 
     @cached_property
     def chosen(self) -> list[Candidate]:
@@ -181,7 +230,7 @@ class _Way:
 
         Raises:
             UnsupportedModelError: some layers have none.
-            InputError: none of them fit the flash that the options allow.
+            InputError: none of them fit the flash or the RAM that the options allow.
         """
         problems = [
             Problem(
@@ -194,44 +243,72 @@ class _Way:
         ]
         if problems:
             raise UnsupportedModelError(self.graph.name, problems)
-        return decide(self.rankings, self.model, self.options, self.memory)
+        state = sum(align(state.value.type.nbytes) for state in self.graph.state)
+        if self.scope.inner:
+            return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
+        return decide(self.rankings, self.scope.model, self.options, self.planner, state)
 
-    def memory(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Memory:
-        """Where the tensors and the scratch of calls lie."""
+    def memory(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ScopeMemory:
+        """Where the tensors and the scratch of calls lie, in the graph's order."""
+        return self.scope.memory(iter(kernels), iter(calls), include_io=self._io_in_arena)
+
+    @cached_property
+    def planner(self) -> SchedulePlanner:
+        """Of the calls in the graph's order, if none runs others."""
         layers = [ranking.layer for ranking in self.rankings]
-        return plan_memory(
-            self.graph,
-            [*zip(layers, kernels, strict=True)],
-            calls,
-            include_io=self.options.io == "arena",
-        )
+        return SchedulePlanner(self.graph, layers, range(len(layers)), self._io_in_arena)
+
+    @property
+    def _io_in_arena(self) -> bool:
+        return self.options.io == "arena"
+
+    @cached_property
+    def calls(self) -> list[KernelCall]:
+        """Those of the chosen kernels."""
+        return [c.kernel.lower(r.layer) for r, c in zip(self.rankings, self.chosen, strict=True)]
+
+    @cached_property
+    def planned(self) -> _Planned:
+        """In which order the calls come, and where everything lies."""
+        kernels = [candidate.kernel for candidate in self.chosen]
+        if self.scope.inner:
+            return _Planned(range(len(kernels)), self.scope, self.memory(kernels, self.calls))
+        found = self.planner.schedule(kernels, self.calls)
+        scope = self.scope.in_order(found.graph, found.order)
+        return _Planned(found.order, scope, ScopeMemory(found.memory, {}, {}, len(kernels)))
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """The calls of a model in their order.
+
+    Attributes:
+        order: as indices into `_Way.rankings`.
+        scope: of the graph with its nodes in this order.
+    """
+
+    order: Sequence[int]
+    scope: Scope
+    memory: ScopeMemory
 
 
 def _plan(way: _Way, name: str) -> Program:
-    graph, options = way.graph, way.options
-    calls = [c.kernel.lower(r.layer) for r, c in zip(way.rankings, way.chosen, strict=True)]
+    options, planned = way.options, way.planned
+    graph, memory, order = planned.scope.graph, planned.memory, planned.order
+    calls = [way.calls[index] for index in order]
     if options.functions_of_their_own:
         calls = _with_own_functions(calls)
-    memory = way.memory([candidate.kernel for candidate in way.chosen], calls)
-    arena = memory.arena
+    arena = memory.own.arena
     if arena.size > MAX_BYTES:
         where, reason = (
             f"graph {way.source.name!r}",
             f"an arena may have {MAX_BYTES} bytes; it has {arena.size}",
         )
         raise UnsupportedModelError(way.source.name, [Problem(where, reason, "make its tensors smaller")])
-    check_plan(memory.blocks, arena)
-
-    views = Views(graph)
-    locate = _Locator(graph, views, memory.owners, arena.offsets, options)
-    namer = Namer()
-    layers: list[Layer] = []
-    for index, (ranking, chosen, call) in enumerate(zip(way.rankings, way.chosen, calls, strict=True)):
-        block = memory.scratch.get(index)
-        scratch = arena.offsets[block] if block else None
-        layers.append(_layer(index, namer, ranking, chosen, call, locate, scratch))
-    check_placement(layers, options)
-    return Program(
+    locate = Locator(graph, memory, model_places(graph, options))
+    choices = (Choice(way.chosen[place], call) for place, call in zip(order, calls, strict=True))
+    layers = Scheduler(choices).layers(planned.scope, memory, locate)
+    program = Program(
         name=name,
         source=way.source,
         graph=graph,
@@ -239,12 +316,14 @@ def _plan(way: _Way, name: str) -> Program:
         options=options,
         inputs=tuple(locate(value) for value in graph.inputs),
         outputs=tuple(locate(value) for value in graph.outputs),
-        layers=tuple(layers),
+        layers=layers,
         state=tuple(
             StateSlot(locate(s.value), locate(s.next) if s.next is not s.value else None) for s in graph.state
         ),
         arena=arena,
     )
+    check_placement(program.calls, options)
+    return program
 
 
 def _with_own_functions(calls: Sequence[KernelCall]) -> list[KernelCall]:
@@ -256,66 +335,3 @@ def _with_own_functions(calls: Sequence[KernelCall]) -> list[KernelCall]:
         else replace(call, function=replace(call.function, only_layer=index))
         for index, call in enumerate(calls)
     ]
-
-
-def _layer(
-    index: int,
-    namer: Namer,
-    ranking: Ranking,
-    chosen: Candidate,
-    call: KernelCall,
-    locate: _Locator,
-    scratch: int | None,
-) -> Layer:
-    layer, kernel = ranking.layer, chosen.kernel
-    node = layer.node
-    work = kernel.work(layer)
-    inputs = [node.inputs[i] for i in kernel.data_inputs(layer)]
-    return Layer(
-        index=index,
-        name=_claim_name(namer, layer, kernel),
-        node=node,
-        kernel=kernel,
-        call=call,
-        work=work,
-        macs=sum(each.macs() for each in work),
-        estimated_instructions=None
-        if chosen.cost is None or isinstance(kernel, ExternalKernel)
-        else round(chosen.cost),
-        inputs=tuple(locate(value) for value in inputs if value is not None),
-        outputs=tuple(locate(value) for value in node.outputs),
-        scratch=scratch,
-        candidates=tuple(ranking.candidates),
-    )
-
-
-class _Locator:
-    """Finds the buffer of every value."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        views: Views,
-        owners: Mapping[Value, Storage],
-        offsets: Mapping[Storage, int],
-        options: Options,
-    ):
-        self.views = views
-        self.owners = owners
-        self.offsets = offsets
-        self.special: dict[Value, tuple[str, int]] = dict.fromkeys(graph.constants, ("constant", 0))
-        offset = 0
-        for state in graph.state:
-            self.special[state.value] = ("state", offset)
-            offset += align(state.value.type.nbytes)
-        if options.io == "caller":
-            for region, values in (("input", graph.inputs), ("output", graph.outputs)):
-                for index, value in enumerate(values):
-                    self.special[self.views[value].root] = (region, index)
-
-    def __call__(self, value: Value) -> Buffer:
-        place = self.views[value]
-        if place.root in self.special:
-            region, offset = self.special[place.root]
-            return Buffer(value, region, offset)
-        return Buffer(value, "arena", self.offsets[self.owners[place.root]] + place.offset)

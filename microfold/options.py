@@ -11,6 +11,7 @@ OPTIMIZE = ("size", "balanced", "speed")
 IO = ("arena", "caller")
 WEIGHTS = ("arrays", "blob")
 NUMERICS = ("exact", "relaxed")
+MAX_ITERATIONS = (1 << 31) - 1
 # What is generated belongs to whoever generates it, see docs/licence.md.
 OWN_LICENSE = "LicenseRef-microfold-output"
 
@@ -23,6 +24,8 @@ class Options:
         optimize: ``size``, ``balanced`` or ``speed``.
         flash: bytes that weights and tables together may take; within them the fastest kernels are used,
             whatever `optimize` says. None: no limit.
+        ram: bytes that arena and state together may take; kernels are chosen among those that allow it. None:
+            no limit.
         io: inputs and outputs live in the ``arena``, or the ``caller`` hands them in.
         io_layout: the layout in which the caller hands images in and takes them, e.g. ``NHWC``; ``model`` for
             that of the model.
@@ -31,6 +34,7 @@ class Options:
         weights: constants are C ``arrays``, or in a binary file, a ``blob``, which the caller hands in.
         place: ``LAYER=SECTION``: the linker section of a layer's constants.
         place_code: likewise of its kernel, which then is not made part of the run function.
+        max_iterations: how often loops may run that nothing else bounds; None: such a loop is an error.
         step: also a function that runs one layer, of which the run function is a loop.
         taps: each run hands its tensors to a function of the firmware, see `codegen.taps`.
         license: SPDX expression that every generated file carries.
@@ -43,6 +47,7 @@ class Options:
 
     optimize: str = "balanced"
     flash: int | None = None
+    ram: int | None = None
     io: str = "arena"
     io_layout: str = "model"
     single_file: bool = False
@@ -50,6 +55,7 @@ class Options:
     weights: str = "arrays"
     place: tuple[str, ...] = ()
     place_code: tuple[str, ...] = ()
+    max_iterations: int | None = None
     step: bool = False
     taps: bool = False
     license: str = OWN_LICENSE
@@ -61,6 +67,11 @@ class Options:
     def compiler_flag(self) -> str:
         """The optimisation level that the generated code is made for, and measured with."""
         return "-Os" if self.optimize == "size" else "-O2"
+
+    @property
+    def unroll(self) -> int:
+        """Nodes that all runs of a loop together may have where it is written out."""
+        return 4096 if self.optimize == "speed" else 1024
 
     @property
     def functions_of_their_own(self) -> bool:
@@ -86,8 +97,11 @@ class Options:
             raise InputError(
                 f"io_layout must be model, or the axes N, H, W and C in some order; it is {self.io_layout!r}"
             )
-        if self.flash is not None and self.flash < 0:
-            raise InputError(f"flash must not be negative; it is {self.flash}")
+        for name, size in (("flash", self.flash), ("ram", self.ram)):
+            if size is not None and size < 0:
+                raise InputError(f"{name} must not be negative; it is {size}")
+        if self.max_iterations is not None and not 1 <= self.max_iterations <= MAX_ITERATIONS:
+            raise InputError(f"max_iterations must be in [1, {MAX_ITERATIONS}]; it is {self.max_iterations}")
         for flag in self.external_flags:
             if not flag.isprintable():
                 raise InputError(f"external_flags must be printable; one is {flag!r}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.passes.context import PassContext
-from microfold.passes.kinds import FixedPointIteration
+from microfold.passes.kinds import FixedPointIteration, Pass, Sequential
 from microfold.transform import available
 from microfold.transform.external.annotate_target import annotate_target
 from microfold.transform.external.merge_compiler_regions import merge_compiler_regions
@@ -13,6 +12,8 @@ from microfold.transform.external.partition_graph import partition_graph
 from microfold.transform.layout.convert_layout import ConvertLayout
 from microfold.transform.layout.optimize_layout_transform import optimize_layout_transform
 from microfold.transform.matmul.adjust_matmul_order import adjust_matmul_order
+from microfold.transform.matmul.batch_matmul_to_dense import batch_matmul_to_dense
+from microfold.transform.matmul.combine_concatenated import combine_concatenated
 from microfold.transform.matmul.combine_parallel_conv2d import CombineParallelConv2D
 from microfold.transform.matmul.combine_parallel_dense import CombineParallelDense
 from microfold.transform.matmul.combine_parallel_matmul import CombineParallelMatmul
@@ -36,15 +37,22 @@ from microfold.transform.simplify.dead_code_elimination import dead_code_elimina
 from microfold.transform.simplify.eliminate_common_subexpr import eliminate_common_subexpr
 from microfold.transform.simplify.eliminate_dead_state import eliminate_dead_state
 from microfold.transform.simplify.expand_grouped_conv2d import expand_grouped_conv2d
+from microfold.transform.simplify.fake_quantization_to_integer import fake_quantization_to_integer
 from microfold.transform.simplify.fold_constant import fold_constant
+from microfold.transform.simplify.fold_dequantize import fold_dequantize
 from microfold.transform.simplify.fold_pad import fold_pad
 from microfold.transform.simplify.fold_quantize import fold_quantize
+from microfold.transform.simplify.hoist_clip import hoist_clip
+from microfold.transform.simplify.move_pad_behind_quantize import move_pad_behind_quantize
 from microfold.transform.simplify.prune_constant_channels import prune_constant_channels
 from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 from microfold.transform.simplify.rewrite_dataflow_reshape import rewrite_dataflow_reshape
 from microfold.transform.simplify.simplify_inference import simplify_inference
 from microfold.transform.subgraphs.if_conversion import if_conversion
 from microfold.transform.subgraphs.inline import inline
+from microfold.transform.subgraphs.loop_invariants import loop_invariants
+from microfold.transform.subgraphs.lower_branches import lower_branches
+from microfold.transform.subgraphs.lower_loops import lower_loops
 from microfold.transform.subgraphs.partial_evaluate import PartialEvaluate
 from microfold.transform.subgraphs.remove_unused_functions import remove_unused_functions
 from microfold.transform.subgraphs.remove_unused_outputs import remove_unused_outputs
@@ -59,6 +67,7 @@ def default_pipeline() -> FixedPointIteration:
             # Bodies in place of calls: nothing below enters a subgraph.
             inline,
             # Fewer carried values, before loops are written out.
+            loop_invariants,
             remove_unused_outputs,
             remove_unused_parameters,
             # Loops and conditions that constants decide; those within loops only once counters are folded.
@@ -101,8 +110,14 @@ def default_pipeline() -> FixedPointIteration:
             # Rows of pads become one, grouped convolutions depthwise: what the next passes look for.
             canonicalize_ops,
             canonicalize_cast,
+            # Activations up to the layers that run them: behind reshapes, say, which rows of have become one.
+            hoist_clip,
+            # Dequantize towards quantize: what only moves or compares floats works on integers.
+            fake_quantization_to_integer,
             # Ways through float between quantised values. After canonicalize_cast, which clears them.
             fold_quantize,
+            # Those that are left, into what reads integers, too.
+            fold_dequantize,
             # Transposes that are left, into products of matrices: by now rows of them are one.
             fuse_transpose_matmul,
             simplify_fc_transpose,
@@ -110,6 +125,10 @@ def default_pipeline() -> FixedPointIteration:
             expand_matmul_of_sum,
             adjust_matmul_order,
             reorder_take_after_matmul,
+            # After what takes products of matrices apart, or reorders them.
+            batch_matmul_to_dense,
+            # Before fold_pad, which takes a pad that stands in front of a convolution itself.
+            move_pad_behind_quantize,
             # After canonicalize_ops, which leaves at most one pad to fold.
             fold_pad,
             # What kernels compute, and pruning. After everything that can do better with groups.
@@ -117,7 +136,9 @@ def default_pipeline() -> FixedPointIteration:
             # --- Less to compute.
             # After fold_pad: a window with its own padding shows what its border does to a constant channel.
             prune_constant_channels,
-            # Layers side by side as one: of the weights that are left (opt_level 4 only).
+            # Layers side by side as one: of the weights that are left.
+            combine_concatenated,
+            # The same where slices have to part the results (opt_level 4 only).
             CombineParallelConv2D(),
             CombineParallelDense(),
             CombineParallelMatmul(),
@@ -142,6 +163,10 @@ def default_pipeline() -> FixedPointIteration:
         ],
         then=[
             # --- What code generation expects.
+            # Loops that stay get their number of runs, conditions branches of their own. Nothing above knows
+            # their form.
+            lower_loops,
+            lower_branches,
             # What other people's code computes is cut out while operators are bare, as patterns want them.
             annotate_target,
             merge_compiler_regions,
@@ -156,6 +181,7 @@ def default_pipeline() -> FixedPointIteration:
             concat_as_view,
         ],
         name="default_pipeline",
+        known=available(),
     )
 
 
@@ -165,10 +191,10 @@ def optimize(graph: Graph, context: PassContext | None = None) -> Graph:
     Raises:
         InputError: the context names a pass that does not exist.
     """
-    context = context if context is not None else PassContext()
-    pipeline = default_pipeline()
-    known = pipeline.names() | set(available())
-    unknown = sorted({*context.required_pass, *context.disabled_pass} - known)
-    if unknown:
-        raise InputError(f"unknown pass {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-    return pipeline(graph, context)
+    return default_pipeline()(graph, context)
+
+
+def chosen_pipeline(passes: Pass) -> Sequential:
+    """A caller's own passes, and behind them those that code generation relies on."""
+    mandatory = [step for step in default_pipeline().passes if step.mandatory]
+    return Sequential([passes, *mandatory], name="chosen_pipeline", known=available())

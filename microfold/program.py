@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from microfold.analysis.relaxation import Relaxation
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, TensorType
-from microfold.ir.views import Views
+from microfold.ir.views import StoragePlace, Views
 from microfold.kernels.call import KernelCall, Library
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.cheapest import Candidate
@@ -44,20 +44,125 @@ class Buffer:
         return self.value.type
 
 
+@dataclass(frozen=True)
+class Move:
+    """A copy of a value.
+
+    Attributes:
+        zeros: the source is a constant of zeros, which need not be there.
+    """
+
+    source: Buffer
+    target: Buffer
+    zeros: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Layers that run one after the other inside of a layer.
+
+    Attributes:
+        graph: what they compute.
+        moves: copies behind the last one.
+    """
+
+    graph: Graph
+    layers: tuple[Layer, ...]
+    moves: tuple[Move, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class LoopPlan:
+    """What a layer is that repeats others.
+
+    Attributes:
+        begin: copies before the first run: what the loop carries lies where its results do.
+        runs: how many, or, with a condition, at most.
+        condition: it runs before each run; None: there is none.
+        decision: the bool that the condition computes.
+        may_stop: nothing proves that the condition ends the loop before `runs` are over.
+    """
+
+    begin: tuple[Move, ...]
+    runs: int
+    body: Block
+    condition: Block | None = None
+    decision: Buffer | None = None
+    may_stop: bool = False
+
+    @property
+    def blocks(self) -> tuple[tuple[Block, int], ...]:
+        """The parts, each with how often it runs at most."""
+        if self.condition is None:
+            return ((self.body, self.runs),)
+        return ((self.condition, self.runs + 1), (self.body, self.runs))
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """What it reads and writes beside its layers."""
+        decision = (self.decision,) if self.decision is not None else ()
+        return (*decision, *_ends(self.moves))
+
+    def most(self, of_layer: Callable[[Layer], int | None]) -> int | None:
+        """The sum of all layers of all runs; None if one is not known."""
+        sums = [(_total([of_layer(layer) for layer in block.layers]), runs) for block, runs in self.blocks]
+        return _total([each * runs if each is not None else None for each, runs in sums])
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """All copies."""
+        return (*self.begin, *self.body.moves)
+
+
+@dataclass(frozen=True, eq=False)
+class BranchPlan:
+    """What a layer is that runs one of two blocks, whose results lie in the same places.
+
+    Attributes:
+        decision: the bool that chooses.
+        then: where it is true.
+    """
+
+    decision: Buffer
+    then: Block
+    otherwise: Block
+
+    @property
+    def blocks(self) -> tuple[tuple[Block, int], ...]:
+        """The parts, each with how often it runs at most."""
+        return ((self.then, 1), (self.otherwise, 1))
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """All copies."""
+        return (*self.then.moves, *self.otherwise.moves)
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """What it reads and writes beside its layers."""
+        return _ends(self.moves)
+
+    def most(self, of_layer: Callable[[Layer], int | None]) -> int | None:
+        """The larger sum of a block's layers; None if one is not known."""
+        sums = [_total([of_layer(layer) for layer in block.layers]) for block, _ in self.blocks]
+        return None if None in sums else max(each for each in sums if each is not None)
+
+
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One kernel call of the schedule.
+    """One kernel call of the schedule, or layers around which there is a statement of C.
 
     Attributes:
         index: position in the schedule; the layer hook of the generated C passes it.
         name: C identifier, unique in the program, made from the model's tensor name.
         work: the nodes that the call computes: `node`, or those of the subgraph that it calls.
         estimated_instructions: those of one call, by the kernel's cost model; None for external code.
+        estimated_cycles: likewise; None too where the target has no timing table.
         inputs: the buffers that the call reads, in C order.
         outputs: where the results lie right after the call.
         scratch: offset in the arena, or None.
         candidates: the kernels that were considered, see `selection.cheapest.candidates`.
-        reads: names and types of all the node's inputs, for comments.
+        control: what other layers it runs, and how; None: it is a call.
     """
 
     index: int
@@ -68,21 +173,30 @@ class Layer:
     work: tuple[Node, ...]
     macs: int
     estimated_instructions: int | None
+    estimated_cycles: int | None
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     scratch: int | None
     candidates: tuple[Candidate, ...] = ()
+    control: LoopPlan | BranchPlan | None = None
+
+    @property
+    def blocks(self) -> tuple[tuple[Block, int], ...]:
+        """What it runs, and how often at most."""
+        return self.control.blocks if self.control is not None else ()
+
+    @property
+    def all_layers(self) -> Iterator[Layer]:
+        """Itself, and all that it runs."""
+        yield self
+        for block, _ in self.blocks:
+            for layer in block.layers:
+                yield from layer.all_layers
 
     @property
     def operators(self) -> tuple[str, ...]:
         """Names of all operators that the call computes, fused ones included."""
         return tuple(op.name for node in self.work for op in (node.op, *(step.op for step in node.epilogue)))
-
-    def estimated_cycles(self, target: Target) -> int | None:
-        """Those of one call by the target's timing; None if it or the instructions are not known."""
-        if self.estimated_instructions is None or target.timing is None:
-            return None
-        return target.timing.estimated_cycles(self.work[0].op.name, self.estimated_instructions)
 
     @property
     def label(self) -> str:
@@ -162,10 +276,28 @@ class Program:
     labels_ignored: str = ""
 
     @property
+    def calls(self) -> tuple[Layer, ...]:
+        """All layers that call a function, also those that others run."""
+        found = (each for layer in self.layers for each in layer.all_layers)
+        return tuple(layer for layer in found if layer.control is None)
+
+    @property
+    def may_stop(self) -> bool:
+        """A loop may end at its limit before it is done."""
+        found = (each for layer in self.layers for each in layer.all_layers)
+        return any(isinstance(layer.control, LoopPlan) and layer.control.may_stop for layer in found)
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """The optimised graph, and those that its layers run."""
+        inner = (each for layer in self.layers for each in layer.all_layers)
+        return (self.graph, *(block.graph for layer in inner for block, _ in layer.blocks))
+
+    @property
     def libraries(self) -> Mapping[Library, tuple[str, ...]]:
         """What the firmware must link besides the generated files, with the functions that are called."""
         found: dict[Library, dict[str, None]] = {}
-        for function in (layer.call.function for layer in self.layers):
+        for function in (layer.call.function for layer in self.calls):
             if function.library is not None:
                 found.setdefault(function.library, {}).update(dict.fromkeys(function.calls))
         return {library: tuple(calls) for library, calls in found.items()}
@@ -188,7 +320,7 @@ class Program:
     @property
     def estimated_cycles(self) -> int | None:
         """Likewise; None too if the target has no timing table."""
-        return _total([layer.estimated_cycles(self.target) for layer in self.layers])
+        return _total([layer.estimated_cycles for layer in self.layers])
 
     @property
     def state_size(self) -> int:
@@ -196,22 +328,58 @@ class Program:
         return max((slot.buffer.offset + slot.buffer.type.nbytes for slot in self.state), default=0)
 
     @property
+    def inner_layers(self) -> tuple[Layer, ...]:
+        """The layers that others run; the hook of the generated C passes their indices here."""
+        return tuple(each for layer in self.layers for each in layer.all_layers if each is not layer)
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """Copies around and inside of loops."""
+        found = (each for layer in self.layers for each in layer.all_layers)
+        return tuple(m for layer in found if layer.control is not None for m in layer.control.moves)
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of constants in flash: packed weights, channel records, tables, initial states.
 
         Equal arrays are stored once; a state that begins as zeros needs none.
         """
-        stored = [(c.array, c.record) for layer in self.layers for c in layer.call.constants.values()]
-        views = Views(self.graph)
-        stored += [
-            (self.graph.constants[views[buffer.value].root], "")
-            for layer in self.layers
-            for buffer in layer.inputs
-            if buffer.region == "constant"
-        ]
+        stored = [(c.array, c.record) for layer in self.calls for c in layer.call.constants.values()]
+        places = Places(self.graphs)
+        read = [buffer for layer in self.calls for buffer in layer.inputs]
+        read += [move.source for move in self.moves if not move.zeros]
+        stored += [(places.constant(buffer.value), "") for buffer in read if buffer.region == "constant"]
         stored += [(state.initial, "") for state in self.graph.state if state.initial.any()]
         distinct = {constant_key(array, record): array.nbytes for array, record in stored}
         return sum(distinct.values())
+
+
+class Places:
+    """`Views` of several graphs; a value belongs to one of them, a constant to any number."""
+
+    def __init__(self, graphs: Sequence[Graph]):
+        self._views: dict[Value, Views] = {}
+        self._constants: dict[Value, Array] = {}
+        for graph in graphs:
+            views = Views(graph)
+            values = (value for node in graph.nodes for value in node.outputs)
+            states = (state.value for state in graph.state)
+            self._views.update(dict.fromkeys((*graph.inputs, *states, *graph.constants, *values), views))
+            self._constants.update(graph.constants)
+
+    def __getitem__(self, value: Value) -> StoragePlace:
+        views = self._views.get(value)
+        return views[value] if views is not None else StoragePlace(value, 0)
+
+    def constant(self, value: Value) -> Array:
+        """The array behind a constant, or a view of one."""
+        return self._constants[self[value].root]
+
+
+def _ends(moves: Sequence[Move]) -> tuple[Buffer, ...]:
+    """What copies read and write."""
+    sources = (move.source for move in moves if not move.zeros)
+    return (*sources, *(move.target for move in moves))
 
 
 def _total(estimates: Sequence[int | None]) -> int | None:

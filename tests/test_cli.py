@@ -63,6 +63,22 @@ def test_verify_on_the_host() -> None:
     assert report["first_difference"] is None
 
 
+def test_loops_of_unknown_length(tmp_path: Path) -> None:
+    """Refused with what to do; with a limit, verify says which inputs reach it."""
+    model = MODELS / "control_flow" / "while_input_f32.tflite"
+    message = refuse("build", model, "-o", tmp_path)
+    assert "a loop must have a bound on how often it runs" in message
+    assert "--max-iterations" in message
+    explained = succeed("ir", model, "--explain", "lower_loops")
+    assert "it may run 2147483651 times; a bound must be at most 65536" in explained
+    output = " ".join(succeed("verify", model, "--max-iterations", "5").split())
+    assert "with 4 of 8 input sets a loop would have run more than 5 times" in output
+    report = json.loads(succeed("build", model, "-o", tmp_path, "--max-iterations", "5", "--json"))
+    assert report["options"]["max_iterations"] == 5
+    (layer,) = report["layers"]
+    assert (layer["op"], layer["kernel"]) == ("loop", "loop__c")
+
+
 def test_verify_with_own_inputs(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((3, 1, 8, 8, 1), np.int8))
     assert json.loads(succeed("verify", CNN, "--inputs", tmp_path / "x.npy", "--json"))["inputs"] == 3
@@ -186,7 +202,7 @@ def test_input_files_that_are_none(tmp_path: Path, content: bytes | str | None, 
 
 
 def test_unsupported_model_lists_all_problems(tmp_path: Path) -> None:
-    model = MODELS / "cnn_dyn.tflite"
+    model = MODELS / "lstm_fixed_f32.tflite"
     message = refuse("build", model, "-o", tmp_path / "out")
     assert "cannot be compiled" in message
     assert not (tmp_path / "out").exists()

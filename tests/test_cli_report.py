@@ -114,7 +114,7 @@ def test_nothing_is_compiled_for_a_comparison_that_cannot_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "_compile", lambda *_: pytest.fail("it was compiled"))
-    (tmp_path / "other.json").write_text('{"report_version": 1}', encoding="utf-8")
+    (tmp_path / "other.json").write_text('{"report_version": 2}', encoding="utf-8")
     result = microfold("report", SINE, "--compare", tmp_path / "other.json", "-o", tmp_path / "page.html")
     assert result.status == 2
     assert "$.microfold_version is missing; " in result.err and "; and " in result.err

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from microfold import target
 from microfold.compiler import compile_file
-from microfold.errors import TargetError
 from microfold.report.data import build_report
 from tests.counts import CORES, MODELS, counts
 from tests.needs import CROSS_TOOLS, need_tools
@@ -46,27 +44,3 @@ def test_a_build_states_estimates(core: str) -> None:
         assert report["estimated_cycles"] == sum(layer["estimated_cycles"] for layer in layers)
         assert report["estimated_cycles"] > report["estimated_instructions"]
         assert report["cycles_source"] == program.target.timing.source
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ("conv2d = 1.5", "needs others"),
-        ("others = 0", "others must be a positive number"),
-        ("others = true", "others must be a positive number"),
-        ('others = "fast"', "others must be a positive number"),
-    ],
-)
-def test_mistakes_in_cycles_per_instruction_are_named(tmp_path: Path, table: str, message: str) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text(
-        f'features = []\n[timing]\nsource = "a manual"\n[timing.cycles_per_instruction]\n{table}\n'
-    )
-    with pytest.raises(TargetError, match=message):
-        target.load(str(path))
-
-
-def test_a_timing_table_need_not_have_cycles_per_instruction(tmp_path: Path) -> None:
-    path = tmp_path / "own.toml"
-    path.write_text('features = ["dsp"]\n[timing]\nsource = "a manual"\n')
-    assert compile_file(MODELS["cnn_int8"], target.load(str(path))).estimated_cycles is None

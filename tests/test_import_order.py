@@ -19,7 +19,8 @@ PASSES = [*OPS, "support", "analysis", "passes", "transform", "pipeline"]
 PROGRAM = [*KERNELS, "passes", "plan", "program"]
 CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
-COMPILER = [*CODEGEN, "frontend", *EXTERNAL, "placement", "compiler"]
+WAY = [*CODEGEN, *EXTERNAL, "loops", "scope", "schedule"]
+COMPILER = [*WAY, "frontend", "placement", "compiler"]
 RUN = [*COMPILER, "host", "simulate", "verification", "report"]
 
 MAY_IMPORT: dict[str, list[str]] = {
@@ -38,6 +39,9 @@ MAY_IMPORT: dict[str, list[str]] = {
     "kernels": KERNELS,
     "plan": KERNELS,
     "program": PROGRAM,
+    "loops": PROGRAM,
+    "scope": [*PROGRAM, *EXTERNAL],
+    "schedule": WAY,
     "placement": PROGRAM,
     "codegen": CODEGEN,
     "external": EXTERNAL,

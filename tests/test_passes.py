@@ -9,11 +9,12 @@ import pytest
 import microfold.ops  # noqa: F401  (makes the operators' names known)
 from microfold.errors import GraphError, InputError
 from microfold.ir.graph import Graph
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.text import parse, to_text
-from microfold.passes.context import Decision, Instrument, PassContext
+from microfold.passes.context import Decision, Instrument, PassContext, Step
 from microfold.passes.decorators import function_pass, module_pass
 from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
-from microfold.passes.kinds import FunctionPass, ModulePass, Pass, Sequential
+from microfold.passes.kinds import FixedPointIteration, FunctionPass, ModulePass, Pass, Sequential
 
 GRAPH = parse("graph @g(%x: float32[2]) -> (%y) { %y: float32[2] = clip(%x) {minimum=0.0, maximum=1.0} }")
 
@@ -253,3 +254,118 @@ def test_dump_into_what_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot write to .*file"):
         rename(GRAPH, PassContext(instruments=[DumpIR(tmp_path / "file")]))
+
+
+def test_instruments_are_entered_once_and_left_in_any_case() -> None:
+    events: list[str] = []
+
+    @dataclass
+    class Watch(Instrument):
+        label: str
+
+        def enter(self) -> None:
+            events.append(f"enter {self.label}")
+
+        def exit(self) -> None:
+            events.append(f"exit {self.label}")
+
+        def before(self, step: Step, graph: Graph) -> None:
+            events.extend([step.name] if self.label == "1" else [])
+
+    @function_pass(opt_level=0, required=[named("first", [])])
+    def outer(graph: Graph, context: PassContext) -> Graph:
+        return rename(graph, context)
+
+    context = PassContext(instruments=[Watch("1"), Watch("2")])
+    Sequential([Sequential([outer])])(GRAPH, context)
+    assert events == ["enter 1", "enter 2", "first", "outer", "rename", "exit 2", "exit 1"]
+    events.clear()
+
+    @function_pass(opt_level=0)
+    def fail(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
+        raise KeyError(graph.name)
+
+    with pytest.raises(KeyError):
+        fail(GRAPH, context)
+    assert events == ["enter 1", "enter 2", "fail", "exit 2", "exit 1"]
+
+
+def test_instruments_may_leave_passes_out() -> None:
+    @dataclass
+    class Without(Instrument):
+        name: str
+
+        def should_run(self, step: Step, graph: Graph) -> bool:
+            assert graph is GRAPH
+            return step.name != self.name
+
+    log: list[str] = []
+    decisions: list[Decision] = []
+    steps = [named("a", log), named("b", log), named("c", log, mandatory=True)]
+    context = PassContext(instruments=[Without("b"), Without("c")], sink=decisions.append)
+    Sequential(steps)(GRAPH, context)
+    assert log == ["a", "c"]
+    assert [str(d) for d in decisions] == ["b: graph @g: not changed: Without leaves it out"]
+
+
+def test_names_that_a_sequence_does_not_know() -> None:
+    inner = Sequential([named("b", [])], known=["elsewhere"])
+    steps = Sequential([named("a", []), inner])
+    steps(GRAPH, PassContext(required_pass=["b"], disabled_pass=["elsewhere"]))
+    for context in (PassContext(required_pass=["bb"]), PassContext(disabled_pass=["bb"])):
+        with pytest.raises(InputError, match="unknown pass bb; known are a, b, elsewhere, sequential"):
+            steps(GRAPH, context)
+
+
+@pytest.mark.parametrize(("result", "what"), [(None, "returned nothing"), ((GRAPH, 1), "returned a tuple")])
+def test_what_is_no_graph_is_refused(result: object, what: str) -> None:
+    @function_pass(opt_level=0)
+    def careless(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
+        return result  # type: ignore[return-value]
+
+    with pytest.raises(InputError, match=f"careless {what}"):
+        Sequential([careless])(GRAPH)
+
+
+@pytest.mark.parametrize("answer", ["node", "two", "text"])
+def test_what_is_no_answer_of_a_rule_is_refused(answer: str) -> None:
+    def rule(site: RewriteSite[None]) -> object:
+        return {"node": site.node, "two": [site.value(0)] * 2, "text": "x"}[answer]
+
+    with pytest.raises(
+        InputError, match=r"a value for each of the 1 results of clip %y; it gave (Node|Value|str)"
+    ):
+        forward_rewrite(GRAPH, rule)  # type: ignore[arg-type]
+
+
+def test_what_is_no_pass_is_refused() -> None:
+    def transform(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
+        return graph
+
+    with pytest.raises(InputError, match=r"it has a function: .*transform.*; decorate a function"):
+        Sequential([transform])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="Careless has none"):
+
+        @function_pass(opt_level=0)
+        @dataclass(frozen=True)
+        class Careless:  # pyright: ignore[reportUnusedClass]
+            pass
+
+
+def test_a_pass_at_any_place() -> None:
+    log: list[str] = []
+    a, b, c = (named(name, log) for name in "abc")
+    pipeline = FixedPointIteration([a, b], then=[c])
+    own = named("own", log)
+    for place, expected in (
+        ({"before": "a"}, ["own", "a", "b", "c"]),
+        ({"after": "b"}, ["a", "b", "own", "c"]),
+        ({"after": "c"}, ["a", "b", "c", "own"]),
+    ):
+        log.clear()
+        pipeline.with_pass(own, **place)(GRAPH)
+        assert log == expected
+    with pytest.raises(InputError, match="there is no pass 'd' in fixed_point_iteration; it has a, b, c"):
+        pipeline.with_pass(own, before="d")
+    with pytest.raises(InputError, match="one of the two"):
+        pipeline.with_pass(own)

@@ -23,6 +23,8 @@ BAD_COMMANDS = [
     (["build", CNN, "-o", "a" * 300], "File name too long"),
     (["build", CNN, "-o", "/" + "a/" * 2500], "File name too long"),
     (["build", CNN, "--flash", "0"], "the smallest kernels need"),
+    (["build", CNN, "--ram", "0"], "arena and state must fit 0 bytes of RAM"),
+    (["kernels", CNN, "--ram", "9"], "the leanest kernel"),
     (["build", CNN, "--external-flags", "'unclosed"], "No closing quotation"),
     (["build", CNN, "--external-flags", "a\0"], "external_flags must be printable"),
     (["build", CNN, "--external", "nope"], "known are cmsis-nn"),
@@ -62,8 +64,8 @@ TARGETS = [
     ('features = []\n[timing]\nsource = "x\\u007f"', "timing.source must be printable"),
     ('features = []\n[timing]\nsource = "x"\nalu = 1e9', "a number of cycles"),
     ('features = []\n[timing]\nsource = "x"\nalu = 99999999999999999999', "0 to 1000"),
-    ('features = []\n[timing]\nsource = "x"\n[timing.cycles_per_instruction]\nothers = inf', "it is inf"),
-    ('features = []\n[timing]\nsource = "x"\n[timing.cycles_per_instruction]\nothers = nan', "it is nan"),
+    ('features = []\n[timing]\nsource = "x"\nload = inf', "it is inf"),
+    ('features = []\n[timing]\nsource = "x"\n[timing.branches]\ntaken = 3', "unknown key timing.branches"),
     ("features = []\n#" + "x" * (1 << 20), "may have 1,048,576 bytes"),
 ]
 

@@ -1,4 +1,4 @@
-"""Writes small `.tflite` files of one subgraph: a few tensors, a few operators."""
+"""Writes small `.tflite` files: mostly one subgraph, a few tensors, a few operators."""
 
 from __future__ import annotations
 
@@ -12,20 +12,32 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.generic]
 
-_TYPES = {
+TYPES = {
     np.dtype(key): value
     for key, value in {
         "f4": tflite.TensorType.FLOAT32,
         "i4": tflite.TensorType.INT32,
         "u1": tflite.TensorType.UINT8,
+        "u4": tflite.TensorType.UINT32,
         "i8": tflite.TensorType.INT64,
+        "u8": tflite.TensorType.UINT64,
         "?": tflite.TensorType.BOOL,
         "i2": tflite.TensorType.INT16,
         "i1": tflite.TensorType.INT8,
+        "f2": tflite.TensorType.FLOAT16,
     }.items()
 }
 
+_PACKED_TYPES = {4: tflite.TensorType.INT4, 2: 19}  # that of INT2 is not in the `tflite` package
+
 _CUSTOM = "CUSTOM "
+
+
+def _packed(raw: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Bytes whose lowest bits count, several to a byte, the first one lowest."""
+    count = 8 // bits
+    parts = np.pad(raw, (0, -raw.size % count)).reshape(-1, count) & (1 << bits) - 1
+    return np.bitwise_or.reduce(parts << np.arange(0, 8, bits, dtype=np.uint8), axis=1).astype(np.uint8)
 
 
 def _offsets(builder: flatbuffers.Builder, items: Sequence[int]) -> int:
@@ -53,6 +65,8 @@ class Writer:
         self._codes: list[str] = []
         self._tensors: list[int] = []
         self._operators: list[int] = []
+        self._subgraphs: list[dict[str, int]] = []
+        self._signatures: list[int] = []
         self._buffers = [_table(self.builder, "Buffer", {})]
 
     def tensor(
@@ -65,17 +79,26 @@ class Writer:
         data: Array | None = None,
         axis: int = 0,
         variable: bool = False,
+        bits: int = 8,
+        blocks: tuple[int, int] | None = None,
     ) -> int:
-        """A tensor of a numpy type; a constant if it has data; quantised if it has scales."""
+        """A tensor of a numpy type; a constant if it has data; quantised if it has scales.
+
+        Args:
+            bits: of an element of int8 data: 4 and 2 are stored as INT4 and INT2.
+            blocks: the tensor of scales of a block-wise quantisation, and how many elements have one.
+        """
         b = self.builder
         fields: dict[str, Any] = {
             "Shape": b.CreateNumpyVector(np.array(shape, np.int32)),
-            "Type": _TYPES[np.dtype(dtype)],
+            "Type": TYPES[np.dtype(dtype)] if bits == 8 else _PACKED_TYPES[bits],
             "Buffer": 0,
             "Name": b.CreateString(f"t{len(self._tensors)}"),
         }
         if data is not None:
             raw = np.frombuffer(np.ascontiguousarray(data, dtype).tobytes(), np.uint8)
+            if bits < 8:
+                raw = _packed(raw, bits)
             b.StartVector(1, raw.size, 16)  # the schema asks for buffers aligned to 16 bytes
             b.head -= raw.size
             b.Bytes[b.head : b.head + raw.size] = raw.tobytes()
@@ -89,10 +112,22 @@ class Writer:
                 "QuantizedDimension": axis,
             }
             fields["Quantization"] = _table(b, "QuantizationParameters", quantization)
+        if blocks is not None:
+            fields["Quantization"] = self._blocks(*blocks)
         if variable:
             fields["IsVariable"] = True
         self._tensors.append(_table(b, "Tensor", fields))
         return len(self._tensors) - 1
+
+    def _blocks(self, scales: int, length: int) -> int:
+        """A quantisation by blocks, which the `tflite` package does not know."""
+        b = self.builder
+        b.StartObject(3)
+        b.PrependInt32Slot(0, scales, 0)
+        b.PrependInt32Slot(1, -1, 0)
+        b.PrependInt32Slot(2, length, 0)
+        details = b.EndObject()
+        return _table(b, "QuantizationParameters", {"DetailsType": 2, "Details": details})
 
     def input(self, *args: Any, **kwargs: Any) -> int:
         """A `tensor` that is an input of the model."""
@@ -124,29 +159,43 @@ class Writer:
         if custom:
             table["CustomOptions"] = b.CreateByteVector(custom)
         if options:
-            table["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, options)
-            table["BuiltinOptions"] = _table(b, options, fields)
+            union = "BuiltinOptions" if hasattr(tflite.BuiltinOptions, options) else "BuiltinOptions2"
+            table[f"{union}Type"] = getattr(getattr(tflite, union), options)
+            table[union] = _table(b, options, fields)
         table["Inputs"] = b.CreateNumpyVector(np.array(inputs, np.int32))
         outputs = [output] if isinstance(output, int) else list(output)
         table["Outputs"] = b.CreateNumpyVector(np.array(outputs, np.int32))
         self._operators.append(_table(b, "Operator", {"OpcodeIndex": self._codes.index(code), **table}))
         self.outputs += [] if inner else outputs
 
-    def pack(self) -> bytes:
-        """The file."""
+    def end_subgraph(self, signature: str = "") -> None:
+        """What follows belongs to another subgraph; this one may have a signature."""
         b = self.builder
-        codes = [self._code(code) for code in self._codes]
+        if signature:
+            fields = {"SignatureKey": b.CreateString(signature), "SubgraphIndex": len(self._subgraphs)}
+            self._signatures.append(_table(b, "SignatureDef", fields))
         subgraph = {
             "Tensors": _offsets(b, self._tensors),
             "Operators": _offsets(b, self._operators),
             "Inputs": b.CreateNumpyVector(np.array(self.inputs, np.int32)),
             "Outputs": b.CreateNumpyVector(np.array(self.outputs, np.int32)),
         }
+        self._subgraphs.append(subgraph)
+        self.inputs, self.outputs, self._tensors, self._operators = [], [], [], []
+
+    def pack(self) -> bytes:
+        """The file, of what is written; a last subgraph may be open."""
+        b = self.builder
+        codes = [self._code(code) for code in self._codes]
+        if self._tensors:
+            self.end_subgraph()
         model = {
             "OperatorCodes": _offsets(b, codes),
-            "Subgraphs": _offsets(b, [_table(b, "SubGraph", subgraph)]),
+            "Subgraphs": _offsets(b, [_table(b, "SubGraph", fields) for fields in self._subgraphs]),
             "Buffers": _offsets(b, self._buffers),
         }
+        if self._signatures:
+            model["SignatureDefs"] = _offsets(b, self._signatures)
         b.Finish(_table(b, "Model", {"Version": 3, **model}), b"TFL3")
         return bytes(b.Output())
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.arithmetic import numerics
-from microfold.ir.types import Array, ElementType, TensorType
+from microfold.ir.types import Array, DType, ElementType, TensorType
 
 INT32 = (-(1 << 31), (1 << 31) - 1)
 # float64 sums, which the reference uses, are exact below it.
@@ -59,8 +59,8 @@ def channel_count(t: TensorType) -> int:
 
 
 def is_tracked(t: TensorType) -> bool:
-    """Ranges are kept for integers that have at least one element."""
-    return t.dtype.is_integer and t.size > 0
+    """Ranges, of int64, are kept for integers that have at least one element."""
+    return t.dtype.is_integer and t.dtype is not DType.UINT64 and t.size > 0
 
 
 def full_range(t: TensorType) -> Range:

@@ -28,6 +28,7 @@ from microfold.cli.passes import passes
 from microfold.cli.report import report
 from microfold.cli.run import run as run_command
 from microfold.cli.targets import targets
+from microfold.cli.tradeoffs import tradeoffs
 from microfold.cli.verify import verify
 from microfold.errors import MicrofoldError, UnsupportedModelError
 from microfold.support.files import reason
@@ -42,6 +43,7 @@ COMMANDS = (
     inspect,
     run_command,
     kernels,
+    tradeoffs,
     report,
     ir,
     opt,

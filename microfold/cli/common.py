@@ -7,7 +7,6 @@ import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,44 +80,47 @@ def print_decisions(explained: str, decisions: Sequence[Decision], as_json: bool
         print("\n".join(map(str, decisions)) or f"{explained}: nothing to look at")
 
 
-def load_graph(model: Path, input_shapes: Sequence[str] = ()) -> Graph:
+def load_custom(files: Sequence[Path] | None) -> None:
+    """The custom operators of these files are known from here on.
+
+    A Python file is run: only what the user has named is handed in here, nothing that a file says.
+    """
+    if files:
+        from microfold.frontend.custom import load
+
+        for file in files:
+            load(file)
+
+
+def load_graph(model: Path, input_shapes: Sequence[str] = (), signature: str | None = None) -> Graph:
     """The graph of a .tflite file, or of the text form (.mf).
 
     Args:
         input_shapes: values of open dimensions of a .tflite file, each ``NAME=1,49,10,1``.
+        signature: whose subgraph of a .tflite file is taken; None: the first one.
 
     Raises:
         MicrofoldError: it cannot be read, is not well-formed or has parts that cannot be compiled.
     """
-    return read_graph(model, input_shapes)[0]
+    return read_graph(model, input_shapes, signature)[0]
 
 
-def read_graph(model: Path, input_shapes: Sequence[str] = ()) -> tuple[Graph, bytes]:
+def read_graph(
+    model: Path, input_shapes: Sequence[str] = (), signature: str | None = None
+) -> tuple[Graph, bytes]:
     """`load_graph`, and the bytes of the file."""
-    if model.suffix != ".mf":
-        from microfold.frontend import tflite
-        from microfold.frontend.bind_symbolic_vars import parse_shapes
+    from microfold.frontend import text_form, tflite
+    from microfold.frontend.bind_symbolic_vars import parse_shapes
 
+    if model.suffix != text_form.SUFFIX:
         data = tflite.read_file(model)
-        return tflite.import_model(data, model.stem, model.name, parse_shapes(input_shapes)), data
+        shapes = parse_shapes(input_shapes)
+        return tflite.import_model(data, model.stem, model.name, shapes, signature), data
+    if signature is not None:
+        raise InputError("the text form has no signatures; give --signature with a .tflite file")
     if input_shapes:
         raise InputError("the text form leaves no dimension open; give --input-shape with a .tflite file")
-    from microfold.ir.domain import admit
-    from microfold.ir.text import parse
-    from microfold.support.files import read_file
-
-    data = read_file(model)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{model} is not UTF-8 text: byte {error.start} is {error.object[error.start]}; "
-            "give what `microfold ir` prints, or a .tflite file"
-        ) from None
-    import_module("microfold.ops")  # makes the operators' names known
-    graph = parse(text, source=str(model))
-    admit(graph)
-    return graph, data
+    return text_form.read_graph(model)
 
 
 def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptions, quiet: bool) -> Program:
@@ -155,8 +157,9 @@ def _prepared(
     """What the options mean."""
     from microfold import target as targets
 
+    load_custom(code.custom)
     options = replace(code.options(), numerics=passes.numerics)
     core = targets.load(target)
     with passes.context() as context:
-        graph, data = read_graph(model, passes.input_shape or ())
+        graph, data = read_graph(model, passes.input_shape or (), passes.signature)
         yield graph, data, core, options, context

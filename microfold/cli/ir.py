@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from microfold.cli.common import load_graph, print_decisions, print_json, working
-from microfold.cli.options import Constants, External, Json, Model
+from microfold.cli.common import load_custom, load_graph, print_decisions, print_json, working
+from microfold.cli.options import Constants, Custom, External, Json, Model, Signature
 
 
 def ir(
@@ -21,7 +21,9 @@ def ir(
             "--explain", help="Instead, list each place this pass looked at, and why it fired or not."
         ),
     ] = "",
+    custom: Custom = None,
     external: External = None,
+    signature: Signature = None,
     constants: Constants = False,
     as_json: Json = False,
 ) -> None:
@@ -34,7 +36,8 @@ def ir(
         from microfold.passes.instruments import Snapshot
         from microfold.pipeline import default_pipeline, optimize
 
-        graph = load_graph(model)
+        load_custom(custom)
+        graph = load_graph(model, signature=signature)
         pipeline = default_pipeline()
         if after not in ("", "all"):
             check_pass(after, pipeline.names())

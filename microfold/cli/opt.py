@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from microfold.cli.common import load_graph, print_decisions, print_json, working
-from microfold.cli.options import Constants, Json, Model, PassOptions, TargetName
+from microfold.cli.common import load_custom, load_graph, print_decisions, print_json, working
+from microfold.cli.options import Constants, Custom, Json, Model, PassOptions, TargetName
 
 if TYPE_CHECKING:
     from microfold.ir.graph import Graph
@@ -44,6 +44,7 @@ def opt(
             "--output", "-o", help="Write the text to this file, with all constants.", show_default=False
         ),
     ] = None,
+    custom: Custom = None,
     as_json: Json = False,
 ) -> None:
     """Run passes over a model, or over the text form of one, and print its text form.
@@ -54,13 +55,14 @@ def opt(
         from dataclasses import replace
 
         from microfold import target as targets
-        from microfold.cli.passes_text import explained_by, listed_names, parse_passes
+        from microfold.cli.passes_text import explained_by, known_passes, listed_names, parse_passes
         from microfold.passes.context import Decision
         from microfold.passes.kinds import Sequential
 
         steps = parse_passes(passes)
         explained = explained_by(explain, steps) if explain else set[str]()
-        graph = load_graph(model, context.input_shape or ())
+        load_custom(custom)
+        graph = load_graph(model, context.input_shape or (), context.signature)
         decisions: list[Decision] = []
         with context.context() as chosen:
             required = set(chosen.required_pass).union(*map(listed_names, steps))
@@ -72,7 +74,7 @@ def opt(
                 half_precision=core.half_precision,
             )
             chosen = chosen.reporting_to(decisions.append)
-            result = Sequential(steps)(graph, chosen)
+            result = Sequential(steps, known=known_passes())(graph, chosen)
     if output is not None:
         from microfold.support.files import write_file
 

@@ -69,11 +69,30 @@ Flash = Annotated[
         show_default=False,
     ),
 ]
+Ram = Annotated[
+    int | None,
+    typer.Option(
+        "--ram",
+        min=0,
+        metavar="BYTES",
+        help="Use only kernels with which arena and state fit.",
+        show_default=False,
+    ),
+]
 External = Annotated[
     list[str] | None,
     typer.Option(
         "--external",
         help="An external code generator to use, e.g. cmsis-nn; may be given several times.",
+        show_default=False,
+    ),
+]
+Custom = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--custom",
+        metavar="FILE",
+        help="Custom operators of yours: a .py file that defines them, or a .toml file of C functions.",
         show_default=False,
     ),
 ]
@@ -91,6 +110,7 @@ class CodeOptions:
     name: Annotated[str, typer.Option("--name", help="Prefix of all C names; default: the file's name.")] = ""
     optimize: Optimize = "balanced"
     flash: Flash = None
+    ram: Ram = None
     io: Annotated[
         str,
         typer.Option(
@@ -129,6 +149,16 @@ class CodeOptions:
         list[str] | None,
         _placement("--place-code", "kernel"),
     ] = None
+    max_iterations: Annotated[
+        int | None,
+        typer.Option(
+            "--max-iterations",
+            min=1,
+            metavar="N",
+            help="How often loops may run whose number of runs nothing else bounds.",
+            show_default=False,
+        ),
+    ] = None
     step: Annotated[
         bool, typer.Option("--step", help="Also a function that runs one layer, e.g. for a scheduler.")
     ] = False
@@ -153,6 +183,7 @@ class CodeOptions:
             show_default=False,
         ),
     ] = None
+    custom: Custom = None
     external: External = None
     external_flags: Annotated[
         str,
@@ -173,6 +204,7 @@ class CodeOptions:
         return Options(
             optimize=self.optimize,
             flash=self.flash,
+            ram=self.ram,
             io=self.io,
             io_layout=self.io_layout,
             single_file=self.single_file,
@@ -180,6 +212,7 @@ class CodeOptions:
             weights=self.weights,
             place=tuple(self.place or ()),
             place_code=tuple(self.place_code or ()),
+            max_iterations=self.max_iterations,
             step=self.step,
             taps=self.taps,
             license=self.license,
@@ -197,6 +230,12 @@ class CodeOptions:
 
 
 Names = list[str] | None
+Signature = Annotated[
+    str | None,
+    typer.Option(
+        "--signature", metavar="NAME", help="Take the subgraph of this signature; else the first one."
+    ),
+]
 
 # Options of passes that do not change what is compiled.
 WATCHING = frozenset({"print_after", "print_after_all", "dump", "timing", "verify_each"})
@@ -215,6 +254,7 @@ class PassOptions:
             "given several times.",
         ),
     ] = None
+    signature: Signature = None
     opt_level: Annotated[
         int, typer.Option("--opt-level", min=0, max=4, help="Leave out passes of a higher level.")
     ] = 3

@@ -92,6 +92,7 @@ def compile_as(text: BuildText, model: Path, quiet: bool) -> Program:
         name=code.name or Path(text.file).stem,
         labels=_beside(model, code.labels) if code.labels is not None else None,
         external_flags="",
+        custom=None,  # what it names would be run
         taps=True,
     )
     passes = replace(passes, **{f.name: f.default for f in fields(PassOptions) if f.name in WATCHING})

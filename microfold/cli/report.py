@@ -111,7 +111,7 @@ def _try_alternatives(
         with working(f"what if: {core}, {level}: {number} of {len(tried)}", quiet):
             try:
                 program = compile_model(
-                    model, core, replace(code, optimize=level, flash=None), passes, quiet=True
+                    model, core, replace(code, optimize=level, flash=None, ram=None), passes, quiet=True
                 )
                 yield alternative(program, measure(program))
             except MicrofoldError as error:

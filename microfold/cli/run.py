@@ -10,7 +10,7 @@ import typer
 
 from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.inputs import load_inputs
-from microfold.cli.options import CodeOptions, Json, Model, PassOptions
+from microfold.cli.options import CodeOptions, Custom, Json, Model, PassOptions
 
 
 def run(
@@ -22,10 +22,11 @@ def run(
         Path | None,
         typer.Option("--output", "-o", help="Write the outputs to this .npz.", show_default=False),
     ] = None,
+    custom: Custom = None,
     as_json: Json = False,
 ) -> None:
     """Run a model on this machine, one call per input set, and print its outputs."""
-    program = compile_model(model, "host", CodeOptions(), PassOptions(), as_json)
+    program = compile_model(model, "host", CodeOptions(custom=custom), PassOptions(), as_json)
     import numpy as np
 
     from microfold.host.session import Session

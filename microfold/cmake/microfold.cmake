@@ -27,13 +27,17 @@ set(MICROFOLD_VALUES
     IO_LAYOUT
     LABELS
     LICENSE
+    MAX_ITERATIONS
     NUMERICS
     OPTIMIZE
     OPT_LEVEL
+    RAM
+    SIGNATURE
     WEIGHTS
     WEIGHTS_SECTION
     CACHE INTERNAL "")
 set(MICROFOLD_LISTS
+    CUSTOM
     DISABLE_PASS
     EXTERNAL
     INPUT_SHAPE
@@ -41,8 +45,8 @@ set(MICROFOLD_LISTS
     PLACE_CODE
     REQUIRE_PASS
     CACHE INTERNAL "")
-# Those whose value is a file: it is found from the folder of the caller, and asks for another build if it changes.
-set(MICROFOLD_FILES LABELS CACHE INTERNAL "")
+# Those whose values are files: they are found from the folder of the caller, and ask for another build if they change.
+set(MICROFOLD_FILES CUSTOM LABELS CACHE INTERNAL "")
 
 set(MICROFOLD_COMMAND "" CACHE STRING "command that runs microfold; default: the one beside microfold.cmake")
 
@@ -149,10 +153,13 @@ function(microfold_add_model name)
     list(APPEND depends "${arg_TARGET}")
   endif()
   foreach(option IN LISTS MICROFOLD_FILES)
-    if(arg_${option})
-      get_filename_component(arg_${option} "${arg_${option}}" ABSOLUTE)
-      list(APPEND depends "${arg_${option}}")
-    endif()
+    set(files "")
+    foreach(file IN LISTS arg_${option})
+      get_filename_component(file "${file}" ABSOLUTE)
+      list(APPEND files "${file}")
+    endforeach()
+    set(arg_${option} "${files}")
+    list(APPEND depends ${files})
   endforeach()
 
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/${name}")

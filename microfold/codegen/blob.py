@@ -7,11 +7,12 @@ zero, CRC. Then the arrays, each at a multiple of the alignment.
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
 
+from microfold.codegen.layout import unspaced, without_comments
+from microfold.codegen.names import private_name, rename
 from microfold.ir.types import Array
 
 MAGIC = 0x4257464D  # "MFWB"
@@ -29,13 +30,12 @@ def layout_id(model: str, texts: Mapping[str, str]) -> int:
         model: the name that private names begin with, see `names`. What follows does not count.
         texts: the generated files, without what says where they come from. Comments do not count.
     """
-    code = "\n".join(text for _, text in sorted(texts.items()))
-    code = re.sub(r"/\*.*?\*/", " ", code, flags=re.DOTALL)
-    numbers: dict[str, int] = {}
-    code = re.sub(rf"\b{model}__\w+", lambda m: f"private{numbers.setdefault(m[0], len(numbers))}", code)
-    # Lines are broken where names are long.
-    code = re.sub(r"\s*([^\w\s])\s*", r"\1", code)
-    return int.from_bytes(hashlib.sha256(" ".join(code.split()).encode()).digest()[:8], "big")
+    code = without_comments("\n".join(text for _, text in sorted(texts.items())))
+    numbers: dict[str, str] = {}
+    code = rename(
+        code, private_name(model, ""), lambda name: numbers.setdefault(name, f"private{len(numbers)}")
+    )
+    return int.from_bytes(hashlib.sha256(unspaced(code).encode()).digest()[:8], "big")
 
 
 def pack(placed: Iterable[tuple[int, Array]], size: int, layout: int, build: int) -> bytes:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from microfold.codegen import blob, helpers_header, provenance, requirements
 from microfold.codegen.environment import render
-from microfold.codegen.layout import wrap_code
+from microfold.codegen.heads import in_section, kept_apart
+from microfold.codegen.layout import few_blank_lines, wrap_code
 from microfold.codegen.model import Model
 from microfold.codegen.names import own_helpers
 from microfold.codegen.provenance import Build
-from microfold.codegen.sections import in_section, kept_apart
 from microfold.kernels.call import CFunction
 from microfold.program import Program
 
@@ -28,7 +27,7 @@ def emit_build(program: Program) -> Build:
     model = Model(program)
     functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
-    copies = ["mf_copy_block"] if program.state else []
+    copies = ["mf_copy_block"] if program.state or program.moves else []
     copies += ["mf_noinline"] if any(_is_apart(model, function) for function in model.functions) else []
     helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
     preludes = [
@@ -51,7 +50,7 @@ def emit_build(program: Program) -> Build:
             for h in helpers
             if single or model.blob or h not in records
         ],
-        "checks": requirements.feature_checks(f for layer in program.layers for f in layer.kernel.features),
+        "checks": requirements.feature_checks(f for layer in program.calls for f in layer.kernel.features),
         "needs": requirements.needs(program),
         "uses_fpu": requirements.uses_fpu(program),
         "weight_headers": sorted(model.constant_headers),
@@ -126,4 +125,4 @@ def stand_ins(program: Program) -> dict[str, str]:
 
 def _render(template: str, parts: Mapping[str, object]) -> str:
     text = render(template, parts).text
-    return wrap_code(re.sub(r"\n{3,}", "\n\n", text.strip() + "\n"))
+    return wrap_code(few_blank_lines(text.strip() + "\n"))

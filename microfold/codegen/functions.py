@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from microfold.codegen.environment import render
+from microfold.codegen.heads import parameter_types
 from microfold.codegen.names import private_name
-from microfold.codegen.signatures import parameter_types
 from microfold.codegen.structs import Struct, definitions, layer_structs
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.program import Program
@@ -39,7 +39,7 @@ def render_functions(program: Program) -> dict[CFunction, RenderedFunction]:
     """
     numbers: dict[str, list[CFunction]] = {}
     calls: dict[CFunction, list[KernelCall]] = {}
-    for layer in program.layers:
+    for layer in program.calls:
         function = layer.call.function
         if function not in calls:
             numbers.setdefault(function.name, []).append(function)
@@ -65,7 +65,9 @@ def render_function(
         narrow: see `layer_structs`.
     """
     function = calls[0].function
-    folder = function.library.templates if function.library is not None else None
+    folder = function.templates
+    if folder is None and function.library is not None:
+        folder = function.library.templates
     variables = {"name": name, "macro": macro, "parameter_types": parameter_types}
     rendered = render(function.template, variables | dict(function.spec), folder)
     structs = layer_structs(name, calls, narrow=narrow)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from itertools import chain
+
+from microfold.codegen.names import WORD
 
 LINE_WIDTH = 110
 LABEL_WIDTH = 76
@@ -14,7 +15,8 @@ LABEL_WIDTH = 76
 def comment_text(text: str) -> str:
     """Text that is safe inside a C comment: printable ASCII, and no comment delimiters or trigraphs."""
     plain = "".join(c if " " <= c <= "~" else "?" for c in text)
-    plain = re.sub(r"\?{2,}", "?", plain)
+    while "??" in plain:
+        plain = plain.replace("??", "?")
     return plain.replace("*/", "* /").replace("/*", "/ *")
 
 
@@ -43,6 +45,31 @@ def comment_block(lines: Iterable[str]) -> str:
     return "\n".join(["/*", *(f" * {line}".rstrip() for line in wrapped), " */"])
 
 
+def few_blank_lines(text: str) -> str:
+    """The text with one blank line where there are more."""
+    while "\n\n\n" in text:
+        text = text.replace("\n\n\n", "\n\n")
+    return text
+
+
+def without_comments(code: str) -> str:
+    """C code with a blank for each comment."""
+    first, *rest = code.split("/*")
+    return " ".join([first, *(part.partition("*/")[2] for part in rest)])
+
+
+def unspaced(code: str) -> str:
+    """C code on one line, with no more blanks than keep words apart."""
+    parts: list[str] = []
+    last = ""
+    for part in code.split():
+        if last[-1:] in WORD and part[0] in WORD and last:
+            parts.append(" ")
+        parts.append(part)
+        last = part
+    return "".join(parts)
+
+
 def wrap_code(text: str) -> str:
     """C code with its long lines broken: code behind commas, aligned behind the open parenthesis.
 
@@ -58,19 +85,25 @@ def _filled(lines: Iterable[str]) -> Iterator[str]:
     """Lines of which those of a comment behind a long one are joined to it."""
     paragraph = ""
     for line in lines:
-        # Text one blank behind its star goes on from the line before; a list is indented further.
-        if paragraph and re.match(r" *\* [^ ]", line) and not line.endswith("*/"):
+        goes_on = _is_text(line)
+        if paragraph and goes_on:
             paragraph += line.lstrip()[1:]
             continue
         if paragraph:
             yield paragraph
             paragraph = ""
-        if len(line) > LINE_WIDTH and re.match(r" *\* [^ ]", line) and not line.endswith("*/"):
+        if len(line) > LINE_WIDTH and goes_on:
             paragraph = line
         else:
             yield line
     if paragraph:
         yield paragraph
+
+
+def _is_text(line: str) -> bool:
+    """Whether a line goes on with a comment's text, one blank behind its star; lists are indented further."""
+    star, _, text = line.lstrip(" ").partition(" ")
+    return star == "*" and text[:1] not in ("", " ") and not line.endswith("*/")
 
 
 def _broken(line: str) -> Iterator[str]:
@@ -91,15 +124,17 @@ def _broken(line: str) -> Iterator[str]:
 
 def _split_remark(line: str) -> tuple[str, str]:
     """A statement or a struct's field, and the comment behind it; empty if there is none."""
-    found = re.fullmatch(r"(.*;) +(/\*(?:(?!\*/).)*\*/)", line)
-    return (found[1], found[2]) if found else (line, "")
+    statement, mark, remark = line.rpartition("/*")
+    code = statement.rstrip(" ")
+    behind = mark and code != statement and code.endswith(";")
+    is_last = remark.endswith("*/") and remark.count("*/") == 1
+    return (code, mark + remark) if behind and is_last else (line, "")
 
 
 def _broken_code(line: str, indent: int) -> Iterator[str]:
     """The lines of a long one; `indent` is that of continuations which have no room to be aligned."""
     opened: tuple[int, ...] = ()
-    # The line without what is in comments and strings, at the same places.
-    code = re.sub(r'/\*.*?\*/|"[^"]*"', lambda match: "_" * len(match.group()), line)
+    code = _blanked(line)
     while len(line) > LINE_WIDTH:
         breaks = list(_breaks(code, opened))
         # The last comma, && or || in the fewest parentheses; failing that, the outermost parenthesis.
@@ -116,6 +151,25 @@ def _broken_code(line: str, indent: int) -> Iterator[str]:
         line, code = " " * column + rest, " " * column + code
         opened = (*opened[:-1], column - 1) if opened else ()
     yield line
+
+
+def _blanked(line: str) -> str:
+    """A line in which comments and strings are nothing but underscores."""
+    parts: list[str] = []
+    done = 0
+    while True:
+        starts = [at for at in (line.find(mark, done) for mark in ("/*", '"')) if at >= 0]
+        start = min(starts, default=len(line))
+        if start == len(line):
+            return "".join([*parts, line[done:]])
+        begin, finish = ('"', '"') if line[start] == '"' else ("/*", "*/")
+        end = line.find(finish, start + len(begin)) + len(finish)
+        if end < len(finish):  # it has no end: the first character is nothing but that
+            end = start + 1
+            parts.append(line[done:end])
+        else:
+            parts += [line[done:start], "_" * (end - start)]
+        done = end
 
 
 def _breaks(code: str, opened: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:

@@ -18,7 +18,9 @@ C_TYPES = {
     DType.UINT8: "uint8_t",
     DType.INT16: "int16_t",
     DType.INT32: "int32_t",
+    DType.UINT32: "uint32_t",
     DType.INT64: "int64_t",
+    DType.UINT64: "uint64_t",
     DType.FLOAT16: "uint16_t",
     DType.FLOAT32: "float",
 }
@@ -30,6 +32,7 @@ _NUMPY_C_TYPES = {
     np.dtype("int32"): "int32_t",
     np.dtype("uint32"): "uint32_t",
     np.dtype("int64"): "int64_t",
+    np.dtype("uint64"): "uint64_t",
     np.dtype("float16"): "uint16_t",
     np.dtype("float32"): "float",
     np.dtype("bool"): "uint8_t",
@@ -61,6 +64,8 @@ def integer_literal(value: int) -> str:
         return "(-9223372036854775807LL - 1)"
     if -(1 << 31) < value < 1 << 31:
         return str(value)
+    if value >= 1 << 63:
+        return f"{value}ULL"
     return f"{value}LL" if value < 0 else f"{value}{'U' if value < 1 << 32 else 'LL'}"
 
 

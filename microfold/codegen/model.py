@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -14,9 +14,13 @@ from microfold.codegen.layout import label_text
 from microfold.codegen.literals import c_type, literal, literal_headers
 from microfold.codegen.names import Namer, own_helpers, private_name, short_name
 from microfold.codegen.parts import (
+    BlockText,
+    BranchText,
     CallText,
     ConstantArray,
     FieldValue,
+    LoopText,
+    MoveText,
     NamedOffset,
     Port,
     StateText,
@@ -25,10 +29,9 @@ from microfold.codegen.parts import (
 )
 from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
-from microfold.ir.views import Views
 from microfold.kernels.call import CFunction, Constant, Parameter
 from microfold.plan.overlap import align
-from microfold.program import Buffer, Layer, Program, constant_key
+from microfold.program import Block, BranchPlan, Buffer, Layer, LoopPlan, Move, Places, Program, constant_key
 
 # A root, and which of its bytes: where they begin, and how many.
 _Bytes = tuple[Value, int, int]
@@ -60,9 +63,11 @@ class Model:
         self._data_sections = program.options.data_sections
         self._namer = Namer()
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
-        self._views = Views(program.graph)
+        self._views = Places(program.graphs)
         self._places: dict[_Bytes, NamedOffset] = {}
-        self._scratch: dict[int, NamedOffset] = {}
+        self._scratch: dict[Layer, NamedOffset] = {}
+        self._numbers = dict(_numbered(program.layers))
+        self._inner = {layer: index for index, layer in enumerate(program.inner_layers)}
         self.arena: list[NamedOffset] = []
         self.state: list[NamedOffset] = []
         self._regions = {"arena": self.arena, "state": self.state}
@@ -84,7 +89,9 @@ class Model:
     @property
     def context_size(self) -> int:
         """sizeof the context struct: its members are unions with a uint64_t."""
-        return self.arena_bytes + self.state_bytes + 8 * (self.blob + self.options.taps)
+        return (
+            self.arena_bytes + self.state_bytes + 8 * (self.blob + self.program.may_stop + self.options.taps)
+        )
 
     @cached_property
     def blob_alignment(self) -> int:
@@ -108,13 +115,20 @@ class Model:
         return max(ends, default=blob.HEADER_SIZE)
 
     @property
+    def all_calls(self) -> list[CallText]:
+        """Of functions, also those in loops."""
+        return [inner for call in self.calls for inner in call.all_calls]
+
+    @property
     def unused_parameters(self) -> list[str]:
         """Parameters of the run function that nothing reads."""
         if self.taps:
             return []
-        addresses = {argument for call in self.calls for argument in call.arguments}
+        addresses = {argument for call in self.all_calls for argument in call.arguments}
         addresses |= {slot.next for slot in self.slots}
-        context = any("(" in address for address in addresses) or any(call.local for call in self.calls)
+        addresses |= {a for call in self.calls if call.control is not None for a in call.control.addresses}
+        context = self.program.may_stop or any("(" in address for address in addresses)
+        context = context or any(call.local for call in self.all_calls)
         ports = [port.name for port in self.ports] if self.caller_io else []
         return [*(() if context else ("context",)), *(name for name in ports if name not in addresses)]
 
@@ -132,14 +146,14 @@ class Model:
     @property
     def field_headers(self) -> frozenset[str]:
         """Standard headers for the layers' descriptions."""
-        parameters = [p for layer in self.program.layers for p in layer.call.parameters.values()]
+        parameters = [p for layer in self.program.calls for p in layer.call.parameters.values()]
         return literal_headers(value for value in parameters if isinstance(value, float))
 
     @cached_property
     def code_sections(self) -> dict[CFunction, str]:
         """Sections of kernels that have one of their own."""
         sections = self.options.code_sections
-        layers = [layer for layer in self.program.layers if layer.name in sections]
+        layers = [layer for layer in self.program.calls if layer.name in sections]
         return {layer.call.function: sections[layer.name] for layer in layers}
 
     def place(self, port: Port) -> NamedOffset:
@@ -156,17 +170,21 @@ class Model:
             self._add_place(slot.buffer, short_name(slot.buffer.value.name, "state"))
         for port in self.inputs:
             self._add_place(port.buffer, port.name)
-        for layer in self.program.layers:
+        for layer, number in self._numbers.items():
             # Slices and concatenation views have names of their own.
             for buffer in layer.inputs:
                 self._add_place(buffer, short_name(buffer.value.name, "part"))
             for buffer in layer.outputs:
                 self._add_place(buffer, layer.name)
-            if layer.scratch is not None:
-                comment = f"{layer.call.scratch} bytes, only during layer {layer.index}"
+            if layer.scratch is not None and layer.control is None:
+                comment = f"{layer.call.scratch} bytes, only during layer {number}"
                 name = self._claim(f"{layer.name}_scratch", "_offset")
-                self._scratch[layer.index] = NamedOffset(name, layer.scratch, comment)
-                self.arena.append(self._scratch[layer.index])
+                self._scratch[layer] = NamedOffset(name, layer.scratch, comment)
+                self.arena.append(self._scratch[layer])
+        # What a loop decides by or hands on may be a view of what its layers compute.
+        for layer in self._numbers:
+            for buffer in layer.control.buffers if layer.control is not None else ():
+                self._add_place(buffer, short_name(buffer.value.name, "part"))
 
     def _add_place(self, buffer: Buffer, name: str) -> None:
         key = self._bytes(buffer)
@@ -195,7 +213,13 @@ class Model:
         name = self._arrays[key].name
         return self._at("weights", name) if self.blob else name
 
-    def _call(self, layer: Layer) -> CallText:
+    def _call(self, layer: Layer, depth: int = 0) -> CallText:
+        """A layer; `depth`: how many loops are around it."""
+        comment = _comment(layer, self._numbers[layer])
+        index = self._inner.get(layer, layer.index)
+        if layer.control is not None:
+            control = self._control(layer.control, depth)
+            return CallText(index, "", "", (), False, (), comment, control)
         function = self.functions[layer.call.function]
         values = {name: self._field(layer, value) for name, value in layer.call.parameters.items()}
         local = self.blob and bool(layer.call.constants)
@@ -207,23 +231,52 @@ class Model:
         description = "description" if local else self._claim(layer.name, "_layer") if fields else ""
         addresses = [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]
         if layer.scratch is not None:
-            addresses.append(self._at("arena", self._scratch[layer.index].name))
+            addresses.append(self._at("arena", self._scratch[layer].name))
         arguments = [f"&{description}"] if fields else []
         arguments += [_argument(p, a) for p, a in zip(function.parameters, addresses, strict=True)]
         return CallText(
-            layer.index,
+            index,
             description,
             function.name,
             fields,
             local,
             tuple(arguments),
-            _comment(layer),
+            comment,
         )
+
+    def _control(self, control: LoopPlan | BranchPlan, depth: int) -> LoopText | BranchText:
+        def layers(block: Block | None) -> tuple[CallText, ...]:
+            inside = depth + isinstance(control, LoopPlan)
+            return tuple(self._call(each, inside) for each in block.layers) if block is not None else ()
+
+        def moves(copies: Sequence[Move]) -> tuple[MoveText, ...]:
+            return tuple(self._move(copy) for copy in copies)
+
+        if isinstance(control, BranchPlan):
+            then, otherwise = (
+                BlockText(layers(b), moves(b.moves)) for b in (control.then, control.otherwise)
+            )
+            return BranchText(self._address(control.decision), then, otherwise)
+        loop = control
+        return LoopText(
+            counter=f"run_{depth + 1}" if depth else "run",
+            runs=loop.runs,
+            may_stop=loop.may_stop,
+            begin=moves(loop.begin),
+            condition=layers(loop.condition),
+            decision=self._address(loop.decision) if loop.decision is not None else "",
+            body=layers(loop.body),
+            moves=moves(loop.body.moves),
+        )
+
+    def _move(self, copy: Move) -> MoveText:
+        source = "" if copy.zeros else self._address(copy.source)
+        return MoveText(self._address(copy.target), source, copy.target.type.nbytes)
 
     def _field(self, layer: Layer, value: Parameter) -> str:
         """What a field holds, in C."""
         if isinstance(value, Constant):
-            what = f"Layer {layer.index}, {layer.name}"
+            what = f"Layer {self._numbers[layer]}, {layer.name}"
             section = self._data_sections.get(layer.name, "")
             return self._array(replace(value, label=f"{layer.name}_{value.label}"), what, section)
         return "0" if value is None else literal(value)
@@ -237,7 +290,7 @@ class Model:
         root = self._views[buffer.value].root
         if buffer.region == "constant":
             name = f"{short_name(root.name, 'constant')}_constant"
-            return self._array(Constant(name, self.program.graph.constants[root]), label_text(root.name))
+            return self._array(Constant(name, self._views.constant(root)), label_text(root.name))
         return f"{buffer.region}_{buffer.offset}"
 
     def _taps(self) -> TapTexts:
@@ -309,12 +362,23 @@ def _argument(parameter: str, address: str) -> str:
     return f"({parameter}){address}"
 
 
-def _comment(layer: Layer) -> tuple[str, ...]:
+def _numbered(layers: Sequence[Layer], around: str = "") -> Iterator[tuple[Layer, str]]:
+    """All layers with their numbers: 3 runs 3.0, 3.1 and so on."""
+    for index, layer in enumerate(layers):
+        number = f"{around}{index}"
+        yield layer, number
+        inner = [each for block, _ in layer.blocks for each in block.layers]
+        yield from _numbered(inner, f"{number}.")
+
+
+def _comment(layer: Layer, number: str) -> tuple[str, ...]:
     """The lines that introduce a layer: what it computes, then the model's name for it."""
     reads = ", ".join(str(v.type) for i, v in enumerate(layer.node.inputs) if v is not None and i < 2)
     results = ", ".join(str(v.type) for v in layer.node.outputs)
     work = f"; {layer.macs} MACs" if layer.macs else ""
+    if isinstance(layer.control, LoopPlan):
+        work = f", {layer.control.runs} runs{' at most' if layer.control.condition else ''}{work}"
     return (
-        f"Layer {layer.index}: {' + '.join(layer.operators)}, {reads} -> {results}{work}",
+        f"Layer {number}: {' + '.join(layer.operators)}, {reads} -> {results}{work}",
         label_text(layer.label),
     )

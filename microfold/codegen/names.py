@@ -17,7 +17,13 @@ nor two models:
 from __future__ import annotations
 
 import re
+import string
+from collections.abc import Callable
 
+# Characters of identifiers.
+WORD = string.ascii_letters + string.digits + "_"
+# What helpers of templates begin with.
+HELPERS = "mf_"
 _KEYWORDS = """
     auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile
@@ -126,7 +132,36 @@ def private_name(model: str, name: str) -> str:
 
 def own_helpers(model: str, code: str) -> str:
     """The code with the helpers of the templates, ``mf_clamp``, as those of a model."""
-    return re.sub(r"\bmf_(?=\w)", f"{model}_mf_", code)
+    return rename(code, HELPERS, lambda name: f"{model}_{name}")
+
+
+def names_in(code: str, prefix: str) -> set[str]:
+    """The identifiers in the code that begin with a prefix, and go on."""
+    found: set[str] = set()
+
+    def note(name: str) -> str:
+        found.add(name)
+        return name
+
+    rename(code, prefix, note)
+    return found
+
+
+def rename(code: str, prefix: str, new: Callable[[str], str]) -> str:
+    """The code with other identifiers in the place of those that begin with a prefix, and go on."""
+    parts: list[str] = []
+    done = 0
+    start = code.find(prefix)
+    while start >= 0:
+        end = start + len(prefix)
+        while code[end : end + 1] in WORD and end < len(code):
+            end += 1
+        inside = start > 0 and code[start - 1] in WORD
+        if not inside and end > start + len(prefix):
+            parts += [code[done:start], new(code[start:end])]
+            done = end
+        start = code.find(prefix, end)
+    return "".join([*parts, code[done:]])
 
 
 class Namer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -91,6 +91,7 @@ class CallText:
     """What the templates print for one layer.
 
     Attributes:
+        index: among the model's layers, or among those that others run.
         local: the description points into a blob, whose address is known when the layer runs.
     """
 
@@ -101,6 +102,98 @@ class CallText:
     local: bool
     arguments: tuple[str, ...]
     comment: tuple[str, ...]
+    control: LoopText | BranchText | None = None
+
+    @property
+    def all_calls(self) -> Iterator[CallText]:
+        """The calls of functions: itself, or those that it runs."""
+        if self.control is None:
+            yield self
+        else:
+            for call in self.control.calls:
+                yield from call.all_calls
+
+
+@dataclass(frozen=True)
+class MoveText:
+    """What the templates print for a copy.
+
+    Attributes:
+        source: an address; empty for zeros.
+    """
+
+    target: str
+    source: str
+    size: int
+
+
+@dataclass(frozen=True)
+class LoopText:
+    """What the templates print for a layer that repeats others.
+
+    Attributes:
+        counter: a variable of its own.
+        decision: address of what the condition computes; empty if there is none.
+    """
+
+    counter: str
+    runs: int
+    may_stop: bool
+    begin: tuple[MoveText, ...]
+    condition: tuple[CallText, ...]
+    decision: str
+    body: tuple[CallText, ...]
+    moves: tuple[MoveText, ...]
+
+    @property
+    def calls(self) -> tuple[CallText, ...]:
+        """All layers."""
+        return (*self.condition, *self.body)
+
+    @property
+    def addresses(self) -> Iterator[str]:
+        """What copies and the decision read and write."""
+        return _addresses(self.decision, (*self.begin, *self.moves), self.calls)
+
+
+@dataclass(frozen=True)
+class BlockText:
+    """What the templates print for a branch: layers, and copies behind them."""
+
+    calls: tuple[CallText, ...]
+    moves: tuple[MoveText, ...]
+
+
+@dataclass(frozen=True)
+class BranchText:
+    """What the templates print for a layer that runs one of two branches.
+
+    Attributes:
+        decision: address of what chooses.
+    """
+
+    decision: str
+    then: BlockText
+    otherwise: BlockText
+
+    @property
+    def calls(self) -> tuple[CallText, ...]:
+        """All layers."""
+        return (*self.then.calls, *self.otherwise.calls)
+
+    @property
+    def addresses(self) -> Iterator[str]:
+        """What copies and the decision read and write."""
+        return _addresses(self.decision, (*self.then.moves, *self.otherwise.moves), self.calls)
+
+
+def _addresses(decision: str, moves: Sequence[MoveText], calls: Sequence[CallText]) -> Iterator[str]:
+    yield decision
+    for move in moves:
+        yield from (move.target, move.source)
+    for call in calls:
+        if call.control is not None:
+            yield from call.control.addresses
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
@@ -10,6 +9,7 @@ from jinja2 import nodes
 
 from microfold.codegen.declarations import Rendered, split
 from microfold.codegen.environment import environment, template_source
+from microfold.codegen.names import HELPERS, names_in
 from microfold.program import Program
 from microfold.target.description import close_features
 
@@ -18,14 +18,19 @@ HELPER_FILES = (
     "simd/c.j2",
     "simd/copies.j2",
     "simd/divisions.j2",
+    "simd/bits.j2",
+    "simd/fft.j2",
     "simd/pairs.j2",
     "simd/dsp.j2",
     "simd/dsp_products.j2",
+    "simd/fft_dsp.j2",
     "simd/planes.j2",
     "simd/winograd.j2",
     "simd/mve.j2",
     "simd/float16.j2",
     "simd/fpu.j2",
+    "simd/dynamic_quantize.j2",
+    "simd/dynamic_scale.j2",
     "simd/float_sums.j2",
     "simd/float_blocks.j2",
     "simd/float16_mve.j2",
@@ -63,14 +68,14 @@ def uses_fpu(program: Program) -> bool:
     return any(
         "fpu" in close_features(list(layer.kernel.features), layer.kernel.name)
         or any(value.type.dtype.is_float for value in (*layer.node.operands, *layer.node.outputs))
-        for layer in program.layers
+        for layer in program.calls
     )
 
 
 def needs(program: Program) -> list[str]:
     """What the code needs of a core and of its compiler, in words."""
     target = program.target
-    features = {feature for layer in program.layers for feature in layer.kernel.features}
+    features = {feature for layer in program.calls for feature in layer.kernel.features}
     found = [what for what, _ in feature_checks(features)]
     if uses_fpu(program):
         found.append("a floating-point unit (without one it gives the same, but slower, and compilers warn)")
@@ -95,7 +100,7 @@ def _vocabulary() -> dict[str, Rendered]:
 def _macros(path: str) -> Iterator[tuple[str, Rendered]]:
     macros = vars(environment().get_template(path).module)
     for node in environment().parse(template_source(path)).find_all(nodes.Macro):
-        if node.name.startswith("mf_"):
+        if node.name.startswith(HELPERS):
             helper = split(str(macros[node.name]()))
             yield node.name, Rendered(helper.text.strip(), helper.uses)
 
@@ -178,7 +183,7 @@ def _closure(code: Iterable[str], view: Callable[[str], str] = str) -> set[str]:
     used: set[str] = set()
     pending = list(code)
     while pending:
-        for name in set(re.findall(r"\bmf_\w+", view(pending.pop()))) & vocabulary.keys():
+        for name in names_in(view(pending.pop()), HELPERS) & vocabulary.keys():
             if name not in used:
                 used.add(name)
                 pending.append(vocabulary[name].text)

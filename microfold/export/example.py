@@ -87,6 +87,6 @@ def _tolerance(program: Program, expected: Array) -> str:
     """What `verify` allows; differences of layers that read float16 add up."""
     if expected.dtype != np.float32:
         return ""
-    halves = sum(any(v.type.dtype is DType.FLOAT16 for v in layer.node.operands) for layer in program.layers)
+    halves = sum(any(v.type.dtype is DType.FLOAT16 for v in layer.node.operands) for layer in program.calls)
     largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
     return float_literal(max(HALF_TOLERANCE * halves, FLOAT_TOLERANCE) * largest)

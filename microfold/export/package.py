@@ -142,7 +142,7 @@ def _values(program: Program, build: Build, report: Report, kind: Format, about:
     origin = program.origin
     source = f", compiled from {plain(origin.file)}" if origin is not None else ""
     author, _, mail = about.author.partition(" <")
-    features = {feature for layer in program.layers for feature in layer.kernel.features}
+    features = {feature for layer in program.calls for feature in layer.kernel.features}
     return {
         "name": name,
         "macro": name.upper(),

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+import numpy as np
 import tflite
 
-from microfold.frontend.bodies import Body
 from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ordinarily, is_ordinary
+from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
 from microfold.frontend.reader import OperatorOptions, RawOperator, RawTensor, type_name
 from microfold.frontend.schema import NO_OPTIONS, option_faults, options_code, options_name
-from microfold.frontend.variables import Variable, Variables
-from microfold.ir.graph import Graph
+from microfold.frontend.scope import Scope, Unsupported, describe
+from microfold.frontend.variables import Variable
 from microfold.ir.limits import shape_fault
 from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
-from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.requantize import Requantize
 from microfold.ops.elementwise.select import Select
 
 ImportFunction = Callable[["OperatorContext"], None]
@@ -26,6 +27,9 @@ IMPORTERS: dict[str, ImportFunction] = {}
 
 # Inputs that are only memory, so that nothing has to compute them; by operator.
 SCRATCH_INPUTS: dict[str, tuple[int, ...]] = {}
+
+# Inputs whose quantisation may be block-wise, which importers look for themselves; by operator.
+BLOCKWISE_INPUTS: dict[str, tuple[int, ...]] = {}
 
 MAX_LIST = 4096  # elements of an attribute list or of a shape computation
 
@@ -47,97 +51,6 @@ def imports(*names: str) -> Callable[[ImportFunction], ImportFunction]:
     return decorate
 
 
-class Unsupported(Exception):
-    """Raised by an importer function; becomes one `Problem` of the model."""
-
-    def __init__(self, reason: str, hint: str = ""):
-        super().__init__(reason)
-        self.reason = reason
-        self.hint = hint
-
-
-def describe(quant: Quant | None) -> str:
-    """A quantisation in words."""
-    if quant is None:
-        return "not quantised"
-    if quant.axis is not None:
-        return f"{len(quant.scales)} scales along axis {quant.axis}"
-    return f"scale {quant.scale:.9g} zero point {quant.zero_point}"
-
-
-@dataclass
-class Scope:
-    """What the operators of one subgraph share while it is imported.
-
-    Attributes:
-        tensors: all tensors of the subgraph.
-        variables: those of the whole model.
-        is_initializer: the subgraph gives variables their initial values.
-        initialize: runs an initialiser subgraph.
-        enter: imports a subgraph that runs on these operands.
-        subgraphs: bodies imported so far, by the names that nodes call them.
-        values: tensor index to the value that stands for it.
-        constants: arrays of constant values.
-        nodes: emitted so far.
-        large: float values that may be larger than `float_limits.ORDINARY` though the inputs are not.
-        unknown: tensors that cannot have a value because of a problem reported before.
-        runs: whether this call is one in which what follows changes state, bool []; None: every call is.
-        open_cycles: circular buffers so far that leave open how often what follows runs.
-    """
-
-    tensors: Sequence[RawTensor]
-    variables: Variables
-    is_initializer: bool
-    initialize: Callable[[int], None]
-    enter: Callable[[int, Sequence[Value | Variable]], Body]
-    values: dict[int, Value] = field(default_factory=dict[int, Value])
-    constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
-    nodes: list[Node] = field(default_factory=list[Node])
-    unknown: set[int] = field(default_factory=set[int])
-    large: set[Value] = field(default_factory=set[Value])
-    subgraphs: dict[str, Graph] = field(default_factory=dict[str, Graph])
-    runs: Value | None = None
-    open_cycles: int = 0
-
-    def declared_type(self, index: int) -> TensorType:
-        """The type that the file declares; an unknown (-1) dimension is taken as 1.
-
-        Raises:
-            Unsupported: it is no type of a value that operators compute.
-        """
-        tensor = self.tensors[index]
-        element = self.declared_element(index)
-        if tensor.shape_fault:
-            raise Unsupported(f"{tensor.name!r}: {tensor.shape_fault}")
-        shape = tuple(1 if extent == -1 else extent for extent in tensor.shape)
-        if math.prod(shape) == 0:
-            raise Unsupported(f"{tensor.name!r} has no elements: its shape is {list(shape)}")
-        return TensorType(element.dtype, shape, element.quant)
-
-    def declared_element(self, index: int) -> ElementType:
-        """The element type that the file declares; see `declared_type`."""
-        tensor = self.tensors[index]
-        if tensor.dtype is None or tensor.dtype is DType.INT4:
-            raise Unsupported(
-                f"{tensor.name!r} has element type {tensor.type_name}, which is not supported",
-                "activations may be int8, int16, uint8, int32 or float32",
-            )
-        if tensor.quant_fault:
-            raise Unsupported(f"{tensor.name!r}: {tensor.quant_fault}", "quantise the model again")
-        if tensor.quant is not None and tensor.quant.axis is not None:
-            raise Unsupported(
-                f"{tensor.name!r} has {len(tensor.quant.scales)} scales; activations must have one",
-                "quantise activations per tensor",
-            )
-        return ElementType(tensor.dtype, tensor.quant)
-
-    def declare_in_place(self, index: int) -> None:
-        """A tensor that operators update in place (`is_variable`) becomes state."""
-        value = Value(self.tensors[index].name, self.declared_type(index))
-        self.values[index] = value
-        self.variables.in_place[index] = Variable(value.name, value=value, current=value)
-
-
 class OperatorContext:
     """One operator while it is imported.
 
@@ -150,6 +63,8 @@ class OperatorContext:
         self.raw = raw
         self.scope = scope
         self._read: set[int] = set()
+        computed = any(scope.values.get(index) in scope.signed for index in raw.inputs)
+        self._is_shifted = raw.name in SHIFTED or (raw.name in MOVING and computed)
 
     def options(self, kind: str) -> OperatorOptions | None:
         """The builtin options as the file has them; None if it has none.
@@ -221,7 +136,19 @@ class OperatorContext:
             raise Unsupported(
                 f"input {index} ({self.scope.tensors[tensor].name!r}) is a variable, not a value"
             )
-        return self.scope.values[tensor]
+        value = self.scope.values[tensor]
+        return self._signed(value) if self._is_shifted and is_legacy(value.type) else value
+
+    def _signed(self, value: Value) -> Value:
+        """A legacy uint8 value as int8."""
+        if value not in self.scope.signed:
+            name, element = f"{value.name}_signed", signed(value.type.element)
+            array = self.scope.constants.get(value)
+            if array is not None:
+                self.scope.signed[value] = self.add_constant(signed_array(array), name, element)
+            else:
+                (self.scope.signed[value],) = self.emit(Requantize(element), value, names=[name])
+        return self.scope.signed[value]
 
     def resource(self, index: int) -> int:
         """Tensor index of input `index`, which must be a variable's handle."""
@@ -236,6 +163,31 @@ class OperatorContext:
             raise Unsupported(f"input {index} is missing")
         self._read.add(index)
         return self.scope.tensors[self.raw.inputs[index]]
+
+    def block_scales(self, index: int) -> tuple[Array, int] | None:
+        """Scales of the blocks of input `index`, and the length of a block; None if it is not in blocks.
+
+        Raises:
+            Unsupported: they are not constant, or do not fit its shape.
+        """
+        tensor = self.scope.tensors[self.raw.inputs[index]]
+        if tensor.blocks is None:
+            return None
+        where, length = tensor.blocks
+        scales = self.scope.tensors[where].data if 0 <= where < len(self.scope.tensors) else None
+        expected = (*tensor.shape[:-1], tensor.shape[-1] // length) if length > 0 and tensor.shape else ()
+        if (
+            scales is None
+            or scales.dtype.kind != "f"
+            or scales.shape != expected
+            or tensor.shape[-1] % length
+        ):
+            raise Unsupported(
+                f"{tensor.name!r}: its scales must be real constants, one for each {length} elements; "
+                f"they are {'computed' if scales is None else f'{scales.dtype}{list(scales.shape)}'} for "
+                f"{list(tensor.shape)}"
+            )
+        return scales.astype(np.float32), length
 
     def check_complete(self) -> None:
         """Refuse inputs that the importer did not look at, and outputs that it did not give.
@@ -291,6 +243,28 @@ class OperatorContext:
             raise Unsupported(f"its {what}: {fault}")
         return shape
 
+    def result_shape(self, index: int, what: str) -> tuple[int, ...]:
+        """The shape of the output, which input `index` lists; where the model computes that, see below."""
+        if self.known(index) is not None:
+            return self.shape(index, what)
+        return self.static_shape(what, self.input(index).type.size)
+
+    def static_shape(self, what: str, rank: int, position: int = 0) -> tuple[int, ...]:
+        """The shape that the file has for output `position`: it decides, as in TFLM, where what says it is
+        computed.
+
+        Raises:
+            Unsupported: the file leaves it open, or has another rank.
+        """
+        shape = self.scope.tensors[self.raw.outputs[position]].signature
+        if len(shape) != rank or min(shape, default=1) < 1:
+            raise Unsupported(
+                f"its {what} is computed by the model, so that the shape of its result must be in the file, "
+                f"with {rank} axes; it is {list(shape)}",
+                "export the model with static shapes and constant operator attributes",
+            )
+        return shape
+
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front; negative ones count from the back."""
         if not -rank <= axis < rank:
@@ -298,8 +272,9 @@ class OperatorContext:
         return axis % rank
 
     def element(self, index: int = 0) -> ElementType:
-        """Element type that the file declares for output `index`."""
-        return self.scope.declared_element(self.raw.outputs[index])
+        """Element type that the file declares for output `index`; what is computed as int8 is int8."""
+        element = self.scope.declared_element(self.raw.outputs[index])
+        return signed(element) if self._is_shifted and is_legacy(element) else element
 
     def declared_type(self, index: int = 0) -> TensorType:
         """Type that the file declares for output `index`."""
@@ -316,6 +291,8 @@ class OperatorContext:
             Unsupported: the output is quantised otherwise than the values.
         """
         out = self.scope.tensors[self.raw.outputs[0]].quant
+        if out is not None and not self.scope.tensors[self.raw.outputs[0]].quant_fault:
+            out = self.element().quant
         for value in values:
             given = value.type.quant
             if value.type.dtype.is_float or given is None or out is None:
@@ -328,7 +305,10 @@ class OperatorContext:
                 )
 
     def name(self, index: int = 0) -> str:
-        return self.scope.tensors[self.raw.outputs[index]].name
+        """What the value for output `index` is called."""
+        tensor = self.scope.tensors[self.raw.outputs[index]]
+        shifted = self._is_shifted and tensor.dtype is DType.UINT8 and tensor.quant is not None
+        return f"{tensor.name}_signed" if shifted else tensor.name
 
     def add_constant(self, array: Array, name: str, element: ElementType | None = None) -> Value:
         """A new constant; its element type is the array's own if none is given."""
@@ -372,7 +352,18 @@ class OperatorContext:
         """These values stand for the operator's outputs, in order."""
         if len(values) != len(self.raw.outputs):
             raise Unsupported(f"it must have {len(values)} outputs; it has {len(self.raw.outputs)}")
-        self.scope.values.update(zip(self.raw.outputs, values, strict=True))
+        for tensor, value in zip(self.raw.outputs, values, strict=True):
+            self.scope.values[tensor] = self._unsigned(tensor, value) if self._is_shifted else value
+
+    def _unsigned(self, tensor: int, value: Value) -> Value:
+        """What was computed as int8, as the legacy uint8 that the file has for it."""
+        raw = self.scope.tensors[tensor]
+        if value.type.dtype is not DType.INT8 or raw.dtype is not DType.UINT8 or raw.quant is None:
+            return value
+        element = self.scope.declared_element(tensor)
+        (result,) = self.emit(Requantize(element), value, names=[raw.name])
+        self.scope.signed[result] = value
+        return result
 
     def update_in_place(self, index: int, value: Value) -> None:
         """Input `index`, a variable tensor, holds `value` from here on, and at the start of the next call.
@@ -388,7 +379,14 @@ class OperatorContext:
         variable.current = self.kept(value, variable.current)
 
     def state(self, name: str, type: TensorType) -> Variable:
-        """New state of the operator's own: its zero point before the first call."""
+        """New state of the operator's own: its zero point before the first call.
+
+        Raises:
+            Unsupported: there can be no value of this type.
+        """
+        fault = shape_fault(type.shape)
+        if fault:
+            raise Unsupported(f"its state {type}: {fault}")
         variables = self.scope.variables.in_place
         variable = variables[-1 - len(variables)] = Variable(name)
         variable.read(type)

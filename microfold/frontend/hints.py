@@ -20,7 +20,6 @@ _HINTS = {
     "RNN": _RECURRENT,
     "NON_MAX_SUPPRESSION_V4": "end the model before it, and select boxes in the application",
     "NON_MAX_SUPPRESSION_V5": "end the model before it, and select boxes in the application",
-    "CONV_3D": "only two-dimensional convolutions are supported",
 }
 
 
@@ -33,12 +32,10 @@ def unsupported_operator(name: str) -> Unsupported:
                 "it is a TensorFlow operator inside the file (select TensorFlow ops)",
                 "convert the model with built-in operators only (TFLITE_BUILTINS)",
             )
-        if custom == "TFLite_Detection_PostProcess":
-            return Unsupported(
-                "this custom operator is not supported",
-                "end the model before it, and decode the boxes in the application",
-            )
-        return Unsupported("custom operators are not supported", "replace it by built-in operators")
+        return Unsupported(
+            "custom operators are not supported",
+            "replace it by built-in operators, or say with --custom what computes it",
+        )
     hint = _HINTS.get(
         name, f"replace it by supported ones; there are {len(IMPORTERS)}, see the documentation"
     )

@@ -21,7 +21,7 @@ import tflite
 from microfold.errors import ModelFormatError
 from microfold.frontend.sparsity import densify
 from microfold.ir import limits
-from microfold.ir.types import Array, DType, Quant, quantization_fault
+from microfold.ir.types import MIN_SCALE, Array, DType, Quant, quantization_fault
 
 MAX_FILE_RANK = 64  # that is read at all
 MAX_NAME = 512
@@ -29,19 +29,27 @@ MAX_CUSTOM = 4096
 READ_FACTOR = 8  # bytes that may be read for each byte of the file
 SPARSE_FACTOR = 32  # elements that a sparse constant may have for each byte of the file
 
+# Of the format, not of the `tflite` package.
+_BLOCKWISE = 2  # of QuantizationDetails
+_INT2 = 19  # of TensorType
+_PACKED_BITS = {tflite.TensorType.INT4: 4, _INT2: 2}  # several elements in a byte
+
 _DTYPES = {
     tflite.TensorType.FLOAT32: DType.FLOAT32,
     tflite.TensorType.FLOAT16: DType.FLOAT16,
     tflite.TensorType.INT32: DType.INT32,
     tflite.TensorType.UINT8: DType.UINT8,
     tflite.TensorType.INT64: DType.INT64,
+    tflite.TensorType.UINT32: DType.UINT32,
+    tflite.TensorType.UINT64: DType.UINT64,
     tflite.TensorType.BOOL: DType.BOOL,
     tflite.TensorType.INT16: DType.INT16,
     tflite.TensorType.INT8: DType.INT8,
     tflite.TensorType.INT4: DType.INT4,
+    _INT2: DType.INT4,  # of constants, which become int8; nothing else may have either
 }
 _QUANTIZED = (DType.INT4, DType.INT8, DType.UINT8, DType.INT16)
-_NEWER_TYPES = {18: "BFLOAT16", 19: "INT2"}  # of the format, not of the `tflite` package
+_NEWER_TYPES = {18: "BFLOAT16", _INT2: "INT2"}
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if isinstance(code, int)}
 _OPERATOR_NAMES = {code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)}
 
@@ -59,6 +67,8 @@ class RawTensor:
         signature: the shape with -1 for each dimension that the file leaves open.
         quant: how it is quantised; None if it is not, or if that has no meaning for the type.
         quant_fault: why the quantisation cannot be used; empty if it can.
+        blocks: index of the tensor of scales, and how many elements along the last axis have one; None if it
+            is not quantised by blocks. Operators that do not look for it go by the fault.
         shape_fault: why no value can have the shape; empty if one can.
         data: the constant's array; None for a variable value, and where there is a fault of its shape.
         is_variable: operators update it in place, from one call to the next.
@@ -72,6 +82,7 @@ class RawTensor:
     shape: tuple[int, ...]
     quant: Quant | None
     quant_fault: str
+    blocks: tuple[int, int] | None
     shape_fault: str
     data: Array | None
     is_variable: bool
@@ -100,6 +111,21 @@ class RawOperator:
         with malformed_as_error(self.source):
             union = self.table.BuiltinOptions()
             if union is None or union.Pos >= len(union.Bytes):
+                return None
+            options = getattr(tflite, kind)()
+            options.Init(union.Bytes, union.Pos)
+            return OperatorOptions(options, self.source)
+
+    def newer_options(self, kind: str) -> OperatorOptions | None:
+        """Options of the format's second union as the `tflite` class of that name; None if it has others."""
+        with malformed_as_error(self.source):
+            union = self.table.BuiltinOptions2()
+            stated = self.table.BuiltinOptions2Type()
+            if (
+                union is None
+                or union.Pos >= len(union.Bytes)
+                or stated != getattr(tflite.BuiltinOptions2, kind)
+            ):
                 return None
             options = getattr(tflite, kind)()
             options.Init(union.Bytes, union.Pos)
@@ -292,10 +318,15 @@ class _Reader:
         )
         code = table.Type()
         dtype = _DTYPES.get(code)
-        data = self.buffer(table.Buffer(), dtype, shape, what, table.Sparsity()) if not shape_fault else None
+        bits = _PACKED_BITS.get(code, 0)
+        data = (
+            self.buffer(table.Buffer(), dtype, bits, shape, what, table.Sparsity())
+            if not shape_fault
+            else None
+        )
         if dtype is DType.INT4 and data is not None:
             dtype = DType.INT8  # the same numbers; how constants are packed is the kernels' choice
-        quant, fault = self.quantization(table.Quantization(), dtype, shape, what)
+        quant, fault = self.quantization(table.Quantization(), dtype, shape, data, what)
         return RawTensor(
             index=index,
             name=self.text(table.Name()) or f"tensor_{index}",
@@ -304,6 +335,7 @@ class _Reader:
             shape=shape,
             quant=quant,
             quant_fault=fault,
+            blocks=_blocks(table.Quantization()),
             shape_fault=shape_fault,
             data=data,
             is_variable=bool(table.IsVariable()),
@@ -312,9 +344,13 @@ class _Reader:
         )
 
     def buffer(
-        self, index: int, dtype: DType | None, shape: tuple[int, ...], what: str, sparsity: Any
+        self, index: int, dtype: DType | None, bits: int, shape: tuple[int, ...], what: str, sparsity: Any
     ) -> Array | None:
-        """The constant's array, dense; None if the buffer is empty."""
+        """The constant's array, dense; None if the buffer is empty.
+
+        Args:
+            bits: of an element that shares its byte with others; else 0.
+        """
         if not 0 <= index < self.buffer_count:
             raise ValueError(f"{what}: buffer {index} does not exist")
         if index not in self.arrays:
@@ -325,17 +361,17 @@ class _Reader:
         if min(shape, default=0) < 0:
             raise ValueError(f"{what}: a constant must have a known shape; it has {shape}")
         if sparsity is not None:
-            if dtype is DType.INT4 or raw.size % dtype.itemsize:
+            if bits or raw.size % dtype.itemsize:
                 raise ValueError(f"{what}: a sparse constant of {dtype.value} has {raw.size} bytes")
             return densify(sparsity, _elements(raw, dtype), shape, SPARSE_FACTOR * self.size)
         elements = math.prod(shape)
-        expected = (elements + 1) // 2 if dtype is DType.INT4 else elements * dtype.itemsize
+        expected = -(-elements * bits // 8) if bits else elements * dtype.itemsize
         if raw.size != expected:
             raise ValueError(
                 f"{what}: {dtype.value}{list(shape)} needs {expected} bytes; its buffer has {raw.size}"
             )
-        if dtype is DType.INT4:
-            return _unpack_int4(raw, elements).reshape(shape)
+        if bits:
+            return _unpack_bits(raw, bits, elements).reshape(shape)
         return _elements(raw, dtype).reshape(shape)
 
     def bytes_of(self, index: int, what: str) -> Array | None:
@@ -355,14 +391,18 @@ class _Reader:
         return raw
 
     def quantization(
-        self, table: Any, dtype: DType | None, shape: tuple[int, ...], what: str
+        self, table: Any, dtype: DType | None, shape: tuple[int, ...], data: Array | None, what: str
     ) -> tuple[Quant | None, str]:
-        """The quantisation, and what is wrong with it."""
+        """The quantisation, and what is wrong with it.
+
+        Args:
+            data: the elements of a constant.
+        """
         if table is None or dtype is None:
             return None, ""
         if table.DetailsType() == tflite.QuantizationDetails.CustomQuantization:
             return None, "its custom quantisation is not supported"
-        if table.DetailsType() > tflite.QuantizationDetails.CustomQuantization:
+        if table.DetailsType() != tflite.QuantizationDetails.NONE:
             return None, "its block-wise quantisation is not supported"
         count = self.length(table.ScaleLength(), what)
         if count == 0:
@@ -370,6 +410,9 @@ class _Reader:
         scales = tuple(float(table.Scale(i)) for i in range(count))
         points = self.length(table.ZeroPointLength(), what, element_size=8)
         zero_points = tuple(int(table.ZeroPoint(i)) for i in range(points))
+        if zero_points and not any(scales) and data is not None and (data == zero_points[0]).all():
+            # What was zero in every run has the scale 0. The least one gives the same products.
+            scales = (MIN_SCALE,) * count
         fault = quantization_fault(dtype, scales, zero_points)
         axis = None
         if count > 1 and not fault:
@@ -398,7 +441,11 @@ def _elements(raw: Array, dtype: DType) -> Array:
 
 def _int32_field(table: Any, slot: int) -> int:
     """A field that the `tflite` package does not give as it is stored; 0 if it is missing."""
-    raw = table._tab
+    return _int32_at(table._tab, slot)
+
+
+def _int32_at(raw: Any, slot: int) -> int:
+    """The same of a table without a class."""
     offset = raw.Offset(slot)
     return int(raw.Get(flatbuffers.number_types.Int32Flags, raw.Pos + offset)) if offset else 0
 
@@ -417,7 +464,16 @@ def _scale_axis(declared: int, shape: tuple[int, ...], count: int) -> int | None
     return candidates[0] if len(candidates) == 1 else None
 
 
-def _unpack_int4(raw: Array, elements: int) -> Array:
-    """Two's-complement nibbles, low one first, to int8."""
-    nibbles = np.stack([raw & 0xF, raw >> 4], axis=-1).reshape(-1)[:elements].astype(np.int8)
-    return np.where(nibbles > 7, nibbles - 16, nibbles).astype(np.int8)
+def _unpack_bits(raw: Array, bits: int, elements: int) -> Array:
+    """Two's-complement numbers of a few bits, the lowest of a byte first, to int8."""
+    parts = np.stack([raw >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)], axis=-1)
+    numbers = parts.reshape(-1)[:elements].astype(np.int16)
+    return np.where(numbers >> (bits - 1), numbers - (1 << bits), numbers).astype(np.int8)
+
+
+def _blocks(quantization: Any) -> tuple[int, int] | None:
+    """Of a `BlockwiseQuantization`, see `RawTensor`."""
+    if quantization is None or quantization.DetailsType() != _BLOCKWISE:
+        return None
+    details = quantization.Details()
+    return (_int32_at(details, 4), _int32_at(details, 8)) if details is not None else None

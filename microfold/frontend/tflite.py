@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from microfold.errors import Problem, TypeRuleError, UnsupportedModelError
 from microfold.frontend.bind_symbolic_vars import NO_SHAPES, Shapes, bind_symbolic_vars
 from microfold.frontend.bodies import Body
-from microfold.frontend.context import SCRATCH_INPUTS, OperatorContext, Scope, Unsupported, describe
+from microfold.frontend.context import BLOCKWISE_INPUTS, SCRATCH_INPUTS, OperatorContext
 from microfold.frontend.hints import CHANGE, unsupported_operator
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
+from microfold.frontend.scope import Scope, Unsupported, describe
+from microfold.frontend.signatures import entry
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.domain import constant_faults
 from microfold.ir.graph import Graph
@@ -30,19 +34,20 @@ MAX_BODIES = 256  # a small file can call the same subgraphs exponentially often
 _WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")
 
 
-def load(path: str | Path, shapes: Shapes = NO_SHAPES) -> Graph:
+def load(path: str | Path, shapes: Shapes = NO_SHAPES, signature: str | None = None) -> Graph:
     """Import a model from a file; the graph is named after it.
 
     Args:
         shapes: what open dimensions of inputs are, see `bind_symbolic_vars`.
+        signature: whose subgraph is taken; None: the first one.
 
     Raises:
-        InputError: the file cannot be read, or `shapes` do not fit.
+        InputError: the file cannot be read, `shapes` do not fit, or it has no such signature.
         ModelFormatError: malformed.
         UnsupportedModelError: well-formed, but with parts that cannot be compiled: all of them.
     """
     path = Path(path)
-    return import_model(read_file(path), path.stem, path.name, shapes)
+    return import_model(read_file(path), path.stem, path.name, shapes, signature)
 
 
 def read_file(path: Path) -> bytes:
@@ -55,10 +60,14 @@ def read_file(path: Path) -> bytes:
 
 
 def import_model(
-    data: bytes, name: str = "model", source: str = "the model", shapes: Shapes = NO_SHAPES
+    data: bytes,
+    name: str = "model",
+    source: str = "the model",
+    shapes: Shapes = NO_SHAPES,
+    signature: str | None = None,
 ) -> Graph:
     """Import a model from bytes; see `load`."""
-    return trace_model(data, name, source, shapes).graph
+    return trace_model(data, name, source, shapes, signature).graph
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ class Traced:
     """An imported model and where its tensors went.
 
     Attributes:
-        values: tensor index in the file (main subgraph) to the value that stands for it.
+        values: tensor index in the file (the subgraph that was taken) to the value that stands for it.
     """
 
     graph: Graph
@@ -74,11 +83,17 @@ class Traced:
 
 
 def trace_model(
-    data: bytes, name: str = "model", source: str = "the model", shapes: Shapes = NO_SHAPES
+    data: bytes,
+    name: str = "model",
+    source: str = "the model",
+    shapes: Shapes = NO_SHAPES,
+    signature: str | None = None,
 ) -> Traced:
     """Import a model and keep the correspondence of tensors: what a comparison with an oracle needs."""
-    main, *others = read_model(data, source)
-    importer = _Importer((bind_symbolic_vars(main, shapes), *others), 0, Variables())
+    subgraphs = read_model(data, source)
+    main = entry(data, source, subgraphs, signature)
+    bound = bind_symbolic_vars(subgraphs[main], shapes)
+    importer = _Importer((*subgraphs[:main], bound, *subgraphs[main + 1 :]), main, Variables())
     importer.run()
     graph = importer.finish(re.sub(r"\s+", "_", name), source)
     return Traced(graph, importer.scope.values)
@@ -112,13 +127,18 @@ class Survey:
     problems: tuple[Problem, ...]
 
 
-def survey(data: bytes, source: str) -> Survey:
+def survey(data: bytes, source: str, signature: str | None = None) -> Survey:
     """Look at a model without refusing it.
 
+    Args:
+        signature: see `load`.
+
     Raises:
-        ModelFormatError: the file is malformed.
+        InputError: the file has no such signature.
+        ModelFormatError: it is malformed.
     """
-    importer = _Importer(read_model(data, source), 0, Variables())
+    subgraphs = read_model(data, source)
+    importer = _Importer(subgraphs, entry(data, source, subgraphs, signature), Variables())
     importer.run()
     try:
         importer.finish("survey", source)
@@ -139,7 +159,7 @@ class _Importer:
     """Imports one subgraph.
 
     Args:
-        index: 0 for the main one.
+        index: its own.
         outer: the importer of the subgraph that runs this one.
         is_initializer: CALL_ONCE initialises variables with it.
     """
@@ -159,7 +179,7 @@ class _Importer:
         self.problems: list[Problem] = outer.problems if outer is not None else []
         self.running: tuple[int, ...] = (*(outer.running if outer is not None else ()), index)
         self.bodies: list[int] = outer.bodies if outer is not None else []
-        self.prefix = f"subgraph {index}, " if index else ""
+        self.prefix = f"subgraph {index}, " if outer is not None else ""
         self.scope = Scope(
             self.subgraph.tensors,
             variables,
@@ -314,6 +334,11 @@ class _Importer:
             tensor = tensors[index]
             if tensor.is_variable:
                 scope.declare_in_place(index)
+            elif tensor.dtype is not None and 0 in tensor.shape and not tensor.shape_fault:
+                # What has no elements has no buffer, and nothing needs to compute it.
+                value = Value(tensor.name, TensorType(tensor.dtype, tensor.shape, tensor.quant))
+                scope.values[index] = value
+                scope.constants[value] = np.zeros(tensor.shape, tensor.dtype.numpy)
             elif tensor.dtype is None and tensor.type_name != "RESOURCE":
                 raise Unsupported(
                     f"input {tensor.name!r} has element type {tensor.type_name}, which is not supported",
@@ -322,10 +347,12 @@ class _Importer:
             else:
                 raise Unsupported(f"it reads {tensor.name!r}, which nothing has computed yet")
         for kind, indices in (("input", raw.inputs), ("output", raw.outputs)):
-            for tensor in (tensors[index] for index in indices if index >= 0):
+            for position, tensor in ((i, tensors[index]) for i, index in enumerate(indices) if index >= 0):
                 if tensor.shape_fault:
                     raise Unsupported(f"{kind} {tensor.name!r}: {tensor.shape_fault}")
-                if tensor.quant_fault and kind == "input":
+                # What is computed has the type that follows.
+                in_blocks = tensor.blocks is not None and position in BLOCKWISE_INPUTS.get(raw.name, ())
+                if tensor.quant_fault and kind == "input" and tensor.data is not None and not in_blocks:
                     raise Unsupported(f"{kind} {tensor.name!r}: {tensor.quant_fault}", "quantise again")
         if not raw.outputs and raw.name not in _WITHOUT_OUTPUT:
             raise Unsupported("it has no outputs")
@@ -335,7 +362,7 @@ class _Importer:
 
     def initialize(self, index: int) -> None:
         """Run an initialiser subgraph: constants become initial values of variables."""
-        if self.scope.is_initializer or not 0 < index < len(self.subgraphs):
+        if self.scope.is_initializer or not 0 <= index < len(self.subgraphs) or index in self.running:
             raise Unsupported(f"CALL_ONCE cannot run subgraph {index}")
         outer = self.scope.variables
         inner = Variables(by_key=outer.by_key)
@@ -352,7 +379,7 @@ class _Importer:
         Raises:
             Unsupported: it has problems, which are reported, or cannot be run there.
         """
-        if not 0 < index < len(self.subgraphs) or index in self.running:
+        if not 0 <= index < len(self.subgraphs) or index in self.running:
             raise Unsupported(f"it cannot run subgraph {index} of {len(self.subgraphs)} here")
         if len(self.running) > MAX_DEPTH:
             raise Unsupported(f"subgraphs may run each other {MAX_DEPTH} deep")

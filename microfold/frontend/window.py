@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.ir.node import Value
-from microfold.ir.types import DType
+from microfold.ir.types import DType, ElementType, Quant
 from microfold.ops.window import Padding, Pair, Window, same_padding
 
 
 def check_weights(x: Value, weights: Value) -> None:
     """Refuse activations and weights whose types do not go together, with a hint."""
     given = f"activations are {x.type.dtype.value}, weights {weights.type.dtype.value}"
-    if x.type.dtype is DType.FLOAT32 and weights.type.dtype in (DType.INT8, DType.UINT8):
-        raise Unsupported(
-            f"{given}: dynamic-range quantisation is not supported",
-            "quantise activations too (with a representative dataset), or keep weights in float",
-        )
     if DType.UINT8 in (x.type.dtype, weights.type.dtype):
         raise Unsupported(
             f"{given}: the legacy uint8 quantisation is not supported",
             "convert the model again, with int8 as the target type",
         )
+
+
+def without_zero_point(context: OperatorContext, x: Value, weights: Value) -> Value:
+    """Legacy weights, input 1, as int16 without a zero point; others as they are.
+
+    LiteRT multiplies the scales of input and weights in float32 there. The new scale is the one by which the
+    product in double has that value.
+    """
+    raw, quant, array = context.scope.tensors[context.raw.inputs[1]], weights.type.quant, context.known(1)
+    if raw.dtype is not DType.UINT8 or quant is None or array is None or x.type.quant is None:
+        return weights
+    if quant.axis is not None:
+        raise Unsupported(f"legacy weights must have one scale; they have {len(quant.scales)}")
+    product = float(np.float32(x.type.quant.scale) * np.float32(quant.scale))
+    element = ElementType(DType.INT16, Quant((product / x.type.quant.scale,), (0,)))
+    centred = array.astype(np.int16) - np.int16(quant.zero_point)
+    return context.add_constant(centred, f"{raw.name}_centred", element)
 
 
 def padding_of(options: Any, x: Value, size: Pair, strides: Pair, dilations: Pair) -> Padding:

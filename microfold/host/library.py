@@ -137,7 +137,7 @@ class HostLibrary:
             raise ToolError(f"a function of {libraries} failed with status {status}; is its version right?")
 
     def observe(self, observer: Callable[[int], None] | None) -> Any:
-        """Have `observer` called after every layer, with the layer's index.
+        """Have `observer` called after every layer, with its index; those that others run count behind them.
 
         Returns:
             A handle to keep as long as the observer may be called.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,35 @@ from microfold.ir.interpret import check_inputs
 from microfold.ir.node import Value
 from microfold.ir.types import Array
 from microfold.options import Options
+from microfold.passes.context import Instrument, PassContext
+from microfold.passes.kinds import Pass, Sequential
 from microfold.plan.overlap import align
 from microfold.program import Buffer, Program
+from microfold.transform import available
 
 
-def compile(model: str | Path | Graph, target: str = "host", *, name: str = "", **options: Any) -> Session:
+def compile(
+    model: str | Path | Graph,
+    target: str = "host",
+    *,
+    name: str = "",
+    passes: Pass | Sequence[Pass] | None = None,
+    disabled: Collection[str] = (),
+    opt_level: int = 3,
+    instruments: Sequence[Instrument] = (),
+    **options: Any,
+) -> Session:
     """Compile a model to C, compile the C for this machine, and load it.
 
     Args:
-        model: path of a `.tflite` file, or an imported graph.
+        model: path of a `.tflite` file, or of a graph's text form (`.mf`), or an imported graph.
         target: a target whose code this machine can run: one without SIMD instructions.
         name: prefix of all C names; default: the file's name.
+        passes: what is run instead of `microfold.pipeline.default_pipeline()`; of that, `with_pass` gives one
+            with a pass of your own in it. A sequence is run in its order. Mandatory passes come behind.
+        disabled: names of passes to leave out.
+        opt_level: passes of a higher level are left out; 0 to 4.
+        instruments: watch the passes at work.
         options: fields of `microfold.options.Options`.
 
     Returns:
@@ -43,16 +61,26 @@ def compile(model: str | Path | Graph, target: str = "host", *, name: str = "", 
     known = [field.name for field in fields(Options)]
     unknown = sorted(options.keys() - set(known))
     if unknown:
-        raise InputError(f"unknown option {', '.join(unknown)}; known are {', '.join(known)}")
+        more = ["passes", "disabled", "opt_level", "instruments"]
+        raise InputError(f"unknown option {', '.join(unknown)}; known are {', '.join([*known, *more])}")
     description = targets.load(target)
     if description.has("dsp"):
         raise InputError(
             f"{description.name} code has SIMD instructions that this machine lacks; use target='host'"
         )
     chosen = Options(**options)
+    context = PassContext(
+        opt_level=opt_level,
+        disabled_pass=disabled,
+        instruments=instruments,
+        numerics="relaxed" if chosen.numerics == "relaxed" else "exact",
+    )
+    steps = passes if passes is None or isinstance(passes, Pass) else Sequential(passes, known=available())
     if isinstance(model, Graph):
-        return Session(compile_graph(model, description, chosen, name=name))
-    return Session(compile_file(model, description, chosen, name=name))
+        program = compile_graph(model, description, chosen, name=name, context=context, passes=steps)
+    else:
+        program = compile_file(model, description, chosen, name=name, context=context, passes=steps)
+    return Session(program)
 
 
 class Session:
@@ -118,7 +146,8 @@ class Session:
         """One inference, with every value that a layer computes.
 
         Returns:
-            The outputs, and each layer's results, copied right after the layer.
+            The outputs, and each layer's results, copied right after the layer; of layers that others run,
+            those of the last time.
 
         Raises:
             InputError: wrong number, shape or type of inputs.
@@ -126,9 +155,10 @@ class Session:
         arrays = self._checked(inputs)
         outputs = self._new_outputs()
         values: dict[Value, Array] = {}
+        layers = (*self.program.layers, *self.program.inner_layers)
 
         def copy(layer: int) -> None:
-            for buffer in self.program.layers[layer].outputs:
+            for buffer in layers[layer].outputs:
                 values[buffer.value] = self._copy(self._locate(buffer, outputs), buffer)
 
         with self._lock:

@@ -35,9 +35,22 @@ class Interpreter:
     def __init__(self, graph: Graph):
         self.graph = graph
         self._state: dict[State, Array] = {}
+        self._cut_short = 0
+        self._watch: Observer | None = None
         self._bodies = {name: Interpreter(body) for name, body in graph.subgraphs.items()}
         self._functions = {name: _function(body) for name, body in self._bodies.items()}
         self.reset()
+
+    def watch_bodies(self, observe: Observer) -> None:
+        """Have `observe` called after each node of the subgraphs, too, whenever they run."""
+        for body in self._bodies.values():
+            body._watch = observe
+            body.watch_bodies(observe)
+
+    @property
+    def cut_short(self) -> int:
+        """How many loops have stopped at their limits so far, those in subgraphs included."""
+        return self._cut_short + sum(body.cut_short for body in self._bodies.values())
 
     def reset(self) -> None:
         """Put the state back to its initial values, that of the subgraphs too."""
@@ -64,13 +77,16 @@ class Interpreter:
             InputError: wrong number, shape or type of inputs.
             NoReferenceError: a node has no reference, and `missing` is not given.
         """
-        graph = self.graph
+        graph, observe = self.graph, observe or self._watch
         check_inputs(graph.inputs, inputs)
         tensors = {value: Tensor(value.type, array) for value, array in graph.constants.items()}
         tensors |= {s.value: Tensor(s.value.type, array) for s, array in self._state.items()}
         tensors |= {v: Tensor(v.type, a) for v, a in zip(graph.inputs, inputs, strict=True)}
         for node in graph.nodes:
             results = self._evaluate(node, tensors, missing)
+            if node.op.bodies:
+                operands = [tensors[v] if v is not None else None for v in node.inputs]
+                self._cut_short += node.op.is_cut_short(operands, results, self._functions)
             if observe is not None:
                 observe(node, results)
             others = given(node) if given is not None else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,6 +26,14 @@ class Dataflow(Protocol):
         """How often a value is read, graph outputs and next states included."""
         ...
 
+    def consumers(self, value: Value) -> Sequence[Node]:
+        """The nodes that read a value."""
+        ...
+
+    def is_input(self, value: Value) -> bool:
+        """Whether a value is an input of the graph."""
+        ...
+
 
 class GraphFlow:
     """The dataflow of a finished graph; make it once to match many values."""
@@ -34,6 +42,8 @@ class GraphFlow:
         self._producers = graph.producers()
         self._constants = graph.constants
         self._uses = graph.use_counts()
+        self._consumers = graph.consumers()
+        self._inputs = frozenset(graph.inputs)
 
     def producer(self, value: Value) -> Node | None:
         return self._producers.get(value)
@@ -44,6 +54,12 @@ class GraphFlow:
     def readers(self, value: Value) -> int:
         return self._uses[value]
 
+    def consumers(self, value: Value) -> Sequence[Node]:
+        return self._consumers.get(value, ())
+
+    def is_input(self, value: Value) -> bool:
+        return value in self._inputs
+
 
 @dataclass(frozen=True)
 class At:
@@ -53,13 +69,17 @@ class At:
         value: what the pattern is held against.
         node: computes it; None for inputs, constants and states.
         array: its elements if it is constant.
-        readers: how often it is read.
+        readers: how often it is read,
+        consumers: and by which nodes.
+        is_input: it is an input of the graph.
     """
 
     value: Value
     node: Node | None
     array: Array | None
     readers: int
+    consumers: Sequence[Node]
+    is_input: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +176,14 @@ class Search:
 
     def at(self, value: Value) -> At:
         flow = self.flow
-        return At(value, flow.producer(value), flow.array(value), flow.readers(value))
+        return At(
+            value,
+            flow.producer(value),
+            flow.array(value),
+            flow.readers(value),
+            flow.consumers(value),
+            flow.is_input(value),
+        )
 
     def origin(self, value: Value) -> str:
         """Where a value comes from, in words."""

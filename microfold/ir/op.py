@@ -111,6 +111,21 @@ class Op:
         """The operator's meaning on `Tensor` operands, bit-exact with the named reference."""
         raise NotImplementedError
 
+    def is_cut_short(
+        self,
+        operands: Sequence[Tensor | None],
+        results: Sequence[Tensor],
+        functions: Mapping[str, Function],
+    ) -> bool:
+        """Whether an operator with `bodies` has stopped before it was done: a loop at its limit.
+
+        Args:
+            operands, results: of the evaluation.
+            functions: the meaning of each of its `bodies`.
+        """
+        del operands, results, functions
+        return False
+
     def check_bodies(self, operands: Sequence[TensorType | None], bodies: Sequence[Signature]) -> None:
         """Type rule of an operator with `bodies`: that their signatures fit.
 

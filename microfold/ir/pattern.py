@@ -26,12 +26,14 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
+import numpy as np
+
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.match import At, Dataflow, GraphFlow, Match, Refusal, Search, State, States
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import REGISTRY, Op
-from microfold.ir.types import DType, TensorType
+from microfold.ir.types import Array, DType, TensorType
 
 __all__ = [
     "DataflowPattern",
@@ -40,6 +42,8 @@ __all__ = [
     "OpPattern",
     "Refusal",
     "constant",
+    "is_constant",
+    "is_input",
     "is_op",
     "match",
     "one_of",
@@ -99,6 +103,35 @@ class DataflowPattern(ABC):
             return None if at.readers == 1 else ("have one reader", f"{at.value!r} has {at.readers}")
 
         return _Checked(self, check)
+
+    def only_used_by(self, *ops: type[Op] | str) -> DataflowPattern:
+        """The same, read by nodes of these operators only, and by at least one.
+
+        Raises:
+            InputError: there is no such operator.
+        """
+        types = tuple(_op_type(op) for op in ops)
+        rule = f"be read by {' or '.join(op_type.name for op_type in types)} only"
+
+        def check(at: At) -> tuple[str, str] | None:
+            others = [describe(node) for node in at.consumers if not isinstance(node.op, types)]
+            if at.readers > sum(node.operands.count(at.value) for node in at.consumers):
+                others.append("what leaves the graph")
+            if others or not at.consumers:
+                return rule, f"{', '.join(others) or 'nothing'} reads {at.value!r}"
+            return None
+
+        return _Checked(self, check)
+
+    def dominates(self, parent: DataflowPattern, path: DataflowPattern | None = None) -> DataflowPattern:
+        """The same node, where all that it reads comes from one value, on whatever ways.
+
+        Constants aside, each way up from the node's operands leads through nodes that fit `path` (None:
+        there are none between) to one value that fits `parent`. Nothing else reads it, or what lies between.
+        """
+        from microfold.ir.dominated import Dominated  # which is a pattern itself
+
+        return Dominated(self, parent, path)
 
     def __or__(self, other: DataflowPattern) -> DataflowPattern:
         return one_of(self, other)
@@ -306,6 +339,27 @@ def wildcard(name: str = "") -> DataflowPattern:
 def constant(name: str = "") -> DataflowPattern:
     """A constant."""
     return _Constant().named(name) if name else _Constant()
+
+
+def is_constant(value: float | Array, name: str = "") -> DataflowPattern:
+    """A constant, all of whose elements are this number; or of these elements, after broadcasting."""
+    wanted = np.asarray(value)
+
+    def check(at: At) -> bool:
+        if at.array is None:
+            return False
+        try:
+            return bool(np.array_equal(np.broadcast_to(wanted, at.array.shape), at.array))
+        except ValueError:
+            return False
+
+    shown = f"{wanted}" if wanted.size == 1 else f"an array of shape {list(wanted.shape)}"
+    return constant(name).where(check, f"have the elements of {shown}")
+
+
+def is_input(name: str = "") -> DataflowPattern:
+    """An input of the graph."""
+    return wildcard(name).where(lambda at: at.is_input, "be an input of the graph")
 
 
 def optional(pattern: DataflowPattern) -> DataflowPattern:

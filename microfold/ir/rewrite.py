@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast, overload
 
+from microfold.errors import InputError
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value, make_node
+from microfold.ir.node import Node, Step, Value, describe, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, TensorType
 
@@ -38,11 +39,20 @@ Operand = Value | Pending
 
 
 class GraphBuilder:
-    """The graph that is being built: nodes in topological order, and constants."""
+    """The graph that is being built: nodes in topological order, and constants.
+
+    Attributes:
+        inputs: of the graph.
+        consumers: the nodes of the old graph that read each of its values.
+        stands_for: values of the old graph whose place a value of the new one takes.
+    """
 
     def __init__(self, graph: Graph):
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = dict(graph.constants)
+        self.inputs = frozenset(graph.inputs)
+        self.consumers = graph.consumers()
+        self.stands_for: dict[Value, list[Value]] = {}
         self._producers: dict[Value, Node] = {}
         self._realized: dict[Pending, Value] = {}
 
@@ -189,13 +199,14 @@ def forward_rewrite(
         site = RewriteSite(node, own, builder, replaced, uses)
         rule = rules if callable(rules) else _lookup(rules, type(node.op))
         answer = rule(site) if rule is not None else None
-        results = _keep(site) if answer is None else _as_tuple(answer)
+        results = _keep(site) if answer is None else _checked(answer, node)
         for old, new in zip(node.outputs, results, strict=True):
             if on_multi_ref is not None and uses[old] > 1:
                 new = on_multi_ref(new, site)
             if new is not old:
                 replaced[old] = new
                 if isinstance(new, Value):
+                    builder.stands_for.setdefault(new, []).append(old)
                     # Its readers are now also those of the old value; this node, if it was one, is none.
                     uses[new] += uses[old] - site.inputs.count(new)
     # In their order: realising emits nodes, and the order of a set differs from run to run.
@@ -206,8 +217,17 @@ def forward_rewrite(
     return remove_dead_nodes(graph.with_nodes(builder.nodes, constants=builder.constants, replaced=final))
 
 
-def _as_tuple(answer: Operand | Sequence[Operand]) -> tuple[Operand, ...]:
-    return (answer,) if isinstance(answer, Value | Pending) else tuple(answer)
+def _checked(answer: object, node: Node) -> tuple[Operand, ...]:
+    """What stands for the node's results."""
+    given = answer if isinstance(answer, tuple | list) else (answer,)
+    results = [result for result in cast("Sequence[object]", given) if isinstance(result, Value | Pending)]
+    if len(results) == len(given) == len(node.outputs):
+        return tuple(results)
+    there = ", ".join(type(result).__name__ for result in cast("Sequence[object]", given)) or "nothing"
+    raise InputError(
+        f"a rule must give None, or a value for each of the {len(node.outputs)} results of {describe(node)}; "
+        f"it gave {there}"
+    )
 
 
 def _lookup(rules: Mapping[type[Op], Rule[C]], op_type: type[Op]) -> Rule[C] | None:

@@ -8,30 +8,46 @@ from typing import Any
 
 from microfold.ir.graph import Graph
 from microfold.ir.match import Match
-from microfold.ir.node import Node, Value
+from microfold.ir.node import Node, Value, rewire
 from microfold.ir.pattern import DataflowPattern, match
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import Array
 
 
 class SiteFlow:
-    """The dataflow around a node that is being rewritten: the node itself on operands of the new graph."""
+    """The dataflow around a node that is being rewritten.
+
+    Attributes:
+        root: the node itself, on operands of the new graph.
+    """
 
     def __init__(self, site: RewriteSite[Any]):
         node = site.node
         inputs = tuple(site.value(index) for index in range(len(node.inputs)))
-        self._root = Node(node.op, inputs, node.outputs, site.epilogue)
+        self.root = Node(node.op, inputs, node.outputs, site.epilogue)
         self._builder = site.builder
         self._uses: Counter[Value] = site.uses
 
     def producer(self, value: Value) -> Node | None:
-        return self._root if value in self._root.outputs else self._builder.producer(value)
+        return self.root if value in self.root.outputs else self._builder.producer(value)
 
     def array(self, value: Value) -> Array | None:
         return self._builder.constants.get(value)
 
     def readers(self, value: Value) -> int:
         return self._uses[value]
+
+    def consumers(self, value: Value) -> Sequence[Node]:
+        """Those of the old graph that read what it stands for, as if they read itself."""
+        olds = [value]
+        for old in olds:
+            olds += self._builder.stands_for.get(old, ())
+        replaced = {old: value for old in olds if old is not value}
+        nodes = dict.fromkeys(node for old in olds for node in self._builder.consumers.get(old, ()))
+        return tuple(rewire(node, replaced) for node in nodes)
+
+    def is_input(self, value: Value) -> bool:
+        return value in self._builder.inputs
 
 
 PatternRule = tuple[DataflowPattern, Callable[[RewriteSite[None], Match], Value | Sequence[Value] | None]]

@@ -29,7 +29,9 @@ class DType(enum.Enum):
     UINT8 = "uint8"
     INT16 = "int16"
     INT32 = "int32"
+    UINT32 = "uint32"
     INT64 = "int64"
+    UINT64 = "uint64"
     FLOAT16 = "float16"
     FLOAT32 = "float32"
 

@@ -71,6 +71,7 @@ class CFunction:
         fields: all that its layer struct can have, in order.
         library: what it calls; None if it stands for itself.
         calls: names of the library's functions that it calls.
+        templates: folder where its template is; None: that of its library, or of microfold.
         only_layer: index of the layer that it is for, where others have the same specification; None: all of
             them share it.
     """
@@ -81,6 +82,7 @@ class CFunction:
     fields: Fields = ()
     library: Library | None = None
     calls: tuple[str, ...] = ()
+    templates: Path | None = None
     only_layer: int | None = None
 
 

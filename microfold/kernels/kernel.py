@@ -5,13 +5,15 @@ A kernel is a C function template. Everything that a template needs is computed 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.kernels.call import KernelCall
+from microfold.kernels.cost.coefficients import Row, closest, find_row
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Fields
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import check_name
@@ -30,15 +32,19 @@ class Trade(Enum):
     LONG_ITERATIONS = "an iteration of its loop computes several blocks"
     SCRATCH = "it takes up to twice the scratch"
     INPUT_SCRATCH = "it brings inputs into another form in the scratch, as many bytes as that takes"
+    TILE_SCRATCH = "it keeps transformed tiles of inputs in the scratch, however small the image is"
     SPARE_SCRATCH = "it takes more scratch than its kernel needs, as far as larger layers leave it over"
     TABLE = "it has a table of results"
     WIDE_WEIGHTS = "its weights take twice as many bytes"
     TRANSFORMED_WEIGHTS = "its weights take several times as many bytes"
     RESTS = "some of its weights are there twice"
     FOUR_BITS = "its weights are packed in 4 bits, and unpacked by every call"
+    BYTE_WEIGHTS = "its float32 weights are kept as int8 and steps, and converted for every product or two"
     HALF_FLOATS = "its weights are packed as float16, and converted by every call"
 
 
+# Instructions of a part of a kernel that nothing is known of.
+GUESS = 10.0
 PACKED = frozenset({Trade.FOUR_BITS, Trade.HALF_FLOATS})
 
 
@@ -56,6 +62,7 @@ class Kernel:
         trades: what it gives up.
         table_bytes: constants that the model does not have, of kernels with TABLE.
         code: estimated bytes of code of one function, compiled with -Os; see `selection.shared_functions`.
+        like: the kernel whose parts take about what its own take, until these are measured.
         fields: all that the layer struct of its function can have, in order.
         pitch_fields: names of those that find rows in a whole image, and nothing else; where it `reads_rows`.
     """
@@ -67,6 +74,7 @@ class Kernel:
     trades: frozenset[Trade] = frozenset()
     table_bytes: ClassVar[int] = 0
     code: ClassVar[int] = 600
+    like: ClassVar[str | None] = None
     fields: ClassVar[Fields] = ()
     pitch_fields: ClassVar[frozenset[str]] = frozenset()
 
@@ -82,13 +90,67 @@ class Kernel:
         del layer
         return (self,)
 
+    def terms(self, layer: LayerContext) -> Terms:
+        """How often each part of its code runs in one call: the loops, and no more.
+
+        What a part takes is in the data files of `cost.coefficients`; until it is measured, `guess` says.
+        """
+        raise NotImplementedError
+
+    def guess(self, term: str) -> float:
+        """Estimated instructions of a part that no data file knows; default: about those of a short loop."""
+        del term
+        return GUESS
+
     def cost(self, layer: LayerContext) -> float:
         """Estimated instructions of one call; compared only between kernels of one node and target."""
-        raise NotImplementedError
+        return self.price(layer, self.terms(layer))
 
     def cost_alone(self, layer: LayerContext) -> float:
         """The same where no other layer calls its function, so that compilers make it for this one."""
-        return self.cost(layer)
+        row = find_row(self.name, layer.target.features)
+        return (
+            self.cost(layer)
+            if row is None or not row.alone
+            else self.price(layer, self.terms(layer), row.alone)
+        )
+
+    def cycles(self, layer: LayerContext) -> float:
+        """Estimated cycles of one call, by the timing table of the core that the target is most like.
+
+        Where there is no such table, they are instructions.
+        """
+        core, row = closest(layer.target.features), find_row(self.name, layer.target.features)
+        if not core.timing:
+            return self.cost(layer)
+        if row is None:
+            return self.cost(layer) * core.cycles_per_instruction
+        return self.price(layer, self.terms(layer), row.cycles)
+
+    def price(
+        self, layer: LayerContext, terms: Mapping[str, float], known: Mapping[str, float] | None = None
+    ) -> float:
+        """Parts that run so often, in estimated instructions.
+
+        Args:
+            known: what each part takes, if not instructions where other layers call the function, too.
+        """
+        if known is None:
+            known = self._instructions(layer)
+        return sum(n * (known[term] if term in known else self.guess(term)) for term, n in terms.items())
+
+    def coefficient(self, layer: LayerContext, term: str) -> float:
+        """Estimated instructions of a part that runs once."""
+        return self.price(layer, {term: 1})
+
+    def row(self, features: frozenset[str]) -> Row | None:
+        """What is known of its parts on such a core; until they are measured, of those that they are like."""
+        own = find_row(self.name, features)
+        return own if own is not None or self.like is None else find_row(self.like, features)
+
+    def _instructions(self, layer: LayerContext) -> Mapping[str, float]:
+        row = self.row(layer.target.features)
+        return row.instructions if row is not None else {}
 
     def extra_memory(self, layer: LayerContext) -> int:
         """Bytes that the arena may need besides input and output; compared only between its variants."""
@@ -109,10 +171,6 @@ class Kernel:
         """Nodes of equal kinds share a function of a kernel with WINDOW_CODE or IMAGE_CODE; None: not its."""
         del node
         return None
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        """About what the tables of `timing` give: tells kernels that hardly wait for loads from others."""
-        return 1.53
 
     def lower(self, layer: LayerContext) -> KernelCall:
         """The call, with all constants packed."""
@@ -147,6 +205,11 @@ class Kernel:
         the same channel. Only asked where `overlap` is None.
         """
         return False
+
+    def replaces(self, layer: LayerContext) -> Sequence[tuple[int, int]]:
+        """Inputs and outputs, by their indices, that may be the same bytes: one begins as the other."""
+        del layer
+        return ()
 
     def row_alignment(self, layer: LayerContext) -> int:
         """What the addresses of its images' rows, inputs and output, must be multiples of, bytes.
@@ -190,9 +253,10 @@ class Kernel:
 
 
 KERNELS: list[Kernel] = []
+KernelType = TypeVar("KernelType", bound=Kernel)
 
 
-def register(kernel: type[Kernel]) -> type[Kernel]:
+def register(kernel: type[KernelType]) -> type[KernelType]:
     """Class decorator: adds the kernel to the one list that selection, tests and benchmarks read.
 
     Raises:

@@ -14,9 +14,12 @@ from microfold.ir.types import DType
 TYPES = {
     DType.BOOL: "bool",
     DType.INT8: "s8",
+    DType.UINT8: "u8",
     DType.INT16: "s16",
     DType.INT32: "s32",
+    DType.UINT32: "u32",
     DType.INT64: "s64",
+    DType.UINT64: "u64",
     DType.FLOAT16: "f16",
     DType.FLOAT32: "f32",
 }

@@ -15,6 +15,8 @@ BIAS_DTYPES: dict[tuple[DType, DType], tuple[DType, ...]] = {
     (DType.FLOAT32, DType.FLOAT32): (DType.FLOAT32,),
     (DType.FLOAT16, DType.FLOAT16): (DType.FLOAT16,),
     (DType.INT8, DType.INT8): (DType.INT32,),
+    # Legacy uint8 weights without their zero point, which need nine bits.
+    (DType.INT8, DType.INT16): (DType.INT32,),
     (DType.INT16, DType.INT8): (DType.INT64, DType.INT32),
 }
 

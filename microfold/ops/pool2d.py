@@ -17,6 +17,7 @@ from microfold.ops.window import Padding, Pair, Window
 @dataclass(frozen=True)
 class _Pool2D(Op):
     pattern: ClassVar[Pattern] = Pattern.OUT_ELEMENTWISE_FUSABLE
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.INT8, DType.INT16, DType.FLOAT16, DType.FLOAT32)
 
     size: Pair
     strides: Pair
@@ -30,7 +31,7 @@ class _Pool2D(Op):
     def infer(self, x: TensorType) -> TensorType:
         x = nhwc_type(self.name, x, self.layout)
         require(
-            x.dtype in (DType.INT8, DType.INT16, DType.FLOAT16, DType.FLOAT32),
+            x.dtype in self.dtypes,
             f"{self.name}: {x.dtype.value} is not supported",
         )
         for (before, after), size in zip(self.padding, self.size, strict=True):
@@ -60,9 +61,12 @@ class AveragePool2D(_Pool2D):
     """Mean over the part of each window that lies inside the image.
 
     Integers: the sum is divided by the count, rounding half away from zero, in the input's quantisation.
+    uint8 has a meaning of its own: its halves are rounded up, where int8 with the same numbers less 128 may
+    round them down.
     """
 
     name: ClassVar[str] = "average_pool2d"
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.UINT8, *_Pool2D.dtypes)
 
     def pooled(self, x: Tensor) -> Array:
         wide = x.data.astype(np.float32 if x.type.dtype.is_float else np.int64)

@@ -24,16 +24,25 @@ from microfold.ir.types import Array, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If, While
+from microfold.ops.control.loop import LimitedWhile, Loop
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
+from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.detection_postprocess import DetectionPostprocess
+from microfold.ops.elementwise.dynamic_quantize import DynamicQuantize
 from microfold.ops.external.compiler_region import CompilerBegin, CompilerEnd
+from microfold.ops.external.custom_call import CustomCall
 from microfold.ops.external.ethos_u import EthosU
+from microfold.ops.fully_connected.blockwise_fully_connected import BlockwiseFullyConnected
 from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
 from microfold.ops.image import refuses_layout
 from microfold.ops.movement.bitcast import Bitcast
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.dynamic_slice import DynamicSlice
 from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
 from microfold.ops.movement.gather import Gather
 from microfold.ops.movement.gather_nd import GatherNd
@@ -50,6 +59,8 @@ from microfold.ops.normalize.layer_norm import LayerNorm
 from microfold.ops.normalize.log_softmax import LogSoftmax
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.recurrent.hybrid_lstm import HybridLstm
+from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 from microfold.ops.recurrent.svdf import Svdf
@@ -58,6 +69,7 @@ from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.ops.reduce.top_k import TopK
+from microfold.ops.signal.signal_op import SignalOp
 from microfold.ops.window import Window
 
 ROWS = 1  # the axis of NHWC images
@@ -363,25 +375,39 @@ RULES: Mapping[type[Op], Rule] = {
 }
 
 _NO_IMAGE = "it does not compute images"
+_QUANTIZED_WHOLE = "all rows of its image are quantised at once"
 _COMPUTED_POSITIONS = "where its rows lie is computed"
 REFUSED: Mapping[type[Op], str] = {
     ArgMax: "it drops an axis",
     ArgMin: "it drops an axis",
     BatchMatmul: _NO_IMAGE,
+    BlockwiseFullyConnected: _NO_IMAGE,
     Bitcast: "its axes are those of bytes",
     Call: "it is a graph of its own",
     CompilerBegin: "it bounds the part of another compiler",
     CompilerEnd: "it bounds the part of another compiler",
+    CustomCall: "it is code of the firmware",
+    DetectionPostprocess: _NO_IMAGE,
+    DynamicSlice: _COMPUTED_POSITIONS,
+    DynamicQuantize: "its steps follow from all rows",
     DynamicUpdateSlice: _COMPUTED_POSITIONS,
     EthosU: "it is compiled already",
     FullyConnected: _NO_IMAGE,
     GatherNd: _COMPUTED_POSITIONS,
+    HybridConv2D: _QUANTIZED_WHOLE,
+    HybridDepthwiseConv2D: _QUANTIZED_WHOLE,
+    HybridFullyConnected: _NO_IMAGE,
+    HybridLstm: _NO_IMAGE,
+    HybridSequenceRnn: _NO_IMAGE,
     If: "it is a graph of its own",
     LayoutTransform: "it makes rows of other axes",
+    LimitedWhile: "it is a graph of its own",
+    Loop: "it is a graph of its own",
     Lstm: _NO_IMAGE,
     ResizeBilinear: "where its rows lie between two others depends on the height of the image",
     ScatterNd: _COMPUTED_POSITIONS,
     SequenceRnn: _NO_IMAGE,
+    SignalOp: _NO_IMAGE,
     Svdf: _NO_IMAGE,
     TopK: "it has two results",
     While: "it is a graph of its own",

@@ -49,6 +49,17 @@ class Step(Protocol):
 class Instrument:
     """Watches every single pass (not the sequences of them). Override what is needed."""
 
+    def enter(self) -> None:
+        """Called once, before the first pass of what the context has been handed to."""
+
+    def exit(self) -> None:
+        """Called once behind the last pass, also where one has failed."""
+
+    def should_run(self, step: Step, graph: Graph) -> bool:
+        """Whether a pass is to run on a graph; one that is mandatory runs anyway."""
+        del step, graph
+        return True
+
     def before(self, step: Step, graph: Graph) -> None:
         """Called with the graph that the pass is about to get."""
 
@@ -66,11 +77,13 @@ class PassContext:
         disabled_pass: names of passes to leave out; stronger than `required_pass`. Mandatory passes stay.
         instruments: see each pass's input and result; called in order before, in reverse order after.
         numerics: ``exact`` admits only rewrites whose output is the same bits; ``relaxed`` the others too.
+        unroll: how many nodes all runs of a loop together may have where it is written out.
         channel_block: how many channels the target's kernels compute at once.
         half_precision: the target computes float16 faster than float32.
         externals: the external code generators in use, the preferred ones first.
         sink: receives every `Decision`, e.g. ``decisions.append``.
         pass_name: the pass that this context is handed to; `Pass` sets it.
+        running: the instruments have been entered; `Pass` sets it.
 
     Raises:
         InputError: a field is out of its range.
@@ -81,11 +94,13 @@ class PassContext:
     disabled_pass: Collection[str] = ()
     instruments: Sequence[Instrument] = ()
     numerics: Numerics = "exact"
+    unroll: int = 4096
     channel_block: int = 1
     half_precision: bool = False
     externals: Sequence[PatternTable] = ()
     sink: Callable[[Decision], None] | None = None
     pass_name: str = ""
+    running: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.opt_level <= MAX_OPT_LEVEL:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
+from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.passes.context import PassContext, Transform
 from microfold.passes.kinds import FunctionPass, ModulePass, Pass
@@ -75,6 +76,11 @@ class _Decorator(Generic[S]):
     def __call__(self, target: Any) -> Any:
         name = self.name or _snake_case(target.__name__)
         if isinstance(target, type):
+            if not callable(getattr(target, "transform", None)):
+                raise InputError(
+                    f"a class that is a pass must have a method transform(graph, context); {target.__name__} "
+                    "has none"
+                )
             form = cast("Callable[..., Transformer]", target)
             return PassFactory(form, self.kind, name, **self.options)
         return self.kind(target, name, **self.options)

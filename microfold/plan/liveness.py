@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
@@ -34,7 +34,9 @@ def computing_nodes(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if not needs_no_code(node)]
 
 
-def storages(graph: Graph, calls: Sequence[Node], *, include_io: bool) -> dict[Value, Storage]:
+def storages(
+    graph: Graph, calls: Sequence[Node], *, include_io: bool, elsewhere: Collection[Value] = ()
+) -> dict[Value, Storage]:
     """Arena storage of every value that needs some, views included.
 
     Constants and state have storage of their own. Inputs live from before the first call, outputs and next
@@ -43,10 +45,11 @@ def storages(graph: Graph, calls: Sequence[Node], *, include_io: bool) -> dict[V
     Args:
         calls: the computing nodes in scheduled order.
         include_io: graph inputs and outputs live in the arena too.
+        elsewhere: values that own storage outside of the arena.
     """
     views = Views(graph)
     end = len(calls)
-    outside = set(graph.constants) | {state.value for state in graph.state}
+    outside = set(graph.constants) | {state.value for state in graph.state} | set(elsewhere)
     if not include_io:
         outside |= set(graph.inputs) | {views[v].root for v in graph.outputs}
     first: dict[Value, int] = dict.fromkeys(graph.inputs, -1)
@@ -67,9 +70,9 @@ def storages(graph: Graph, calls: Sequence[Node], *, include_io: bool) -> dict[V
     return owners | {value: owners[views[value].root] for value in values if views[value].root in owners}
 
 
-def bytes_alive(blocks: Sequence[Storage]) -> dict[int, int]:
-    """Bytes that live at each moment at which a block comes, in order of time."""
-    changes = sorted([(b.first, 0, b.size) for b in blocks] + [(b.last, 1, -b.size) for b in blocks])
+def alive(blocks: Sequence[Storage], size: Callable[[Storage], int]) -> dict[int, int]:
+    """The sum of sizes that live at each moment at which a block comes, in order of time."""
+    changes = sorted([(b.first, 0, size(b)) for b in blocks] + [(b.last, 1, -size(b)) for b in blocks])
     held: dict[int, int] = {}
     total = 0
     for moment, leaves, change in changes:
@@ -77,8 +80,3 @@ def bytes_alive(blocks: Sequence[Storage]) -> dict[int, int]:
         if not leaves:
             held[moment] = total
     return held
-
-
-def lower_bound(blocks: Sequence[Storage]) -> int:
-    """Largest sum of sizes alive at one moment: no plan without overlap can be smaller."""
-    return max(bytes_alive(blocks).values(), default=0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
@@ -12,8 +12,9 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.plan.arena import ArenaPlan, plan_arena
+from microfold.plan.bound import call_need
 from microfold.plan.liveness import Storage, storages
-from microfold.plan.overlap import Overlap
+from microfold.plan.overlap import Leave, Overlap
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Memory:
         return [*dict.fromkeys(self.owners.values()), *self.scratch.values()]
 
     def need(self, index: int) -> int:
-        """Bytes of an arena for what is alive during one call."""
-        return plan_arena([b for b in self.blocks if b.first <= index <= b.last], self.overlaps).size
+        """Bytes of the smallest arena for what is alive during one call."""
+        return call_need(self.blocks, self.overlaps, index)
 
 
 def plan_memory(
@@ -52,6 +53,8 @@ def plan_memory(
     calls: Sequence[KernelCall],
     *,
     include_io: bool,
+    elsewhere: Collection[Value] = (),
+    wanted: int | None = None,
 ) -> Memory:
     """The arena.
 
@@ -59,41 +62,76 @@ def plan_memory(
         kernels: of all computing nodes, in order.
         calls: of the kernels.
         include_io: whether the graph's inputs and outputs are in it.
+        elsewhere: values that own storage outside of it.
+        wanted: bytes that are few enough, see `plan_arena`.
     """
-    owners = storages(graph, [layer.node for layer, _ in kernels], include_io=include_io)
+    nodes = [layer.node for layer, _ in kernels]
+    owners = storages(graph, nodes, include_io=include_io, elsewhere=elsewhere)
     scratch = {
         index: Storage(f"scratch of call {index}", call.scratch, index, index)
         for index, call in enumerate(calls)
         if call.scratch
     }
     blocks = [*dict.fromkeys(owners.values()), *scratch.values()]
-    overlaps = _overlaps(kernels, owners, Views(graph))
-    return Memory(owners, scratch, overlaps, plan_arena(blocks, overlaps))
+    views = Views(graph)
+    overlaps = [
+        overlap
+        for index, (layer, kernel) in enumerate(kernels)
+        for overlap in overlaps_of(index, layer, kernel, owners, views)
+    ]
+    return Memory(owners, scratch, overlaps, plan_arena(blocks, overlaps, wanted))
 
 
-def _overlaps(
-    kernels: Sequence[tuple[LayerContext, Kernel]], owners: Mapping[Value, Storage], views: Views
+def overlaps_of(
+    index: int, layer: LayerContext, kernel: Kernel, owners: Mapping[Value, Storage], views: Views
 ) -> list[Overlap]:
     """Inputs that die in a call, and that its kernel lets the output lie over."""
-    found: list[Overlap] = []
-    for index, (layer, kernel) in enumerate(kernels):
-        output = layer.node.outputs[0]
-        target = owners.get(output)
-        # Storage with other parts, computed before, must not lie over anything.
-        if target is None or target.first != index:
+    target = owners.get(layer.node.outputs[0])
+    # Storage with other parts, computed before, must not lie over anything.
+    if target is None or target.first != index:
+        return []
+    found = [
+        Overlap(leave.source, target, leave.distance, leave.exact)
+        for leave in leave_of(layer, kernel, owners, views)
+        if leave.source.last == index
+    ]
+    return [*found, *_replaced(layer, kernel, index, owners, views)]
+
+
+def leave_of(
+    layer: LayerContext, kernel: Kernel, owners: Mapping[Value, Storage], views: Views
+) -> list[Leave]:
+    """Inputs that a kernel lets the first output lie over, should they die."""
+    found: list[Leave] = []
+    output = layer.node.outputs[0]
+    data = kernel.data_inputs(layer)
+    values = [layer.node.inputs[i] for i in data]
+    sources = [owners.get(value) if value is not None else None for value in values]
+    for position, value, source in zip(data, values, sources, strict=True):
+        # Storage that is read twice would have to satisfy both reads.
+        if value is None or source is None or sources.count(source) > 1:
             continue
-        data = kernel.data_inputs(layer)
-        values = [layer.node.inputs[i] for i in data]
-        sources = [owners.get(value) if value is not None else None for value in values]
-        for position, value, source in zip(data, values, sources, strict=True):
-            # Storage that is read twice would have to satisfy both reads.
-            if value is None or source is None or source.last != index or sources.count(source) > 1:
-                continue
-            # Kernels speak of values, the planner of storages.
-            shift = views[output].offset - views[value].offset
-            distance = kernel.overlap(layer, position)
-            if distance is not None:
-                found.append(Overlap(source, target, distance + shift))
-            elif kernel.in_place(layer, position):
-                found.append(Overlap(source, target, shift, exact=True))
+        # Kernels speak of values, the planner of storages.
+        shift = views[output].offset - views[value].offset
+        distance = kernel.overlap(layer, position)
+        if distance is not None:
+            found.append(Leave(source, distance + shift, exact=False))
+        elif kernel.in_place(layer, position):
+            found.append(Leave(source, shift, exact=True))
     return found
+
+
+def _replaced(
+    layer: LayerContext, kernel: Kernel, index: int, owners: Mapping[Value, Storage], views: Views
+) -> Iterator[Overlap]:
+    """Outputs of a call that begin as its inputs, and may lie where these do."""
+    node = layer.node
+    read = [owners.get(value) for value in node.operands]
+    for position, which in kernel.replaces(layer):
+        value, output = node.inputs[position], node.outputs[which]
+        source, target = owners.get(value) if value is not None else None, owners.get(output)
+        if value is None or source is None or target is None:
+            continue
+        if target.first == index == source.last and read.count(source) == 1:
+            shift = views[output].offset - views[value].offset
+            yield Overlap(source, target, shift, exact=True)

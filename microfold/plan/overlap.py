@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage
@@ -21,6 +22,14 @@ class Overlap:
     target: Storage
     distance: int
     exact: bool = False
+
+
+class Leave(NamedTuple):
+    """The same for the first output, of an input that dies or not, depending on the order of calls."""
+
+    source: Storage
+    distance: int
+    exact: bool
 
 
 def align(offset: int, alignment: int = ALIGNMENT) -> int:

@@ -15,6 +15,7 @@ from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import Ranges, analyze
 from microfold.codegen.provenance import API_VERSION
 from microfold.codegen.requirements import needs
+from microfold.external.kernel import ExternalKernel
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.selection.cheapest import Candidate
@@ -27,7 +28,7 @@ from microfold.verification.measure import Measurement
 from microfold.verification.verify import Verification, input_sets
 
 # Of the fields below. Counted up where one is taken away, or gets another meaning.
-REPORT_VERSION = 1
+REPORT_VERSION = 2
 
 # Input sets over which relaxed numerics are held against the imported graph.
 RELAXED_RUNS = 8
@@ -41,7 +42,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
     options.
     """
     cycles, timing = program.estimated_cycles, program.target.timing
-    ranges = _with_external_sums(program)
+    ranges = _with_inner_sums(program)
     return {
         "report_version": REPORT_VERSION,
         "microfold_version": __version__,
@@ -59,7 +60,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "cycles_source": timing.source if cycles is not None and timing is not None else None,
         "ram": {
             "arena": program.arena.size,
-            "arena_without_overlap": program.arena.lower_bound,
+            "arena_bound": program.arena.bound,
             "state": program.state_size,
             "stack": measurement.stack if measurement else None,
         },
@@ -92,9 +93,11 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                 "macs": layer.macs,
                 "estimated_instructions": layer.estimated_instructions,
                 "instructions": None,
-                "estimated_cycles": layer.estimated_cycles(program.target),
+                "estimated_cycles": layer.estimated_cycles,
                 "scratch": layer.call.scratch,
-                "weights": sum(c.array.nbytes for c in layer.call.constants.values()),
+                "weights": sum(
+                    c.array.nbytes for each in layer.all_layers for c in each.call.constants.values()
+                ),
                 "output": describe_type(layer.outputs[0].type),
                 "output_offset": layer.outputs[0].offset,
                 "accumulator": _sums(layer, ranges.accumulators.get(layer.node)),
@@ -116,7 +119,8 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
 
 # Fields of the passes' context that follow from the target and the options, or only watch.
 _NOT_CHOSEN = frozenset({
-    "instruments", "numerics", "channel_block", "half_precision", "externals", "sink", "pass_name"
+    "instruments", "numerics", "unroll", "channel_block", "half_precision", "externals", "sink", "pass_name",
+    "running"
 })  # fmt: skip
 
 
@@ -157,15 +161,17 @@ def _sums(layer: Layer, accumulator: Accumulator | None) -> Report | None:
     }
 
 
-def _with_external_sums(program: Program) -> Ranges:
-    """The program's ranges, and the sums of product sums that external code generators compute."""
-    inner = {
-        layer.node: sums
-        for layer in program.layers
-        if layer.work != (layer.node,)
-        for sums in analyze(program.graph.subgraphs[layer.node.op.bodies[0]]).accumulators.values()
+def _with_inner_sums(program: Program) -> Ranges:
+    """The program's ranges, and the sums of what loops run and external code generators compute."""
+    _, *inner = program.graphs
+    sums = {node: found for graph in inner for node, found in analyze(graph).accumulators.items()}
+    sums |= {
+        layer.node: found
+        for layer in program.calls
+        if isinstance(layer.kernel, ExternalKernel)
+        for found in analyze(layer.kernel.region.body).accumulators.values()
     }
-    return replace(program.ranges, accumulators={**program.ranges.accumulators, **inner})
+    return replace(program.ranges, accumulators={**program.ranges.accumulators, **sums})
 
 
 def _overflow_proof(program: Program, ranges: Ranges) -> Report:
@@ -176,7 +182,7 @@ def _overflow_proof(program: Program, ranges: Ranges) -> Report:
     largest, layer_name, limit = 0, "", 1 << 31
     widest = 0
     unproved: list[str] = []
-    for layer in program.layers:
+    for layer in program.calls:
         sums = ranges.accumulators.get(layer.node)
         x = layer.node.operands[0].type if layer.node.operands else None
         if sums is None:
@@ -198,7 +204,7 @@ def _overflow_proof(program: Program, ranges: Ranges) -> Report:
         "unproved_layers": unproved,
         "wrapping_layers": [
             layer.name
-            for layer in program.layers
+            for layer in program.calls
             if dict(layer.call.function.spec).get("requantize") == RequantizeForm.WRAPPED.value
         ],
     }
@@ -322,6 +328,7 @@ def verify_report(program: Program, result: Verification) -> Report:
         "inputs": result.inputs,
         "relaxed": [deviation_report(deviation) for deviation in result.deviations],
         "unchecked": list(result.unchecked),
+        "cut_short": result.cut_short,
         "first_difference": differences[0] if differences else None,
         "differences": differences,
     }

@@ -10,14 +10,17 @@ from microfold.ir.node import Value
 from microfold.ir.types import Quant
 
 
-def inspect_model(path: Path) -> dict[str, Any]:
+def inspect_model(path: Path, signature: str | None = None) -> dict[str, Any]:
     """Operators, ends and problems of a model, as plain data; works for unsupported models too.
+
+    Args:
+        signature: whose subgraph is meant; None: the first one.
 
     Raises:
         ModelFormatError: the file is malformed.
     """
     data = read_file(path)
-    found = survey(data, path.name)
+    found = survey(data, path.name, signature)
     operators = [
         {
             "operator": operator.name,

@@ -31,6 +31,7 @@ class Settings:
 
     optimize: str
     flash: int | None
+    ram: int | None
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Ram:
     """Bytes."""
 
     arena: int
-    arena_without_overlap: int
+    arena_bound: int
     state: int
     stack: int | None
 

@@ -127,7 +127,9 @@ def _print_memory(program: Program, report: Report) -> None:
     ram, flash = report["ram"], report["flash"]
     table = Table("", (Column(""), number("bytes"), Column("")))
     scratch = max((layer["scratch"] for layer in report["layers"]), default=0)
-    note = f"{ram['arena_without_overlap']:,} without overlap at best; largest scratch {scratch:,}"
+    proved = ram["arena"] == ram["arena_bound"]
+    least = "the least for these kernels" if proved else f"{ram['arena_bound']:,} at least"
+    note = f"{least}; largest scratch {scratch:,}"
     table.add("RAM: arena", _number(ram["arena"]), note)
     table.add("RAM: state", _number(ram["state"]), "kept from run to run")
     used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
@@ -222,6 +224,12 @@ def print_verification(program: Program, result: Verification, *, every_layer: b
                 f"not checked: {label!r}: only other hardware computes it; "
                 "what follows was checked on its results",
             )
+        if result.cut_short:
+            limit = program.options.max_iterations
+            _console.print(
+                f"stopped: with {result.cut_short} of {result.inputs} input sets a loop would have run more "
+                f"than {limit} times; outputs are those after {limit} (--max-iterations)"
+            )
         _print_deviations([deviation_report(d) for d in result.deviations], result.inputs)
         return
     names = [layer.name for layer in program.layers]
@@ -269,6 +277,23 @@ def print_inspection(inspection: Report) -> None:
         _console.print(f"not supported: {problem}")
 
 
+def print_tradeoffs(rows: Sequence[Report]) -> None:
+    """Ways to compile a model, a line for each: what they take, and the options that lead there."""
+    columns = (number("RAM"), number("flash"), number("instructions"), number("cycles", rank=1))
+    table = Table("tradeoffs", (*columns, Column("options of build")))
+    for row in rows:
+        options = [f"--optimize {row['optimize']}"]
+        options += [f"--{name} {row[key]}" for name, key in _BUDGETS if row[key] is not None]
+        numbers = (row[key] for key in ("ram", "flash", "estimated_instructions", "estimated_cycles"))
+        table.add(*map(_number, numbers), " ".join(options))
+    _console.show(table)
+    _console.print("no way that was tried has less of one and no more of the others; RAM: arena and state;")
+    _console.print("flash: constants and an estimate of the kernels' code; time: estimates, nothing was run")
+
+
+_BUDGETS = (("ram", "ram_budget"), ("flash", "flash_budget"))
+
+
 def print_kernels(layers: Sequence[Report], options: Options) -> None:
     """Every variant of every candidate of every layer, the chosen one first."""
     columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("kernel"))
@@ -292,6 +317,9 @@ def print_kernels(layers: Sequence[Report], options: Options) -> None:
     rule = "the cheapest that the target can run"
     if options.flash is not None:
         rule = "the fastest for all layers together whose constants fit"
+        rule += ", of those whose arena fits" if options.ram is not None else ""
+    elif options.ram is not None:
+        rule = f"what optimize = {options.optimize} takes of those whose arena fits"
     elif options.optimize == "size":
         rule = "the least flash for all layers together"
     _console.print(f"* is chosen: {rule}")

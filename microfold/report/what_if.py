@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from microfold.options import OPTIMIZE
 from microfold.program import Program
@@ -66,13 +66,30 @@ def impossible(target: str, optimize: str, problem: str) -> Alternative:
     return Alternative(target, optimize, problem, None, None, False, None, None)  # type: ignore[arg-type]
 
 
-def pareto_front(alternatives: Sequence[Alternative]) -> list[Alternative]:
-    """Those of which no other has at most as much RAM, flash and instructions, and less of one."""
+class Figures(Protocol):
+    """What counts of one way to compile a model."""
 
-    def figures(a: Alternative) -> tuple[int, int, int]:
+    @property
+    def ram(self) -> int | None: ...
+    @property
+    def flash(self) -> int | None: ...
+    @property
+    def estimated_instructions(self) -> int | None: ...
+
+
+_Way = TypeVar("_Way", bound=Figures)
+
+
+def pareto_front(alternatives: Sequence[_Way]) -> list[_Way]:
+    """Those of which no other has at most as much RAM, flash and instructions, and less of one.
+
+    Of those with equal figures all are among them.
+    """
+
+    def figures(a: Figures) -> tuple[int, int, int]:
         return a.ram or 0, a.flash or 0, a.estimated_instructions or 0
 
-    def beaten(a: Alternative) -> bool:
+    def beaten(a: Figures) -> bool:
         ours = figures(a)
         return any(
             theirs != ours and all(t <= o for t, o in zip(theirs, ours, strict=True))

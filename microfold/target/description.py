@@ -13,7 +13,7 @@ from typing import Any
 from microfold.errors import InputError, TargetError
 from microfold.support import resources
 from microfold.support.toml import read_toml
-from microfold.target.timing import OTHERS, Timing
+from microfold.target.timing import Timing
 
 # Each feature and what it implies.
 FEATURES: Mapping[str, tuple[str, ...]] = {
@@ -178,8 +178,6 @@ def _shown(value: Any) -> str:
 
 
 def _timing(table: dict[str, Any], path: Path) -> Timing:
-    table = dict(table)
-    factors = table.pop("cycles_per_instruction", {})
     known = {field.name: str if field.name == "source" else int for field in fields(Timing)}
     for key, value in table.items():
         if key not in known:
@@ -193,21 +191,4 @@ def _timing(table: dict[str, Any], path: Path) -> Timing:
     _check_texts("timing.source", table.get("source"), path)
     if "source" not in table:
         raise TargetError(f"{path.name}: timing needs its source")
-    return Timing(**table, cycles_per_instruction=_cycles_per_instruction(factors, path))
-
-
-def _cycles_per_instruction(table: Any, path: Path) -> Mapping[str, float]:
-    where = f"{path.name}: timing.cycles_per_instruction"
-    if not isinstance(table, dict):
-        raise TargetError(f"{where} must be a table; it is {_shown(table)}")
-    factors: dict[str, float] = {}
-    for key, value in table.items():  # type: ignore[reportUnknownVariableType]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not 0 < value <= MOST_CYCLES:
-            raise TargetError(
-                f"{where}.{key} must be a positive number, at most {MOST_CYCLES}; it is {_shown(value)}"
-            )
-        factors[str(key)] = float(value)  # type: ignore[reportUnknownArgumentType]
-    if factors and OTHERS not in factors:
-        raise TargetError(f"{where} needs {OTHERS}, for operators that it does not name")
-    return factors
+    return Timing(**table)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-
-# Where a table of cycles per instruction has the operators that it does not name.
-OTHERS = "others"
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -20,8 +15,6 @@ class Timing:
         next_transfer: a single transfer right behind a single load whose result is not its address.
         multiple: of an instruction that transfers several words, besides one cycle for each.
         taken: what a branch costs more when it is taken; all jumps are.
-        cycles_per_instruction: of whole layers, by operator, and `OTHERS`: what this table gave for layers
-            that were run. It turns estimated instructions into estimated cycles; empty: none are estimated.
     """
 
     source: str
@@ -40,9 +33,3 @@ class Timing:
     float: int = 1
     float_multiply_add: int = 3
     float_divide: int = 14
-    cycles_per_instruction: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-
-    def estimated_cycles(self, operator: str, instructions: int) -> int | None:
-        """Cycles of a layer that was not run; None if no layer's cycles per instruction are known."""
-        factors = self.cycles_per_instruction
-        return round(instructions * factors.get(operator, factors[OTHERS])) if factors else None

@@ -141,6 +141,7 @@ def _disassemble(compiler: str, image: Path, folder: Path) -> str | None:
 def _api(program: Program) -> list[str]:
     """The functions that a firmware calls."""
     functions = ("run", "init", "reset", *(("step",) if program.options.step else ()))
+    functions += ("stopped_loops",) if program.may_stop else ()
     names = [f"{program.name}_{function}" for function in functions]
     if program.options.io == "arena":
         names += [f"{program.name}_input_{i}" for i in range(len(program.inputs))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,14 +10,19 @@ import numpy as np
 from microfold.analysis.deviation import Deviation, measure_deviation
 from microfold.errors import NoReferenceError
 from microfold.host.session import Session
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.ops.elementwise.dynamic_quantize import DynamicQuantize
+from microfold.ops.recurrent.hybrid_lstm import HybridLstm
+from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.program import Program
 from microfold.simulate.program import simulator
 
 # Of the largest magnitude in a tensor; of layers that compute in float16, whose kernels may round sums of a
-# few products, it is the other one, of the largest magnitude before clips.
+# few products, it is the other one, of the largest magnitude before clips. So it is of layers that quantise
+# what they computed a step before.
 FLOAT_TOLERANCE = 1e-5
 HALF_TOLERANCE = 2.0**-8
 
@@ -27,6 +32,7 @@ class Difference:
     """A layer whose result is not the reference's.
 
     Attributes:
+        layer: its index; of a layer that another one runs, the other one's.
         call: index of the input set.
         count: differing elements.
         largest: largest absolute difference.
@@ -45,7 +51,8 @@ class Verification:
 
     Attributes:
         exact: all integer tensors equal bit for bit, all float tensors within `FLOAT_TOLERANCE` of the
-            tensor's largest magnitude, those of layers that read float16 within `HALF_TOLERANCE`.
+            tensor's largest magnitude, those of layers that read float16 within `HALF_TOLERANCE`. So must
+            outputs of the optimised graph and of the imported one agree where layers round coarsely.
         tensors: compared, over all calls.
         inputs: input sets.
         first_difference: None if exact.
@@ -54,6 +61,7 @@ class Verification:
             changed something; otherwise these are compared like layers.
         unchecked: labels of layers without a reference, e.g. those of an NPU. What follows them is checked on
             the results that they gave.
+        cut_short: input sets with which a loop was stopped at its limit, in the reference as in the program.
     """
 
     exact: bool
@@ -63,6 +71,7 @@ class Verification:
     differences: tuple[Difference, ...]
     deviations: tuple[Deviation, ...] = ()
     unchecked: tuple[str, ...] = ()
+    cut_short: int = 0
 
 
 def input_sets(types: Sequence[TensorType], runs: int, seed: int = 0) -> list[tuple[Array, ...]]:
@@ -85,26 +94,31 @@ def _input(t: TensorType, run: int, generator: np.random.Generator) -> Array:
     if run < 3:
         zero = t.quant.zero_points[0] if t.quant is not None else 0
         return np.full(t.shape, (low, high, zero)[run], t.dtype.numpy)
-    return generator.integers(low, high, t.shape, endpoint=True).astype(t.dtype.numpy)
+    drawn = np.uint64 if t.dtype is DType.UINT64 else np.int64
+    return generator.integers(low, high, t.shape, drawn, endpoint=True).astype(t.dtype.numpy)
 
 
 def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
     """Run the program, on the host or on its simulated core, and the reference over the same calls.
 
     The calls are made in sequence on one context, so that state is compared too. The optimised graph's
-    outputs are held against those of the graph as imported, every layer's against the optimised graph. Where
-    the program computes in float16, each layer is checked on what the program gave it to read.
+    outputs are held against those of the graph as imported, every layer's against the optimised graph; on the
+    host, those of layers that others run, too, as they are after the last time. Where the program computes in
+    float16, or quantises floats by steps that follow from them, each layer is checked on what the program
+    gave it to read.
 
     Raises:
         MicrofoldError: a tool is missing or fails.
     """
     computed = _run_simulated(program, calls) if program.target.board else _run_host(program, calls)
-    halves = any(reads_halves(layer.node) for layer in program.layers)
-    tolerance = HALF_TOLERANCE if halves else FLOAT_TOLERANCE
+    isolated = any(rounds_coarsely(layer.node, program.graph) for layer in program.layers)
+    tolerance = HALF_TOLERANCE if isolated else FLOAT_TOLERANCE
     interpreter = Interpreter(program.graph)
     imported, rewritten = Interpreter(program.source), Interpreter(program.graph)
-    found: dict[int, Difference] = {}
-    tensors = 0
+    found: dict[tuple[int, int], Difference] = {}
+    inner = [(top.index, each) for top in program.layers for each in top.all_layers if each is not top]
+    last = len(inner)
+    tensors = cut_short = 0
     unchecked: set[Node] = set()
     for call, (inputs, values) in enumerate(zip(calls, computed, strict=True)):
         expected: dict[Value, Array] = {}
@@ -122,13 +136,16 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
             return into.setdefault(_names(node), arrays)
 
         def give(node: Node, values: Mapping[Value, Array] = values) -> list[Array]:
-            # Each layer by itself: differences of float16 would add up.
-            if not halves or any(value not in values for value in node.outputs):
+            # Each layer by itself: differences would add up.
+            if not isolated or any(value not in values for value in node.outputs):
                 return []
             return [values[value].reshape(value.type.shape) for value in node.outputs]
 
+        interpreter.watch_bodies(collect)
+        stopped = interpreter.cut_short
         outputs = interpreter.run(*inputs, observe=collect, missing=take, given=give)
-        if halves and not program.relaxations:
+        cut_short += interpreter.cut_short > stopped
+        if isolated and not program.relaxations:
             outputs = rewritten.run(*inputs, missing=take)
         # What relaxed numerics have changed is measured, not refused.
         originals = outputs if program.relaxations else _original(imported, inputs, measured, outputs)
@@ -136,21 +153,32 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
             difference = compare(optimized, original, tolerance)
             if difference is not None:
                 name = f"output {index}: the optimised graph against the imported one"
-                found.setdefault(
-                    len(program.layers), Difference(len(program.layers), name, call, *difference)
-                )
+                end = len(program.layers)
+                found.setdefault((end, last), Difference(end, name, call, *difference))
         for layer in program.layers:
             for buffer in layer.outputs if layer.node not in unchecked else ():
                 tensors += 1
                 array = values[buffer.value].reshape(buffer.type.shape)
                 own, scale = FLOAT_TOLERANCE, None
-                if reads_halves(layer.node):
+                if isinstance(layer.node.op, HybridLstm | HybridSequenceRnn):
+                    own = HALF_TOLERANCE
+                elif reads_halves(layer.node, program.graph):
                     read = {**expected, **program.graph.constants, **values}
                     read.update(zip(program.graph.inputs, inputs, strict=True))
                     own, scale = half_tolerance(layer.node, read)
                 difference = compare(array, expected[buffer.value], own, scale)
-                if difference is not None and layer.index not in found:
-                    found[layer.index] = Difference(layer.index, layer.label, call, *difference)
+                if difference is not None:
+                    found.setdefault(
+                        (layer.index, last), Difference(layer.index, layer.label, call, *difference)
+                    )
+        # What float16 has changed in one run, the next one reads.
+        for number, (top, layer) in enumerate(inner if not isolated else ()):
+            for buffer in layer.outputs:
+                if buffer.value in values and buffer.value in expected:
+                    tensors += 1
+                    difference = compare(values[buffer.value], expected[buffer.value])
+                    if difference is not None:
+                        found.setdefault((top, number), Difference(top, layer.label, call, *difference))
     ordered = tuple(found[index] for index in sorted(found))
     deviations = measure_deviation(program.source, program.graph, calls) if program.relaxations else ()
     return Verification(
@@ -161,12 +189,29 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
         ordered,
         deviations,
         tuple(layer.label for layer in program.layers if layer.node in unchecked),
+        cut_short,
     )
 
 
-def reads_halves(node: Node) -> bool:
-    """The node computes in float16, or with what has been rounded to it."""
-    return any(value.type.dtype is DType.FLOAT16 for value in node.operands)
+def rounds_coarsely(node: Node, graph: Graph) -> bool:
+    """What is last places of its operands may be far more of its result: it goes over to coarser numbers."""
+    if reads_halves(node, graph) or isinstance(node.op, DynamicQuantize | HybridLstm | HybridSequenceRnn):
+        return True
+    return any(rounds_coarsely(inner, body) for body, inner in _run_by(node, graph))
+
+
+def reads_halves(node: Node, graph: Graph) -> bool:
+    """The node of a graph computes in float16, or with what has been rounded to it, or runs such nodes."""
+    if any(value.type.dtype is DType.FLOAT16 for value in node.operands):
+        return True
+    return any(reads_halves(inner, body) for body, inner in _run_by(node, graph))
+
+
+def _run_by(node: Node, graph: Graph) -> Iterator[tuple[Graph, Node]]:
+    """The nodes that a node of a graph runs, each with its graph."""
+    for name in node.op.bodies:
+        body = graph.subgraphs[name]
+        yield from ((body, inner) for inner in body.nodes)
 
 
 def half_tolerance(node: Node, read: Mapping[Value, Array]) -> tuple[float, float | None]:

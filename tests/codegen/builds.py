@@ -11,6 +11,7 @@ from microfold.errors import MicrofoldError
 from microfold.ir.graph import Graph
 from microfold.ops.elementwise.add import Add
 from microfold.program import Program
+from tests import loops
 from tests.kernels import graphs
 from tests.kernels.random_networks import merge
 
@@ -22,7 +23,7 @@ STRICT = ("-std=c99", *WARNINGS)
 
 
 def sample_graphs() -> dict[str, Graph]:
-    """Graphs that between them take every path of the product-sum kernels."""
+    """Graphs that between them take every path of the product-sum kernels, and of control flow."""
     same = ((1, 1), (1, 1))
     return {
         "conv_odd": graphs.conv2d_graph(
@@ -47,6 +48,8 @@ def sample_graphs() -> dict[str, Graph]:
                 graphs.conv2d_graph(3, 3, 30, 25, (1, 1), largest=7),
             ]
         ),
+        "branch": loops.branch(),
+        "bounded_loop": loops.bounded(),
         "add": graphs.one_node_graph(
             Add(graphs.int8_element()),
             [graphs.int8_input("a", (2, 3, 4)), graphs.int8_input("b", (3, 1), 0.02, -128)],

@@ -16,7 +16,7 @@ _HEADERS = {
     "float.h": r"\bFLT_\w+\b",
     "math.h": r"\b(INFINITY|NAN|isnan|isinf|isfinite|signbit|(a?(cos|sin|tan)h?|atan2|cbrt|ceil|copysign|"
     r"erfc?|exp(2|m1)?|fabs|floor|fma|fmax|fmin|fmod|ldexp|log(2|10|1p)?|lrint|lround|nearbyint|pow|rint|"
-    r"round|sqrt|trunc)f)\b|\bfloor\(",
+    r"round|sqrt|trunc)f)\b|\b(exp|floor)\(",
     "stdbool.h": r"\b(bool|true|false)\b",
     "stddef.h": r"\b(size_t|ptrdiff_t|NULL)\b",
     "string.h": r"\bmem(cpy|set|move|cmp)\b",
@@ -54,9 +54,9 @@ def unread_fields(program: Program) -> set[str]:
     """``function.field`` of each field that no line behind the struct reads, or that the struct lacks."""
     found: set[str] = set()
     rendered = render_functions(program)
-    for function in {layer.call.function for layer in program.layers}:
+    for function in {layer.call.function for layer in program.calls}:
         fields = {
-            n for layer in program.layers if layer.call.function == function for n in layer.call.parameters
+            n for layer in program.calls if layer.call.function == function for n in layer.call.parameters
         }
         text = rendered[function].text
         head, _, code = text.partition(f"}} {rendered[function].name}_layer;")

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microfold.codegen.layout import LINE_WIDTH, comment_block, comment_text, label_text, wrap_code
+from microfold.codegen.layout import (
+    LINE_WIDTH,
+    comment_block,
+    comment_text,
+    label_text,
+    unspaced,
+    without_comments,
+    wrap_code,
+)
 
 
 @given(st.text())
@@ -113,3 +121,14 @@ def test_only_white_space_changes(code: str, depth: int) -> None:
     assert re.sub(r"\s+", "", wrapped) == re.sub(r"\s+", "", code + ";")
     for line in wrapped.split("\n"):
         assert len(line) <= LINE_WIDTH or not re.search(r"[,(](?=.*[a-h])", line[: LINE_WIDTH - 1].rstrip())
+
+
+def test_code_without_comments_and_blanks() -> None:
+    code = "int  a /* one */ = b /* two /* three\n */ - 3;\nreturn  a [ 0 ];"
+    assert unspaced(without_comments(code)) == "int a=b-3;return a[0];"
+
+
+def test_a_comment_or_a_string_is_not_broken() -> None:
+    remark, text = f"/* {'one, ' * 8}*/", '"' + "two, (" * 8 + '"'
+    lines = wrap_code(f"    call(first, {remark}, {text}, last, again, and, once, more);").split("\n")
+    assert len(lines) > 1 and any(remark in line for line in lines) and any(text in line for line in lines)

@@ -18,6 +18,7 @@ ARRAYS = {
     "int32": np.array([-(2**31), -1, 2**31 - 1], np.int32),
     "uint32": np.array([0, 2**31, 2**32 - 1], np.uint32),
     "int64": np.array([-(2**63), -(2**31) - 1, -(2**31), 2**31, 2**32, 2**63 - 1], np.int64),
+    "uint64": np.array([0, 2**32, 2**63, 2**64 - 1], np.uint64),
     "float16": np.array([0.0, -0.0, 1.5, np.inf, 6e-8], np.float16),
     "float32": np.array(
         [0.0, -0.0, 1e-45, 0.1, 1e10, -3.4028235e38, np.inf, -np.inf, np.nan, 16777217.0], np.float32

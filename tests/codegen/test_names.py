@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microfold.codegen.names import Namer, c_identifier, short_name
+from microfold.codegen.names import Namer, c_identifier, names_in, own_helpers, short_name
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,17 @@ def test_identifiers_never_start_with_a_digit_or_are_keywords(text: str) -> None
     name = c_identifier(text)
     assert name.isidentifier()
     assert name not in ("int", "while", "struct")
+
+
+@pytest.mark.parametrize(
+    ("code", "own", "names"),
+    [
+        ("mf_clamp(mf_clamp)", "kws_mf_clamp(kws_mf_clamp)", {"mf_clamp"}),
+        ("x = mf_a+mf_b2", "x = kws_mf_a+kws_mf_b2", {"mf_a", "mf_b2"}),
+        ("kws_mf_a, amf_b, mf_, mf_mf_c", "kws_mf_a, amf_b, mf_, kws_mf_mf_c", {"mf_mf_c"}),
+        ("", "", set()),
+    ],
+)
+def test_helpers_are_whole_identifiers(code: str, own: str, names: set[str]) -> None:
+    assert own_helpers("kws", code) == own
+    assert names_in(code, "mf_") == names

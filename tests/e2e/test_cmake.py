@@ -66,7 +66,7 @@ def test_every_option_of_build_is_one_of_the_function() -> None:
         word = option.default.removeprefix("--").replace("-", "_").upper()
         many = any("list" in str(part) for part in (kind, *get_args(kind)))
         wanted["SWITCHES" if kind is bool else "LISTS" if many else "VALUES"].add(word)
-        if Path in get_args(kind):
+        if Path in {inner for part in get_args(kind) for inner in (part, *get_args(part))}:
             wanted["FILES"].add(word)
     for name, words in wanted.items():
         assert listed(name) == words, f"MICROFOLD_{name} in microfold/cmake/microfold.cmake"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import tflite
 
-from tests.tflite_writer import Array, Writer
+from tests.tflite_writer import TYPES, Array, Writer
 
 SCALE = 0.05  # of int8 and int16
 
@@ -82,6 +82,90 @@ def _plain_binary(d: Draw, name: str) -> None:
         b = b % 9
     operands = [d.given(np.asarray(x, d.dtype)) for x in (a, b)]
     d.writer.operator(name, operands, d.result(shape), "DivOptions" if name == "DIV" else "")
+
+
+def _arithmetic(d: Draw, name: str) -> None:
+    """Two values of one shape and one quantisation."""
+    shape = d.shape()
+    options = "".join(word.capitalize() for word in name.split("_")) + "Options"
+    options = "MaximumMinimumOptions" if name in ("MAXIMUM", "MINIMUM") else options
+    operands = [d.given(d.values(shape)) for _ in range(2)]
+    d.writer.operator(name, operands, d.result(shape), options)
+
+
+def _compare(d: Draw, name: str) -> None:
+    """Many are equal."""
+    shape = d.shape()
+    options = "".join(word.capitalize() for word in name.split("_")) + "Options"
+    operands = [d.given((d.values(shape) % 3).astype(d.dtype)) for _ in range(2)]
+    d.writer.operator(name, operands, d.result(shape, "?"), options)
+
+
+def _logical(d: Draw, name: str) -> None:
+    x = d.values(d.shape())
+    operands = [d.given(x)] if name == "LOGICAL_NOT" else [d.given(x), d.given(d.values(x.shape))]
+    d.writer.operator(name, operands, d.result(x.shape))
+
+
+def _cast(d: Draw, name: str) -> None:
+    x = (d.values(d.shape()) % 100).astype(d.dtype) if d.dtype != "?" else d.values(d.shape())
+    to = str(d.rng.choice([kind for kind in ("f4", "i1", "u1", "i2", "i4", "i8", "?") if kind != d.dtype]))
+    d.writer.operator(
+        name,
+        [d.writer.input(x.shape, d.dtype)],
+        d.writer.tensor(x.shape, to),
+        "CastOptions",
+        InDataType=TYPES[np.dtype(d.dtype)],
+        OutDataType=TYPES[np.dtype(to)],
+    )
+    d.inputs.append(x)
+
+
+def _cumsum(d: Draw, name: str) -> None:
+    x = d.values(d.shape()) // 8 if d.dtype != "f4" else d.values(d.shape())
+    operands = [d.given(x.astype(d.dtype)), d.constant(np.array(d.number(0, x.ndim - 1), np.int32))]
+    options = {"Exclusive": d.flag(), "Reverse": d.flag()}
+    d.writer.operator(name, operands, d.result(x.shape), "CumsumOptions", **options)
+
+
+def _select(d: Draw, name: str) -> None:
+    shape = d.shape()
+    condition, operands = d.rng.integers(0, 2, shape).astype(bool), [d.values(shape) for _ in range(2)]
+    d.writer.operator(name, [d.given(condition), *map(d.given, operands)], d.result(shape))
+
+
+def _squeeze(d: Draw, name: str) -> None:
+    x = d.values((1, *d.shape(1, 2), 1))
+    d.writer.operator(name, [d.given(x)], d.result(tuple(n for n in x.shape if n > 1)), "SqueezeOptions")
+
+
+def _split_v(d: Draw, name: str) -> None:
+    x = d.values((*d.shape(1, 2), 7))
+    sizes = np.array([3, d.number(1, 3)])
+    sizes = np.append(sizes, 7 - sizes.sum()).astype(np.int32)
+    operands = [d.given(x), d.constant(sizes), d.constant(np.array(x.ndim - 1, np.int32))]
+    results = [d.result((*x.shape[:-1], int(size))) for size in sizes]
+    d.writer.operator(name, operands, results, "SplitVOptions", NumSplits=3)
+
+
+def _negative(d: Draw, name: str) -> None:
+    x = d.values(d.shape())
+    d.writer.operator(name, [d.given(x)], d.result(x.shape), "NegOptions" if name == "NEG" else "")
+
+
+def _prelu(d: Draw, name: str) -> None:
+    x = d.values(d.shape(2, 4))
+    slopes = d.values((1,) * (x.ndim - 2) + x.shape[-1:], "i1")
+    d.writer.operator(name, [d.given(x), d.constant(slopes)], d.result(x.shape))
+
+
+def _gather_short(d: Draw, _name: str) -> None:
+    """Along the first axis, by indices of int16."""
+    x = d.values(d.shape(1, 3))
+    indices = d.rng.integers(0, len(x), d.shape(1, 2)).astype(np.int16)
+    operands = [d.given(x), d.writer.input(indices.shape, "i2")]
+    d.inputs.append(indices)
+    d.writer.operator("GATHER", operands, d.result((*indices.shape, *x.shape[1:])), "GatherOptions", Axis=0)
 
 
 def _sign(d: Draw, name: str) -> None:
@@ -321,26 +405,43 @@ def _larger(d: Draw, x: int, shape: tuple[int, ...], dtype: str) -> None:
 _MOVED = "f4 i1 i2 i4"
 # The element types, and what draws the operator.
 OPERATORS: Mapping[str, tuple[str, Drawer]] = {
+    "ABS": ("i4", _negative),
+    "ADD": ("i8", _arithmetic),
     "ARG_MAX": ("i2", _arg_extremum),
     "ARG_MIN": ("i2", _arg_extremum),
     "ATAN2": ("f4", _plain_binary),
     "BITCAST": ("f4 i1 i2 i4 i8", _bitcast),
     "BITWISE_XOR": ("i1 i2 i4", _plain_binary),
+    "CAST": (f"{_MOVED} i8 ?", _cast),
     "BROADCAST_ARGS": ("i4 i8", _broadcast_args),
+    "CUMSUM": ("f4 i4 i8", _cumsum),
     "DIV": ("i4", _plain_binary),
     "DYNAMIC_UPDATE_SLICE": (f"{_MOVED} i8 ?", _dynamic_update_slice),
     "EMBEDDING_LOOKUP": ("f4 i1", _embedding_lookup),
     "EMBEDDING_LOOKUP scaled": ("i1", _embedding_lookup_scaled),
+    "EQUAL": ("i2", _compare),
     "FLOOR_DIV": (_MOVED, _plain_binary),
     "FLOOR_MOD": (f"{_MOVED} i8", _plain_binary),
     "GATHER": (f"{_MOVED} i8 ?", _gather),
+    "GATHER short": ("f4 i1", _gather_short),
     "GATHER_ND": (_MOVED, _gather_nd),
+    "GREATER_EQUAL": ("i2", _compare),
     "L2_POOL_2D": ("f4", _l2_pool_2d),
+    "LESS": ("i2", _compare),
+    "LOGICAL_AND": ("?", _logical),
+    "LOGICAL_NOT": ("?", _logical),
+    "LOGICAL_OR": ("?", _logical),
     "LOCAL_RESPONSE_NORMALIZATION": ("f4", _local_response_normalization),
     "MATRIX_DIAG": (f"{_MOVED} i8", _matrix_diag),
     "MATRIX_SET_DIAG": (f"{_MOVED} i8", _matrix_set_diag),
+    "MAXIMUM": ("i4 i8", _arithmetic),
+    "MINIMUM": ("i4 i8", _arithmetic),
+    "MUL": ("i8", _arithmetic),
+    "NOT_EQUAL": ("f4 i1 i2 i4 i8 ?", _compare),
+    "NEG": ("i1 i4 i8", _negative),
     "ONE_HOT": (f"{_MOVED} ?", _one_hot),
     "POW": ("f4 i4", _plain_binary),
+    "PRELU": ("i2", _prelu),
     "RANGE": ("f4 i4 i8", _range),
     "RANK": ("f4", _rank),
     "REDUCE_ALL": ("?", _reduce_truth),
@@ -349,7 +450,14 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "RIGHT_SHIFT": ("i1 i2 i4", _plain_binary),
     "SCATTER_ND": ("f4 i1 i4 i8 ?", _scatter_nd),
     "SEGMENT_SUM": ("f4 i4", _segment_sum),
+    "RELU_0_TO_1": ("f4 i1", _negative),
+    "SELECT": (f"{_MOVED} i8 ?", _select),
+    "SELECT_V2": (f"{_MOVED} i8 ?", _select),
+    "SPLIT_V": (_MOVED, _split_v),
+    "SQUEEZE": (f"{_MOVED} i8 ?", _squeeze),
     "SIGN": ("f4 i4", _sign),
+    "SQUARED_DIFFERENCE": ("i4", _arithmetic),
+    "SUB": ("i8", _arithmetic),
     "TOPK_V2": (f"{_MOVED} i8", _top_k),
     "UNIQUE": ("f4 i1 i4 i8", _unique),
     "UNSORTED_SEGMENT_MAX": ("f4 i4", _unsorted_segments),

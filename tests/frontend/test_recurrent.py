@@ -204,18 +204,6 @@ def replaced(operands: list[int], index: int, value: int) -> list[int]:
     return [*operands[:index], value, *operands[index + 1 :]]
 
 
-def test_float_activations_with_integer_weights_are_refused() -> None:
-    w = Writer()
-    weights = w.tensor((4, 5), "i1", 0.1, data=np.ones((4, 5)))
-    recurrent = w.tensor((4, 4), "i1", 0.1, data=np.ones((4, 4)))
-    bias = w.tensor((4,), "f4", data=np.zeros(4))
-    x, hidden = w.input((1, 3, 5), "f4"), w.tensor((1, 4), "f4", variable=True)
-    y = w.tensor((1, 3, 4), "f4")
-    w.operator("UNIDIRECTIONAL_SEQUENCE_RNN", [x, weights, recurrent, bias, hidden], y, "SequenceRNNOptions")
-    with pytest.raises(UnsupportedModelError, match="float32 activations with int8 weights"):
-        import_model(w.pack())
-
-
 @pytest.mark.parametrize("name", make_recurrent.MODELS)
 def test_models_are_those_that_are_made(name: str) -> None:
     seed = list(make_recurrent.MODELS).index(name)

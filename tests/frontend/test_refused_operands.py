@@ -42,10 +42,6 @@ CASES: list[tuple[Build, str]] = [
         r"indices along axis 0 must be in \[0, 4\); they are in \[-1, 0\]",
     ),
     (
-        case("SCATTER_ND", lambda w: [known(w, [[0]]), given(w, 1, 3), given(w, 2, dtype="i4")]),
-        "its shape must be constant; it is computed by the model",
-    ),
-    (
         case("EMBEDDING_LOOKUP", lambda w: [known(w, [0, 4]), given(w, 4, 3)]),
         r"indices must be in \[0, 4\); they are in \[0, 4\]",
     ),
@@ -85,20 +81,6 @@ CASES: list[tuple[Build, str]] = [
     (
         case("BROADCAST_ARGS", lambda w: [known(w, 2, 3), known(w, 4, 3)]),
         r"the shapes \[2, 3\] and \[4, 3\] do not broadcast",
-    ),
-    (
-        case(
-            "ONE_HOT",
-            lambda w: [
-                given(w, 2, dtype="i4"),
-                given(w, dtype="i4"),
-                known(w, 1.0, dtype="f4"),
-                known(w, 0.0, dtype="f4"),
-            ],
-            "OneHotOptions",
-            Axis=-1,
-        ),
-        "its depth must be constant",
     ),
     (
         case(

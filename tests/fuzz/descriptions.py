@@ -37,7 +37,7 @@ KEYS = (
     '"a b"',
     "a.b.c",
 )
-HEADS = ("[timing]", "[timing.cycles_per_instruction]", "[[timing]]", "[a.b]", "[", "[name]")
+HEADS = ("[timing]", "[timing.branches]", "[[timing]]", "[a.b]", "[", "[name]")
 ODD = ("\x00", "\x7f", "\r", "=", '"', "'''", "\ud7ff", "#")
 _GRAPH = """
 graph @g(%x: int8[1,4,4,4] q(0.1, 3)) -> (%y) {

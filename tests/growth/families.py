@@ -184,12 +184,35 @@ def far_scales(b: Builder) -> Graph:
 
 
 @family
+def tables(b: Builder) -> Graph:
+    """Of integers: a long chain, and a ladder whose every rung reads the same two values."""
+    x = y = b.input(IMAGE, INT8)
+    other, shared = b.input(IMAGE, INT8), b.emit(LeakyRelu(0.3, INT8), b.input(IMAGE, INT8))
+    for index in range(b.size // 4):
+        x = b.emit(LeakyRelu(0.01 * (index % 50), INT8), x)
+        y = b.add(b.add(y, other), shared)
+    return b.graph(x, y)
+
+
+@family
 def quantized_scales(b: Builder) -> Graph:
     """Products behind a layer, one by one."""
     x = b.conv(b.input(IMAGE, INT8))
     for _ in range(b.size):
         x = b.emit(Mul(INT8), x, b.constant((4,), ElementType(DType.INT8, Quant.per_tensor(0.01, 0))))
     return b.graph(x)
+
+
+@family
+def moved_integers(b: Builder) -> Graph:
+    """Through float, in a tower of parts that quantize enters and in a row that dequantize passes."""
+    x = b.emit(Dequantize(), b.input(IMAGE, INT8))
+    y = b.emit(Dequantize(), b.input((1, 2, 3, b.size), ElementType(DType.INT8, Quant.per_tensor(0.1, 0))))
+    for index in range(b.size // 6):
+        x = b.emit(Transpose((0, 3, 2, 1)), b.emit(MaxPool2D((1, 1), (1, 1), NO_PADDING), x))
+        part = b.emit(StridedSlice((0, 0, 0, index), (1, 2, 3, 1), (1, 1, 1, 1)), b.tanh(y))
+        y = b.emit(Concatenate(3), y, b.emit(Dequantize(), b.input((1, 2, 3, 1), INT8)), part)
+    return b.graph(x, b.emit(Quantize(INT8), y))
 
 
 @family
@@ -200,6 +223,32 @@ def transposed_parts(b: Builder) -> Graph:
         b.emit(Transpose((0, 3, 1, 2)), b.emit(LeakyRelu(0.01 * i, FLOAT), x)) for i in range(b.size // 2)
     ]
     return b.graph(b.emit(Transpose((0, 2, 3, 1)), b.emit(Concatenate(0), *parts)))
+
+
+@family
+def hoisted_clips(b: Builder) -> Graph:
+    """Behind a long row of movements each, and behind each other."""
+    x = b.add(b.input(IMAGE, INT8), b.input(IMAGE, INT8))
+    for index in range(b.size // 5):
+        x = b.emit(Pad(((0, 0), (0, 0), (0, 0), (0, 1)), 9.0), b.emit(Transpose((0, 2, 1, 3)), x))
+        x = b.emit(
+            StridedSlice((0, 0, 0, 1), x.type.with_shape((*x.type.shape[:3], 4)).shape, (1, 1, 1, 1)), x
+        )
+        x = b.emit(Clip(0.0, 1.0 + index), x) if index % 8 == 7 else b.emit(Transpose((0, 2, 1, 3)), x)
+    return b.graph(x)
+
+
+@family
+def layers_side_by_side(b: Builder) -> Graph:
+    """Of one image, and slices of it that are neighbours."""
+    x = b.input((1, 2, 3, b.size // 2), INT8)
+    cuts = [
+        b.emit(StridedSlice((0, 0, 0, index), (1, 2, 3, 1), (1, 1, 1, 1)), x) for index in range(b.size // 2)
+    ]
+    y = b.input(IMAGE, INT8)
+    return b.graph(
+        b.emit(Concatenate(3), *cuts), b.emit(Concatenate(3), *(b.conv(y) for _ in range(b.size // 2)))
+    )
 
 
 @family

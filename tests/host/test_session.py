@@ -16,8 +16,14 @@ from microfold.compiler import compile_graph
 from microfold.errors import InputError, TargetError, ToolError
 from microfold.host.library import HostLibrary
 from microfold.host.session import Session
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.types import Array
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+from microfold.passes.instruments import Timing
+from microfold.pipeline import default_pipeline
+from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 from microfold.verification.verify import input_sets
 from tests.codegen import graphs
 
@@ -182,13 +188,51 @@ def test_graphs_and_names() -> None:
     assert isinstance(values, np.ndarray) and values.shape == (1, 7)
 
 
+TEXT = """
+graph @small(%x: int8[1,4] q(0.1, 3)) -> (%y) {
+  %a: float32[1,4] = dequantize(%x)
+  %b: float32[2,2] = reshape(%a) {shape=(2, 2)}
+  %y: int8[2,2] q(0.1, 3) = quantize(%b)
+}
+"""
+
+
+def test_text_form_and_passes(tmp_path: Path) -> None:
+    path = tmp_path / "small.mf"
+    path.write_text(TEXT)
+    x = np.array([[-128, 0, 3, 127]], np.int8)
+    expected = x.reshape(2, 2)
+    timing, seen = Timing(), list[str]()
+
+    @function_pass(opt_level=0)
+    def look(graph: Graph, context: PassContext) -> Graph:  # noqa: ARG001
+        seen.append(" ".join(node.op.name for node in graph.nodes))
+        return graph
+
+    assert [layer.node.op.name for layer in microfold.compile(path).program.layers] == ["copy"]
+    sessions = [
+        microfold.compile(path, passes=default_pipeline().with_pass(look, before="fold_quantize")),
+        microfold.compile(path, disabled=["fake_quantization_to_integer"], instruments=[timing]),
+        microfold.compile(path, opt_level=0),
+        microfold.compile(path, passes=[look, remove_redundant_reshape]),
+    ]
+    assert [len(session.program.layers) for session in sessions] == [1, 2, 2, 2]
+    for session in sessions:
+        np.testing.assert_array_equal(session(x), expected)
+    assert seen == ["dequantize quantize reshape", "reshape", "dequantize reshape quantize"]
+    names = {name for name, _ in timing.seconds}
+    assert "fold_quantize" in names and "fake_quantization_to_integer" not in names
+
+
 def test_wrong_choices_are_refused() -> None:
     with pytest.raises(InputError, match="SIMD instructions that this machine lacks; use target='host'"):
         microfold.compile(CNN, "cortex-m4")
     with pytest.raises(TargetError, match="unknown target 'pdp11'"):
         microfold.compile(CNN, "pdp11")
-    with pytest.raises(InputError, match="unknown option speed; known are optimize, flash, io"):
+    with pytest.raises(InputError, match="unknown option speed; known are optimize, flash, ram, io"):
         microfold.compile(CNN, speed=True)
+    with pytest.raises(InputError, match="unknown pass fold_padding; known are"):
+        microfold.compile(CNN, disabled=["fold_padding"])
     with pytest.raises(InputError, match="io must be one of arena, caller"):
         microfold.compile(CNN, io="nowhere")
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+import numpy as np
 import pytest
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
@@ -13,6 +14,8 @@ from microfold.ir.pattern import (
     Match,
     Refusal,
     constant,
+    is_constant,
+    is_input,
     is_op,
     match,
     one_of,
@@ -254,3 +257,88 @@ def test_a_node_reached_twice_is_in_the_region_once() -> None:
     found = match(is_op(Mul)(is_op("logistic"), is_op("logistic")), graph.outputs[0], graph)
     assert isinstance(found, Match)
     assert found.nodes == graph.nodes
+
+
+def test_constants_of_a_value() -> None:
+    fits(is_op(Clip)(is_op(Add)(is_constant(3.0), is_op(FullyConnected))))
+    found = fits(is_op(FullyConnected)(wildcard(), is_constant(np.array([[1, 2], [3, 4]]), "w")), "nobias")
+    assert found.array("w") is not None
+    fits(is_op(FullyConnected)(is_input("z"), constant()), "nobias")
+    wrong = refused(is_op(Clip)(is_op(Add)(is_constant(2.0), wildcard())))
+    assert str(wrong) == "operand first of add %sum must have the elements of 2.0; it is %c: float32[1]"
+    refused(is_op(FullyConnected)(wildcard(), is_constant(np.zeros(3))), "nobias")
+    wrong = refused(is_op(Clip)(is_input()))
+    assert "must be an input of the graph; it is %sum" in str(wrong)
+
+
+DIAMOND = parse(
+    """
+    graph @g(%x: float32[4], %z: float32[4]) -> (%y, %u) {
+      %k = constant float32[4] [1.0, 2.0, 3.0, 4.0]
+      %p: float32[4] = mul(%x, %k)
+      %a: float32[4] = tanh(%p)
+      %b: float32[4] = add(%a, %k)
+      %c: float32[4] = sub(%b, %a)
+      %y: float32[4] = mul(%c, %p)
+      %q: float32[4] = mul(%z, %k)
+      %t: float32[4] = tanh(%q)
+      %v: float32[4] = tanh(%z)
+      %w: float32[4] = add(%t, %v)
+      %u: float32[4] = mul(%w, %q)
+    }
+    """
+)
+ENDS = dict(zip("yu", DIAMOND.outputs, strict=True))
+PATH = is_op("tanh", Add, Sub)
+
+
+def test_all_ways_lead_to_one_parent() -> None:
+    pattern = is_op(Mul).dominates(is_op(Mul)(wildcard("x"), constant()).named("parent"), PATH)
+    found = match(pattern, ENDS["y"], DIAMOND)
+    assert isinstance(found, Match), str(found)
+    assert [node.outputs[0].name for node in found.nodes] == ["p", "a", "b", "c", "y"]
+    assert found["x"].name == "x" and found["parent"].name == "p"
+    other = match(pattern, ENDS["u"], DIAMOND)
+    assert isinstance(other, Refusal) and "must come from the parent on all ways; %z" in str(other)
+    two = match(is_op(Mul).dominates(is_op("tanh", Mul), is_op(Add)), ENDS["u"], DIAMOND)
+    assert isinstance(two, Refusal) and "must come from one parent; there are" in str(two)
+
+
+def test_what_lies_between_has_no_other_readers() -> None:
+    text = to_text(DIAMOND).replace("-> (%y, %u)", "-> (%y, %b)")
+    graph = parse(text)
+    pattern = is_op(Mul).dominates(is_op(Mul), PATH)
+    found = match(pattern, graph.outputs[0], graph)
+    assert isinstance(found, Refusal) and "something else reads %b" in str(found)
+    plain = is_op(Add).dominates(is_op("tanh"))
+    node = next(node for node in DIAMOND.nodes if node.outputs[0].name == "b")
+    found = match(plain, node.outputs[0], DIAMOND)
+    assert isinstance(found, Refusal) and "something else reads %a" in str(found)
+
+
+def test_only_used_by() -> None:
+    values = {value.name: value for node in DIAMOND.nodes for value in node.outputs}
+    assert isinstance(match(is_op("tanh").only_used_by(Add, "sub"), values["a"], DIAMOND), Match)
+    found = match(is_op("tanh").only_used_by(Add), values["a"], DIAMOND)
+    assert isinstance(found, Refusal)
+    assert str(found) == "%a must be read by add only; sub %c reads %a: float32[4]"
+    found = match(wildcard().only_used_by(Mul), ENDS["y"], DIAMOND)
+    assert isinstance(found, Refusal) and "what leaves the graph reads" in str(found)
+    with pytest.raises(InputError, match="unknown operator"):
+        wildcard().only_used_by("nonsense")
+
+
+def test_consumers_while_rewriting() -> None:
+    """What a replacement stands for is read by what read the old value."""
+    pattern = is_op("tanh")(is_op(Mul).only_used_by("tanh", Mul).named("p"))
+    seen: list[str] = []
+
+    def note(site: RewriteSite[None], found: Match) -> None:
+        seen.append(f"{found['p'].name} {site.node.output.name}")
+
+    def copy(site: RewriteSite[None], found: Match) -> tuple[Value, ...]:
+        return site.emit(Mul(site.node.op.out), found["k"], found["x"])  # type: ignore[attr-defined]
+
+    turn = is_op(Mul)(is_input("x"), constant("k"))
+    rewrite_patterns(DIAMOND, [(turn, copy), (pattern, note)])
+    assert seen == ["p a", "q t"]

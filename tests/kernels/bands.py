@@ -263,6 +263,7 @@ class _Builder:
                 work=(node,),
                 macs=0,
                 estimated_instructions=None,
+                estimated_cycles=None,
                 inputs=tuple(read),
                 outputs=(written,),
                 scratch=self.place(call.scratch, 8) if call.scratch else None,

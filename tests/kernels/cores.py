@@ -16,7 +16,7 @@ from microfold.ir.node import make_node
 from microfold.options import Options
 from microfold.plan import memory
 from microfold.plan.arena import ArenaPlan, plan_arena
-from microfold.plan.liveness import Storage, lower_bound
+from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
 from microfold.program import Layer, Program
 from microfold.target import Target
@@ -63,7 +63,7 @@ def compile_all(
     """
     graph = merge([_named(*item) for item in graphs.items()])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "plan_arena", _plan_each)
+        patch.setattr(memory, "plan_arena", plan_each)
         program = compile_graph(graph, core, options)
     layers = {layer.label: layer for layer in program.layers}
     # None is split, dropped or shared.
@@ -89,17 +89,19 @@ def check_choice(
 
 
 def _named(name: str, graph: Graph) -> Graph:
-    """The graph with another name of its result, by which a difference is reported."""
+    """The graph with other names of its results, by which a difference is reported."""
     (node,) = graph.nodes
-    new = make_node(node.op, node.inputs, [name], node.epilogue)
+    others = [f"{name}, result {index}" for index in range(1, len(node.outputs))]
+    new = make_node(node.op, node.inputs, [name, *others], node.epilogue)
     return replace(graph, nodes=(new,), outputs=new.outputs)
 
 
-def _plan_each(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaPlan:
+def plan_each(blocks: Sequence[Storage], overlaps: Sequence[Overlap], wanted: int | None = None) -> ArenaPlan:
     """What each layer has in the arena, planned as if it were alone: results lie over dying inputs.
 
-    Among others', there would mostly be other places for them.
+    Among others', there would mostly be other places for them. No smaller arena is looked for.
     """
+    del wanted
     layers: dict[int, list[Storage]] = {}
     for block in blocks:
         layers.setdefault(block.last if block.first < 0 else block.first, []).append(block)
@@ -109,4 +111,4 @@ def _plan_each(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> ArenaP
         plan = plan_arena(own, [o for o in overlaps if o.source in own and o.target in own])
         offsets |= {block: size + offset for block, offset in plan.offsets.items()}
         size += plan.size
-    return ArenaPlan(offsets, size, lower_bound(blocks), tuple(overlaps))
+    return ArenaPlan(offsets, size, size, tuple(overlaps))

@@ -71,6 +71,18 @@ def as_float(graph: Graph) -> Graph:
     return _replaced(graph, op, renamed, constants)
 
 
+def with_wide_weights(graph: Graph) -> Graph:
+    """The same with int16 weights of nine bits."""
+    node = graph.nodes[0]
+    weights = node.operands[1]
+    wide = Value(weights.name, TensorType(DType.INT16, weights.type.shape, weights.type.quant))
+    constants = {
+        wide if value is weights else value: array.astype(np.int16) * 2 - 1 if value is weights else array
+        for value, array in graph.constants.items()
+    }
+    return _replaced(graph, node.op, {value: value for value in node.operands} | {weights: wide}, constants)
+
+
 def as_int16(graph: Graph) -> Graph:
     """The same with int16 activations, int8 weights and an int64 bias."""
     node = graph.nodes[0]

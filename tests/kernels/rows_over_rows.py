@@ -143,6 +143,7 @@ def _program(cases: Sequence[RowsUnderOutput], core: Target) -> Program:
                 work=(node,),
                 macs=0,
                 estimated_instructions=None,
+                estimated_cycles=None,
                 inputs=(read,),
                 outputs=written,
                 scratch=scratch,

@@ -15,7 +15,7 @@ from microfold.ir.types import DType, ElementType, Quant, TensorType
 from tests.frontend import models
 
 TRIALS = 300
-TAKE_ANYTHING = {"compiler_begin", "compiler_end", "copy", "dropout"}
+TAKE_ANYTHING = {"compiler_begin", "compiler_end", "copy", "custom_call", "dropout"}
 
 
 @cache
@@ -43,6 +43,7 @@ ATTRIBUTES: dict[str, object] = {
     "ElementType": ElementType(DType.FLOAT32),
     "Shape": (1, 4, 4, 2),
     "tuple[int, ...]": (0, 1),
+    "tuple[float, float, float, float]": (10.0, 10.0, 5.0, 5.0),
     "tuple[TensorType, ...]": (TensorType(DType.FLOAT32, (4,)),),
 }
 

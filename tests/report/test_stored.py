@@ -116,7 +116,7 @@ def test_all_faults_are_told_at_once() -> None:
         (lambda r: r.update(macs=True), "it is True"),
         (lambda r: r.update(origin=[]), "must be an object; it is a list"),
         (lambda r: r.update(model={}), "must be a text; it is an object"),
-        (lambda r: r.update(report_version=7), "report_version 1; it has 7: build the model again"),
+        (lambda r: r.update(report_version=7), "report_version 2; it has 7: build the model again"),
         (lambda r: r.update(report_version=[]), "build the model again"),
     ],
 )

@@ -192,6 +192,144 @@ def called() -> bytes:
     return model.pack()
 
 
+def weights(rows: int, columns: int) -> np.ndarray:
+    """Numbers between -1/2 and 1/2."""
+    return (np.arange(rows * columns, dtype=np.float32).reshape(rows, columns) * 7 % 19 - 9) / 18
+
+
+def counter(graph: Subgraph, i: int) -> int:
+    """i + 1."""
+    one = graph.constant("one", np.ones((), np.int32))
+    return graph.add("ADD", [i, one], [graph.tensor("next", "int32", ())])[0]
+
+
+def below(graph: Subgraph, i: int, limit: int) -> None:
+    """The condition i < limit."""
+    graph.table.outputs = graph.add("LESS", [i, limit], [graph.tensor("less", "bool", ())])
+
+
+def recurrent(steps: int) -> bytes:
+    """h = tanh(x_t W + h U), every h kept: what Keras makes of SimpleRNN(return_sequences=True)."""
+    model = Model(3)
+    main, condition, body = model.subgraphs
+    x = main.input("x", shape=(steps, 1, 4))
+    zero = main.constant("zero", np.zeros((), np.int32))
+    rows = main.constant("rows", np.zeros((steps, 1, 6), np.float32))
+    h = main.constant("h", np.zeros((1, 6), np.float32))
+    outputs = [main.tensor("end", "int32", ()), main.tensor("y", shape=(steps, 1, 6))]
+    outputs += [main.tensor("last", shape=(1, 6)), main.tensor("x_end", shape=(steps, 1, 4))]
+    main.add("WHILE", [zero, rows, h, x], outputs, condSubgraphIndex=1, bodySubgraphIndex=2)
+    main.table.outputs = outputs[1:3]
+    for graph in (condition, body):
+        i = graph.input("i", "int32", ())
+        rows = graph.input("rows", shape=(steps, 1, 6))
+        h = graph.input("h", shape=(1, 6))
+        x = graph.input("x", shape=(steps, 1, 4))
+        if graph is condition:
+            below(graph, i, graph.constant("steps", np.array(steps, np.int32)))
+    (step,) = body.add("GATHER", [x, i], [body.tensor("step", shape=(1, 4))], axis=0)
+    first = body.add(
+        "FULLY_CONNECTED", [step, body.constant("w", weights(6, 4)), -1], [body.tensor("a", shape=(1, 6))]
+    )
+    second = body.add(
+        "FULLY_CONNECTED", [h, body.constant("u", weights(6, 6)), -1], [body.tensor("b", shape=(1, 6))]
+    )
+    (total,) = body.add("ADD", [*first, *second], [body.tensor("sum", shape=(1, 6))])
+    (state,) = body.add("TANH", [total], [body.tensor("state", shape=(1, 6))])
+    shape = body.constant("shape", np.array([1, 1, 6], np.int32))
+    (row,) = body.add("RESHAPE", [state, shape], [body.tensor("row", shape=(1, 1, 6))])
+    at = body.constant("at", np.array([1], np.int32))
+    (index,) = body.add("RESHAPE", [i, at], [body.tensor("index", "int32", (1,))])
+    zeros = body.constant("zeros", np.zeros(2, np.int32))
+    (start,) = body.add("CONCATENATION", [index, zeros], [body.tensor("start", "int32", (3,))])
+    (kept,) = body.add("DYNAMIC_UPDATE_SLICE", [rows, row, start], [body.tensor("kept", shape=(steps, 1, 6))])
+    body.table.outputs = [counter(body, i), kept, state, x]
+    return model.pack()
+
+
+def bounded() -> bytes:
+    """x = x * w + x, as often as an input says, but five times at most."""
+    model = Model(3)
+    main, condition, body = model.subgraphs
+    x, count = main.input("x"), main.input("count", "int32", ())
+    five = main.constant("five", np.array(5, np.int32))
+    (limit,) = main.add("MINIMUM", [count, five], [main.tensor("limit", "int32", ())])
+    zero = main.constant("zero", np.zeros((), np.int32))
+    outputs = [main.tensor("end", "int32", ()), main.tensor("y"), main.tensor("limit_end", "int32", ())]
+    main.add("WHILE", [zero, x, limit], outputs, condSubgraphIndex=1, bodySubgraphIndex=2)
+    main.table.outputs = outputs[:2]
+    i, _, limit = condition.input("i", "int32", ()), condition.input("x"), condition.input("n", "int32", ())
+    below(condition, i, limit)
+    i, x, limit = body.input("i", "int32", ()), body.input("x"), body.input("n", "int32", ())
+    product = body.add("MUL", [x, body.constant("w", weights(1, 4))], [body.tensor("product")])
+    total = body.add("ADD", [*product, x], [body.tensor("sum")])
+    body.table.outputs = [counter(body, i), *total, limit]
+    return model.pack()
+
+
+def nested(*, by_branch: bool = False) -> bytes:
+    """Four times: x, y = y, x, then three times x = x + y * j; with a branch, only the first two times."""
+    model = Model(7 if by_branch else 5)
+    main, test, step, inner_test, inner_step, *branches = model.subgraphs
+    x, y = main.input("x", "int32"), main.input("y", "int32")
+    zero = main.constant("zero", np.zeros((), np.int32))
+    outputs = [main.tensor("end", "int32", ()), main.tensor("u", "int32"), main.tensor("v", "int32")]
+    main.add("WHILE", [zero, x, y], outputs, condSubgraphIndex=1, bodySubgraphIndex=2)
+    main.table.outputs = outputs[1:]
+    for graph in (test, inner_test):
+        i, _, _ = graph.input("i", "int32", ()), graph.input("x", "int32"), graph.input("y", "int32")
+        below(graph, i, graph.constant("limit", np.array(4 if graph is test else 3, np.int32)))
+
+    def loop(graph: Subgraph, x: int, y: int) -> int:
+        zero = graph.constant("zero", np.zeros((), np.int32))
+        ends = [graph.tensor("j", "int32", ()), graph.tensor("x1", "int32"), graph.tensor("y1", "int32")]
+        graph.add("WHILE", [zero, x, y], ends, condSubgraphIndex=3, bodySubgraphIndex=4)
+        return ends[1]
+
+    i, x, y = step.input("i", "int32", ()), step.input("x", "int32"), step.input("y", "int32")
+    if by_branch:
+        two = step.constant("two", np.array(2, np.int32))
+        (early,) = step.add("LESS", [i, two], [step.tensor("early", "bool", ())])
+        results = [step.tensor("swapped", "int32")]
+        step.add("IF", [early, y, x], results, thenSubgraphIndex=5, elseSubgraphIndex=6)
+        step.table.outputs = [counter(step, i), results[0], x]
+    else:
+        step.table.outputs = [counter(step, i), loop(step, y, x), x]
+    i, x, y = (
+        inner_step.input("i", "int32", ()),
+        inner_step.input("x", "int32"),
+        inner_step.input("y", "int32"),
+    )
+    product = inner_step.add("MUL", [y, i], [inner_step.tensor("product", "int32")])
+    total = inner_step.add("ADD", [x, *product], [inner_step.tensor("sum", "int32")])
+    inner_step.table.outputs = [counter(inner_step, i), *total, y]
+    for index, graph in enumerate(branches):
+        x, y = graph.input("x", "int32"), graph.input("y", "int32")
+        result = graph.tensor("difference", "int32")
+        graph.table.outputs = graph.add("SUB", [x, y], [result]) if index else [loop(graph, x, y)]
+    return model.pack()
+
+
+def chosen() -> bytes:
+    """y = x W where x[0, 0] > 0, else x U: an IF whose branches have products; also the other operand."""
+    model = Model(3)
+    main, then, otherwise = model.subgraphs
+    x = main.input("x")
+    begin, size = (main.constant(n, np.array(a, np.int32)) for n, a in (("begin", [0, 0]), ("size", [1, 1])))
+    (first,) = main.add("SLICE", [x, begin, size], [main.tensor("first", shape=(1, 1))])
+    zero = main.constant("zero", np.zeros((1, 1), np.float32))
+    (positive,) = main.add("GREATER", [first, zero], [main.tensor("positive", "bool", (1, 1))])
+    outputs = [main.tensor("y"), main.tensor("z")]
+    main.table.outputs = main.add("IF", [positive, x], outputs, thenSubgraphIndex=1, elseSubgraphIndex=2)
+    for graph, matrix in ((then, weights(4, 4)), (otherwise, -weights(4, 4).T)):
+        x = graph.input("x")
+        product = graph.add(
+            "FULLY_CONNECTED", [x, graph.constant("w", matrix), -1], [graph.tensor("product")]
+        )
+        graph.table.outputs = [*product, x]
+    return model.pack()
+
+
 MODELS = {
     "if_f32": lambda: branches("float32"),
     "if_int8": lambda: branches("int8"),
@@ -199,6 +337,12 @@ MODELS = {
     "while_int8": lambda: counted("int8"),
     "while_input_f32": lambda: counted("float32", by_input=True),
     "while_variable_f32": accumulating,
+    "while_sequence_f32": lambda: recurrent(7),
+    "while_long_f32": lambda: recurrent(200),
+    "while_bounded_f32": bounded,
+    "while_nested_int32": nested,
+    "while_if_while_int32": lambda: nested(by_branch=True),
+    "if_products_f32": chosen,
     "call_f32": called,
 }
 

@@ -7,11 +7,22 @@ from typing import Any
 import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.frontend.window import check_weights, image, padding_of, positive, strides_of
+from microfold.frontend.hybrid import bias_of, is_hybrid, quantized, refuse_hybrid
+from microfold.frontend.window import (
+    check_weights,
+    image,
+    padding_of,
+    positive,
+    strides_of,
+    without_zero_point,
+)
+from microfold.ir.node import Value
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.hybrid_conv2d import HybridConv2D, scales_first
+from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
-from microfold.ops.window import same_padding
+from microfold.ops.window import Padding, Pair, same_padding
 
 
 @imports("CONV_2D")
@@ -39,24 +50,50 @@ def depthwise_conv_2d(context: OperatorContext) -> None:
 def _convolution(context: OperatorContext, options: Any, op: type[Conv2D] | type[DepthwiseConv2D]) -> None:
     x, weights = image(context), context.input(1)
     check_weights(x, weights)
+    weights = without_zero_point(context, x, weights)
     if weights.type.rank != 4:
         raise Unsupported(f"its filter must have rank 4; it is {weights.type}")
     strides = strides_of(options)
     dilations = positive("dilations", int(options.DilationHFactor()), int(options.DilationWFactor()))
     size = (weights.type.shape[1], weights.type.shape[2])
     padding = padding_of(options, x, size, strides, dilations)
-    (result,) = context.emit(
-        op(strides, dilations, padding, context.element()), x, weights, context.optional(2)
-    )
+    if is_hybrid(x, weights):
+        result = _hybrid(context, op, (strides, dilations, padding), x, weights)
+    else:
+        node = op(strides, dilations, padding, context.element())
+        (result,) = context.emit(node, x, weights, context.optional(2))
     context.finish_activated(result, options.FusedActivationFunction())
+
+
+def _hybrid(
+    context: OperatorContext,
+    op: type[Conv2D] | type[DepthwiseConv2D],
+    shape: tuple[Pair, Pair, Padding],
+    x: Value,
+    weights: Value,
+) -> Value:
+    """The result of a convolution that quantises its images, each by itself.
+
+    LiteRT does not ask the file whether that is asymmetric: it is, but where all filters have one scale.
+    """
+    if op is DepthwiseConv2D:
+        values, steps = quantized(context, x, asymmetric=True)
+        node, channels = HybridDepthwiseConv2D(*shape), weights.type.shape[3]
+    else:
+        asymmetric = weights.type.quant is not None and scales_first(x.type, weights.type)
+        values, steps = quantized(context, x, asymmetric=asymmetric)
+        node, channels = HybridConv2D(*shape), weights.type.shape[0]
+    (result,) = context.emit(node, values, weights, bias_of(context, 2, channels), steps)
+    return result
 
 
 @imports("TRANSPOSE_CONV")
 def transpose_conv(context: OperatorContext) -> None:
     """Input 0 is the shape of the output, 1 the filter, 2 the image, 3 the bias."""
     options = context.required_options("TransposeConvOptions")
-    shape, weights, x = context.shape(0, "output shape"), context.input(1), context.input(2)
+    shape, weights, x = context.result_shape(0, "output shape"), context.input(1), context.input(2)
     check_weights(x, weights)
+    refuse_hybrid(x, weights, "no reference has such a TRANSPOSE_CONV, so that nothing says what it computes")
     if len(shape) != 4 or weights.type.rank != 4 or x.type.rank != 4:
         raise Unsupported(f"output {list(shape)}, filter {weights.type} and input {x.type} must have rank 4")
     strides = strides_of(options)

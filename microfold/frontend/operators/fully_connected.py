@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import tflite
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import BLOCKWISE_INPUTS, OperatorContext, Unsupported, imports
+from microfold.frontend.hybrid import bias_of, is_hybrid, quantized
 from microfold.frontend.window import check_weights
+from microfold.ir.node import Value
+from microfold.ir.types import Array
+from microfold.ops.fully_connected.blockwise_fully_connected import BlockwiseFullyConnected
 from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
 from microfold.ops.movement.reshape import Reshape
+
+BLOCKWISE_INPUTS["FULLY_CONNECTED"] = (1,)
 
 
 @imports("FULLY_CONNECTED")
@@ -25,9 +32,33 @@ def fully_connected(context: OperatorContext) -> None:
     batch = x.type.size // depth
     if x.type.shape != (batch, depth):
         (x,) = context.emit(Reshape((batch, depth)), x, names=[f"{x.name}_rows"])
-    (result,) = context.emit(FullyConnected(context.element()), x, weights, context.optional(2))
+    blocks = context.block_scales(1)
+    if blocks is not None:
+        result = _blockwise(context, x, weights, *blocks)
+        if options.FusedActivationFunction() != tflite.ActivationFunctionType.NONE:
+            raise Unsupported(
+                "its weights are quantised by blocks, and it has a fused activation, which LiteRT leaves out",
+                "make the activation an operator of its own, or quantise the weights per channel",
+            )
+    elif is_hybrid(x, weights):
+        values, steps = quantized(context, x, asymmetric=bool(options.AsymmetricQuantizeInputs()))
+        bias = bias_of(context, 2, units)
+        (result,) = context.emit(HybridFullyConnected(), values, weights, bias, steps)
+    else:
+        (result,) = context.emit(FullyConnected(context.element()), x, weights, context.optional(2))
     if options.KeepNumDims():
         shape = (*context.input(0).type.shape[:-1], units)
         if shape != result.type.shape:
             (result,) = context.emit(Reshape(shape), result)
     context.finish_activated(result, options.FusedActivationFunction())
+
+
+def _blockwise(context: OperatorContext, x: Value, weights: Value, scales: Array, length: int) -> Value:
+    """A layer whose weights have a scale for each block; LiteRT always quantises its rows asymmetrically."""
+    if not is_hybrid(x, weights):
+        raise Unsupported(f"block-wise weights need float32 activations; they are {x.type}")
+    values, steps = quantized(context, x, asymmetric=True)
+    bias = bias_of(context, 2, weights.type.shape[0])
+    factors = context.add_constant(scales, f"{weights.name}_scales")
+    (result,) = context.emit(BlockwiseFullyConnected(length), values, weights, bias, steps, factors)
+    return result

@@ -76,7 +76,10 @@ def _of_truth_values(context: OperatorContext) -> tuple[Value, tuple[int, ...], 
 @imports("TOPK_V2")
 def top_k(context: OperatorContext) -> None:
     x = context.input(0)
-    (count,) = one(context.integers(1, "k"), "k")
+    if context.known(1) is None:
+        *_, count = context.static_shape("k", max(x.type.rank, 1))
+    else:
+        (count,) = one(context.integers(1, "k"), "k")
     context.require_same_quantization(x)
     if len(context.raw.outputs) != 2:
         raise Unsupported(f"it must have 2 outputs; it has {len(context.raw.outputs)}")

@@ -97,9 +97,12 @@ def unsorted_segments(context: OperatorContext) -> None:
 def _unsorted(context: OperatorContext) -> tuple[Value, Value, int, tuple[int, ...]]:
     """Values, the number of the segment of each slice, how many segments there are, and a slice's shape."""
     x, segments = context.input(0), context.input(1)
-    (count,) = one(context.shape(2, "number of segments"), "number of segments")
-    _require_plain(x)
     rank = segments.type.rank
+    if context.known(2) is None:
+        count, *_ = context.static_shape("number of segments", max(x.type.rank - rank + 1, 1))
+    else:
+        (count,) = one(context.shape(2, "number of segments"), "number of segments")
+    _require_plain(x)
     if rank < 1 or x.type.shape[:rank] != segments.type.shape or not math.prod(segments.type.shape):
         raise Unsupported(f"needs a segment id for each slice of {x.type}; the ids are {segments.type}")
     numbers = context.known(1)

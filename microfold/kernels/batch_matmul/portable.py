@@ -8,6 +8,7 @@ from typing import ClassVar
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.broadcast import broadcast_strides, loop_records, merge_axes
 from microfold.kernels.fields import Field, declare
@@ -104,9 +105,10 @@ class _Matmul(Kernel):
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def cost(self, layer: LayerContext) -> float:
-        product, output = (12.9, 60.0) if layer.target.has("thumb1") else (9.5, 35.0)
-        return layer.node.outputs[0].type.size * (product * self.product(layer).depth + output)
+    def terms(self, layer: LayerContext) -> Terms:
+        product, outputs = self.product(layer), layer.node.outputs[0].type.size
+        columns = outputs // product.rows
+        return Terms(call=1, column=columns, output=outputs, product=outputs * product.depth)
 
     def call(
         self, layer: LayerContext, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]

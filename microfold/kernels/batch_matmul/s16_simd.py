@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from microfold.kernels.batch_matmul.portable import MatmulInt16
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import describe
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
@@ -30,12 +31,10 @@ class _Columns(MatmulInt16):
 
     Class attributes:
         core: which instructions it uses.
-        estimate: instructions for 8 products, for one of the rest, and around them.
     """
 
     op = BatchMatmul
     core: ClassVar[str]
-    estimate: ClassVar[tuple[float, float, float]]
     fields = describe(MatmulInt16.fields, first_row="from one row of the first operand to the next")
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -50,13 +49,20 @@ class _Columns(MatmulInt16):
     def _gathered(self, layer: LayerContext) -> bool:
         return self.product(layer).second_strides[0] != 1
 
-    def cost(self, layer: LayerContext) -> float:
-        product = self.product(layer)
-        matrices = layer.node.outputs[0].type.size // (product.rows * product.columns)
-        eight, one, around = self.estimate
-        dot = product.depth // _UNROLL * eight + product.depth % _UNROLL * one + around
-        column = 5.0 * product.depth * self._gathered(layer) + 25
-        return matrices * product.columns * (product.rows * dot + column) + 60
+    def terms(self, layer: LayerContext) -> Terms:
+        product, outputs = self.product(layer), layer.node.outputs[0].type.size
+        columns = outputs // product.rows
+        # Of dot products: whole iterations, and the rest one by one.
+        eights, rest = divmod(product.depth, _UNROLL)
+        gathered = columns * product.depth * self._gathered(layer)
+        return Terms(
+            call=1,
+            column=columns,
+            gathered=gathered,
+            output=outputs,
+            eight=outputs * eights,
+            rest=outputs * rest,
+        )
 
     def lower(self, layer: LayerContext) -> KernelCall:
         call = super().lower(layer)
@@ -81,7 +87,6 @@ class BatchMatmulInt16Dsp(_Columns):
     name = "s16_batch_matmul__dsp"
     features = frozenset({"dsp"})
     core = "dsp"
-    estimate = (20.5, 7.0, 45.0)
 
 
 @register
@@ -91,4 +96,3 @@ class BatchMatmulInt16Mve(_Columns):
     name = "s16_batch_matmul__mve"
     features = frozenset({"mve"})
     core = "mve"
-    estimate = (4.5, 2.0, 38.0)

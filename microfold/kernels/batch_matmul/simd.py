@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from microfold.kernels.batch_matmul.portable import MatmulInt8
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import describe
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
@@ -66,12 +67,17 @@ class _ColumnsDsp(_Columns):
     features = frozenset({"dsp"})
     template = "batch_matmul/dsp.c.j2"
 
-    def cost(self, layer: LayerContext) -> float:
-        product = self.product(layer)
-        matrices = layer.node.outputs[0].type.size // (product.rows * product.columns)
-        output = 2.4 * product.depth + 5 * (product.depth % 4) + 20
-        column = 6.0 * product.depth + 40
-        return matrices * product.columns * (product.rows * output + column) + 60
+    def terms(self, layer: LayerContext) -> Terms:
+        product, outputs = self.product(layer), layer.node.outputs[0].type.size
+        columns = outputs // product.rows
+        return Terms(
+            call=1,
+            column=columns,
+            widened=columns * product.depth,
+            output=outputs,
+            product=outputs * product.depth,
+            rest=outputs * (product.depth % 4),
+        )
 
     def choices(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
         product = self.product(layer)
@@ -103,12 +109,18 @@ class _ColumnsMve(_Columns):
     def _gathered(self, layer: LayerContext) -> bool:
         return self.product(layer).second_strides[0] != 1
 
-    def cost(self, layer: LayerContext) -> float:
-        product = self.product(layer)
-        matrices = layer.node.outputs[0].type.size // (product.rows * product.columns)
-        vectors = -(-product.depth // LANES)
-        column = 6 * vectors + 3.6 * product.depth * self._gathered(layer) + 20
-        return matrices * product.columns * (product.rows * (7 * vectors + 22) + column) + 60
+    def terms(self, layer: LayerContext) -> Terms:
+        product, outputs = self.product(layer), layer.node.outputs[0].type.size
+        columns, vectors = outputs // product.rows, -(-product.depth // LANES)
+        gathered = columns * product.depth * self._gathered(layer)
+        return Terms(
+            call=1,
+            column=columns,
+            column_vector=columns * vectors,
+            gathered=gathered,
+            output=outputs,
+            vector=outputs * vectors,
+        )
 
     def choices(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
         second = layer.node.operands[1].type.quant

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 
@@ -40,6 +41,17 @@ class ByConvolution(Kernel):
 
     def input_scratch(self, layer: LayerContext) -> int:
         return self._variant.input_scratch(self.convolved(layer))
+
+    def terms(self, layer: LayerContext) -> Terms:
+        """What it does besides the convolution, whose own cost is added; default: nothing."""
+        return Terms()
+
+    def cost(self, layer: LayerContext) -> float:
+        return self._variant.cost(self.convolved(layer)) + super().cost(layer)
+
+    def cycles(self, layer: LayerContext) -> float:
+        own = super().cycles(layer) if self.terms(layer) else 0.0
+        return self._variant.cycles(self.convolved(layer)) + own
 
     @property
     def _variant(self) -> Kernel:

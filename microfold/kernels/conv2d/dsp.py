@@ -8,7 +8,7 @@ Four pixels and two channels are computed together, so that each word that is lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -21,6 +21,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
@@ -34,6 +35,8 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 # Computed together.
 PIXELS = 4
+# Instructions to clamp an output behind the others' computation.
+CLAMPED = 1.8
 # The mf_pixel_group at the beginning of the scratch, as the template checks; the words that end a loop over
 # a panel.
 GROUP_BYTES = 32
@@ -67,27 +70,45 @@ class Channels:
     def limits(self) -> tuple[int, int]:
         return output_range.output_limits(self.layer)
 
-    def instructions(self, pairs: int, loops: float) -> float:
-        """Estimate for four pixels in all channels.
+    def terms(self, pairs: int, loops: float) -> Terms:
+        """Of four pixels in all channels.
 
         Args:
             pairs: of inputs.
             loops: iterations of the loop over them; 0: it is written out.
         """
-        product, rest = (12, 53) if self.packing == "paired" else (11, 40)
-        if self.plan.form is RequantizeForm.GENERAL:
-            rest += 275
-        elif self.limits != (-128, 127):
-            rest += 100
-        elif not self.plan.shift:
-            rest += 75
-        elif self.plan.form is RequantizeForm.SHORT:
-            rest += 16
-        return self.blocks * (product * pairs + 2 * loops + rest - (0 if loops else 5)) + 50
+        found = Terms(
+            {
+                "group": 1,
+                f"{self.packing}_block": self.blocks,
+                f"{self.packing}_pair": self.blocks * pairs,
+                "iteration": self.blocks * loops,
+                "loop": self.blocks * (loops > 0),
+            }
+        )
+        return found + Terms(dict.fromkeys(self._longer_forms(), float(self.blocks)))
 
-    def single(self, pairs: int) -> float:
-        """Estimate for one pixel in all channels."""
-        return self.blocks * (5.6 * pairs + (80 if self.plan.form is RequantizeForm.GENERAL else 30)) + 30
+    def _longer_forms(self) -> Iterator[str]:
+        """What makes requantisation longer than the shortest form."""
+        if self.plan.form is RequantizeForm.GENERAL:
+            yield "general"
+        elif not self.plan.shift:
+            yield "clamped" if self.clamp else "unshifted"
+        else:
+            if self.plan.form is RequantizeForm.SHORT:
+                yield "signed"
+            if self.clamp:
+                yield "clamped_behind"
+
+    def single_terms(self, pairs: int) -> Terms:
+        """Of one pixel in all channels."""
+        general = self.plan.form is RequantizeForm.GENERAL
+        return Terms(
+            single=1,
+            single_block=self.blocks,
+            single_general=self.blocks * general,
+            single_pair=self.blocks * pairs,
+        )
 
     @property
     def blocks(self) -> int:
@@ -100,12 +121,17 @@ class Channels:
             ("requantize", self.plan.form.value),
             ("shift", self.plan.shift),
             ("packing", self.packing),
-            ("clamp", self.clamp),
+            ("clamp", self.clamp and not self.plan.shift),
+            ("clamp_behind", self.clamp and self.plan.shift > 0),
         )
 
     @property
     def clamp(self) -> bool:
-        """Whether outputs have bounds within those of int8."""
+        """Whether outputs have bounds within those of int8.
+
+        Where channels have a common shift, all are clamped in the end, four in a word: what is beyond the
+        bounds is so once it has saturated, too.
+        """
         return self.limits != (-128, 127)
 
     def parameters(self, lanes: Array) -> dict[str, Parameter]:
@@ -115,9 +141,12 @@ class Channels:
             lanes: weights [channels, pairs, 2] made from the plan's matrix.
         """
         stream = self.stream(lanes, self.packing)
-        if not self.clamp:
-            return stream
-        return stream | {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
+        return stream | self.bounds if self.clamp else stream
+
+    @property
+    def bounds(self) -> dict[str, Parameter]:
+        """Those of them that say where outputs are clamped."""
+        return {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
 
     def stream(self, lanes: Array, packed: str) -> dict[str, Parameter]:
         """Those of them that tell of the weights, with a packing of the caller's choice."""
@@ -223,26 +252,26 @@ class Conv2DDsp(SmladConvolution):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = conv_types(layer)
         pixels = out.size // out.shape[3]
         segments, segment = count_segments(layer)
         pairs, channels = count_pairs(layer), self.channels
         if is_pointwise(window):
-            widen = 5.0 * segment + 60
+            widen = Terms(pixels=1, widened=segment)
         else:
             edges = 1 - out.shape[0] * window.positions_inside(*x.shape[1:3]) / pixels
-            together = segment <= WRITTEN_SEGMENT and _neighbours(layer)
-            each = 4.0 * segment + 2 if together else 10.0 * segment + 48
-            widen = segments * (each + 4 * 50 * edges)
-        single = channels.single(pairs) + widen / 4
+            kind = "together" if segment <= WRITTEN_SEGMENT and _neighbours(layer) else "apart"
+            widen = Terms({kind: segments, f"widened_{kind}": segments * segment})
+            widen += Terms(edge=4 * edges * segments)
+        single = channels.single_terms(pairs) + widen * 0.25
         if _group(layer) == 1:
             return pixels * single
         loops = 0 if _written(layer) else pairs / UNROLL
-        group = channels.instructions(pairs, loops) + widen
+        group = channels.terms(pairs, loops) + widen
         # Two or three pixels that are left over make another group with those before.
         left = group if is_pointwise(window) and pixels % 4 > 1 else pixels % 4 * single
-        return pixels // 4 * group + left
+        return Terms(call=1) + pixels // 4 * group + left
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)

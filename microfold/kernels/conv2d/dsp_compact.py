@@ -19,6 +19,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
@@ -76,14 +77,15 @@ def compact_call(
     )
 
 
-def compact_instructions(pixels: int, channels: int, pairs: int, general: bool) -> float:
-    """Estimate without the widening of inputs, for any number of pixels."""
+def compact_terms(pixels: int, channels: int, pairs: int, general: bool) -> Terms:
+    """Without the widening of inputs, for any number of pixels."""
     steps = pairs + pairs % 2
-    blocks = (channels + 1) // 2
     groups = -(-pixels // PIXELS)
+    blocks = groups * ((channels + 1) // 2)
     if general:
-        return groups * (blocks * (13 * steps + 42) + channels * 16 + 20) + pixels * channels * 40
-    return groups * blocks * (13 * steps + 96)
+        found = Terms(general_group=groups, general_block=blocks, general_channel=groups * channels)
+        return found + Terms(general_output=pixels * channels, step=blocks * steps)
+    return Terms(block=blocks, step=blocks * steps)
 
 
 def _even(plan: SmladRequantization) -> SmladRequantization:
@@ -131,16 +133,23 @@ class Conv2DCompactDsp(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = conv_types(layer)
         pixels, segment = out.size // out.shape[3], _segment(layer)
         edges = 1 - out.shape[0] * window.positions_inside(*x.shape[1:3]) / pixels
         if window.dilations[1] > 1:
             edges = 1.0
-        rows = window.size[0]
-        border = edges * (4 * segment + 10 * window.size[1])
-        widen = pixels * (47 + rows * (45 + 2.5 * segment + (12 if segment % 4 else 0) + border))
-        return widen + compact_instructions(pixels, out.shape[3], _pairs(layer), _general(layer))
+        rows = pixels * window.size[0]
+        widen = Terms(
+            call=1,
+            pixel=pixels,
+            row=rows,
+            widened=rows * segment,
+            padded=rows * (segment % 4 != 0),
+            edge_byte=rows * edges * segment,
+            edge_tap=rows * edges * window.size[1],
+        )
+        return widen + compact_terms(pixels, out.shape[3], _pairs(layer), _general(layer))
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)

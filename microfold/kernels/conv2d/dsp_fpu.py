@@ -24,11 +24,13 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import band_overlap, window_overlap
 from microfold.kernels.packing import smlad
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
@@ -133,11 +135,13 @@ class FpuConvolution:
         return size if run and crossing > CROSSING and size <= PADDED_LIMIT else 0
 
     @property
-    def instructions(self) -> float:
-        """Estimate for four pixels in all channels."""
-        form = self.channels.plan.form
-        rest = 38 + (12 if self.packing == "paired" else 0) + (16 if form is RequantizeForm.SHORT else 0)
-        return self.channels.blocks * (self.placement.instructions + rest)
+    def terms(self) -> Terms:
+        """Of four pixels in all channels."""
+        short = self.channels.plan.form is RequantizeForm.SHORT
+        each = Terms(block=1, paired=self.packing == "paired", signed=short)
+        placement = self.placement
+        kind = "batched" if placement.batches else "held" if placement.stream < placement.held else "streamed"
+        return self.channels.blocks * (each + Terms({kind: placement.instructions}))
 
 
 @register
@@ -178,6 +182,7 @@ class Conv2DFpuDsp(Kernel):
         "input_zero_point",
         Field("border", "offset of four spare segments in the scratch"),
         Field("padded_row", "bytes of such a row"),
+        *output_range.LIMIT_FIELDS,
     )
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -189,8 +194,8 @@ class Conv2DFpuDsp(Kernel):
             return f"it needs 2 output channels and {PIXELS} pixels"
         plan = FpuConvolution(layer, plan_channels(layer), SCRATCH_LIMITS[0])
         channels = plan.channels
-        if not channels.plan.shift or channels.limits != (-128, 127):
-            return "the channels must have a common shift, and outputs all values of int8"
+        if not channels.plan.shift:
+            return "the channels must have a common shift"
         if 16 * plan.shared > REACH:
             return f"windows below each other may share {REACH // 16} pairs of inputs in each of four columns"
         return None
@@ -218,43 +223,39 @@ class Conv2DFpuDsp(Kernel):
             return None
         return node.operands[1].type.shape[1:], node.op.strides, node.op.dilations
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = conv_types(layer)
         plan = self._plan
         channels, groups = plan.channels, plan.groups
         segments, segment = count_segments(layer)
-        single = channels.single(plan.pairs)
-        start = 24 * channels.blocks + 60
+        single = channels.single_terms(plan.pairs)
+        start = Terms(start=1, start_block=channels.blocks)
+        clamps = Terms(clamped=out.size * channels.clamp)
+        written = "written" if segment <= WRITTEN_SEGMENT else "looped"
         if is_pointwise(window):
-            widen = 5.0 * segment + (20 if segment <= WRITTEN_SEGMENT else 45)
+            widen = Terms({"widened": segment, f"pixels_{written}": 1})
             whole, rest = divmod(out.size // out.shape[3], PIXELS)
             calls = -(-whole // groups) + (rest > 1)
             whole += rest > 1
-            return whole * (plan.instructions + widen) + calls * start + (rest == 1) * (single + widen / 2)
-        row = (5.0 if segment <= WRITTEN_SEGMENT else 5.6) * segment + 34
+            last = (rest == 1) * (single + widen * 0.5)
+            return clamps + Terms(call=1) + whole * (plan.terms + widen) + calls * start + last
         rows, columns = out.shape[1:3]
-        strips, left = divmod(columns, PIXELS)
         edges = 1 - window.positions_inside(*x.shape[1:3]) / (rows * columns)
-        row += edges * PIXELS * 50
-        total = 0.0
+        row = Terms({"row": 1, f"row_{written}": segment, "edge": edges * PIXELS})
+        strips, left = divmod(columns, PIXELS)
+        total = Terms()
         for begin in range(0, rows, groups):
             height = min(groups, rows - begin)
             own, all_rows = plan.pairs - plan.shared, height * (plan.pairs - plan.shared) + plan.shared
             assert own
             widened = all_rows * segments / plan.pairs * row
-            total += strips * (height * plan.instructions + widened + start)
+            total += strips * (height * plan.terms + widened + start)
             parts, singles = divmod(height, PIXELS)
             if parts:
                 all_rows = parts * own + plan.shared
-                total += left * (parts * plan.instructions + all_rows * segments / plan.pairs * row + start)
+                total += left * (parts * plan.terms + all_rows * segments / plan.pairs * row + start)
             total += left * singles * (single + segments * row)
-        return out.shape[0] * total
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        placement = self._plan.placement
-        if placement.batches:
-            return 1.44
-        return 1.31 if placement.stream < placement.held else 1.26
+        return clamps + Terms(call=1) + out.shape[0] * total
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -295,6 +296,7 @@ class Conv2DFpuDsp(Kernel):
             ("shared", plan.shared),
             ("padded", plan.padded_bytes > 0),
             ("rest", plan.rest),
+            ("clamp_behind", channels.clamp),
             ("groups_bytes", GROUPS_BYTES),
         )
         parameters: dict[str, Parameter] = channels.stream(
@@ -306,6 +308,8 @@ class Conv2DFpuDsp(Kernel):
             "groups": plan.groups,
             "segment": segment,
         }
+        if channels.clamp:
+            parameters |= channels.bounds
         scratch = plan.scratch
         if pointwise:
             parameters |= {"pixels": out.size // out.shape[3]}

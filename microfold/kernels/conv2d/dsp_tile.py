@@ -21,6 +21,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
@@ -95,15 +96,17 @@ def tiles(layer: LayerContext) -> list[Tile]:
     return [tile for tile in found if tile.unroll * tile.pitch + 2 <= REACH]
 
 
-def _cost(layer: LayerContext, tile: Tile, channels: Channels) -> float:
+def _terms(layer: LayerContext, tile: Tile, channels: Channels) -> Terms:
     x, _, out, window = conv_types(layer)
     full, last = divmod(out.shape[2], tile.outputs)
     pairs = tile.rows * len(tile.taps)
     pixels = sum(count for _, _, count in tile.phases)
-    fill = window.size[0] * (pixels * (1.65 * x.shape[3] + 14) + 20 * len(tile.phases)) + 60
-    group = channels.instructions(pairs, tile.rows / tile.unroll) + 20
+    widen = Terms(filled=pixels * x.shape[3], filled_pixel=pixels, phase=len(tile.phases))
+    fill = Terms(tile=1) + window.size[0] * widen
+    group = channels.terms(pairs, tile.rows / tile.unroll)
     row = (full + (last > 0)) * fill + (full * tile.outputs + last) // PIXELS * group
-    return out.shape[0] * out.shape[1] * (row + last % PIXELS * channels.single(pairs))
+    rows = out.shape[0] * out.shape[1]
+    return Terms(call=1) + rows * (row + last % PIXELS * channels.single_terms(pairs))
 
 
 @register
@@ -174,8 +177,8 @@ class Conv2DTileDsp(SmladConvolution):
         assert self.cut is not None
         return self.cut
 
-    def cost(self, layer: LayerContext) -> float:
-        return _cost(layer, self._tile, self.channels)
+    def terms(self, layer: LayerContext) -> Terms:
+        return _terms(layer, self._tile, self.channels)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)

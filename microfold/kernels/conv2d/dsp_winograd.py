@@ -37,6 +37,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
@@ -51,9 +52,6 @@ from microfold.ops.convolution.conv2d import Conv2D
 TILES = 4
 # All products of a position are written out: 22 bytes of code for each channel.
 MAXIMUM_CHANNELS = 128
-# Scratch that is never too much, and how much more there may be, in sizes of input and output.
-SCRATCH_LIMIT = 8192
-SCRATCH_RATIO = 3
 # Filter transforms, by the tile's side.
 FILTER_TRANSFORMS = {
     2: np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int64),
@@ -94,7 +92,7 @@ class _Winograd(Kernel):
 
     op = Conv2D
     features = frozenset({"dsp"})
-    trades = frozenset({Trade.TRANSFORMED_WEIGHTS})
+    trades = frozenset({Trade.TRANSFORMED_WEIGHTS, Trade.TILE_SCRATCH})
     tile: ClassVar[int]
     fields = declare(
         Field("weights", "transformed: pairs of inputs of two channels, position by position"),
@@ -110,7 +108,7 @@ class _Winograd(Kernel):
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        x, _, out, window = conv_types(layer)
+        x, _, _, window = conv_types(layer)
         if window.size != (3, 3) or window.strides != (1, 1) or window.dilations != (1, 1):
             return "it needs a 3x3 filter with stride 1 and dilation 1"
         if x.shape[3] % 4:
@@ -125,35 +123,31 @@ class _Winograd(Kernel):
         bounds = _requantization(layer, self.tile).bounds
         limit = 1 << (31 - SCALE_BITS[self.tile])
         largest = max(-int(bounds[0].min()), int(bounds[1].max()))
-        if largest >= limit:
-            return f"it needs accumulators below {limit}; they reach {largest}"
-        allowed = max(SCRATCH_LIMIT, SCRATCH_RATIO * (x.nbytes + out.nbytes))
-        scratch = self._scratch(layer)
-        return (
-            f"it needs {scratch} bytes of scratch; at most {allowed} are allowed"
-            if scratch > allowed
-            else None
-        )
+        return f"it needs accumulators below {limit}; they reach {largest}" if largest >= limit else None
 
-    def cost(self, layer: LayerContext) -> float:
+    def extra_memory(self, layer: LayerContext) -> int:
+        return self._scratch(layer)
+
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, _ = conv_types(layer)
-        side, channels = self.tile + 2, x.shape[3]
         tiles = self._tiles(layer)
         groups = -(-tiles // TILES)
         pairs = -(-out.shape[3] // 2)
-        find = 5.5 * side**2
-        transform = channels / 4 * (290 if self.tile == 2 else 762)
-        multiply = side**2 * (6.5 * channels + 4) + 40
         plan = _requantization(layer, self.tile)
-        output = 4 if plan.shift and plan.form is RequantizeForm.SHORT_RELU else 6.5
-        store = output * self.tile**2 + (76 if self.tile == 2 else 238)
+        stored = tiles * 2 * pairs
+        rounded = not (plan.shift and plan.form is RequantizeForm.SHORT_RELU)
         # What goes beyond the image is stored elsewhere first.
         parts = tiles - out.shape[0] * (out.shape[1] // self.tile) * (out.shape[2] // self.tile)
-        copied = parts * out.shape[3] * (6 * self.tile**2 + 90)
-        return tiles * (find + transform + 2 * pairs * store) + groups * pairs * multiply + copied
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        return 1.25
+        return Terms(
+            call=1,
+            tile=tiles,
+            transform=tiles * x.shape[3],
+            group=groups * pairs,
+            product=groups * pairs * x.shape[3],
+            stored=stored,
+            rounded=stored * rounded,
+            part=parts * out.shape[3],
+        )
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)

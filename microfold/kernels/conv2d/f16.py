@@ -19,12 +19,13 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_grouping,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
-from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_cost
+from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_terms
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
@@ -55,8 +56,8 @@ class Conv2DHalf(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT16, DType.FLOAT16)
 
-    def cost(self, layer: LayerContext) -> float:
-        return 14.0 * layer.node.macs() + 60.0 * layer.node.output.type.size
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, output=layer.node.output.type.size, product=layer.node.macs())
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
@@ -104,18 +105,19 @@ class Conv2DHalfMve(Kernel):
             layer, DType.FLOAT16, DType.FLOAT16
         )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, weights, out, window = conv_types(layer)
         depth = weights.size // weights.shape[0]
         blocks = -(-out.shape[3] // LANES)
         pixels = out.size // out.shape[3]
-        block = run_cost(depth, PIXELS, 1) + PIXELS * 10 + 30
-        total = pixels // PIXELS * (blocks * block + 40)
-        total += pixels % PIXELS * blocks * (run_cost(depth, 1, 1) + 20)
+        groups, singles = divmod(pixels, PIXELS)
+        found = groups * (Terms(group=1) + blocks * (Terms(block=1) + run_terms(depth, PIXELS, 1)))
+        found += singles * blocks * (Terms(single=1) + run_terms(depth, 1, 1))
         if not is_pointwise(window):
             segment = x.shape[3] * (1 if window.dilations[1] > 1 else window.size[1])
-            total += pixels * (45 + depth // segment * (18 + 3 * -(-segment // LANES)))
-        return total + 50
+            segments = pixels * (depth // segment)
+            found += Terms(patch=pixels, segment=segments, copied=segments * -(-segment // LANES))
+        return found + Terms(call=1)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)

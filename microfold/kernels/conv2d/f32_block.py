@@ -14,13 +14,14 @@ from microfold.kernels.conv2d.portable import (
     patch_parameters,
     unsupported_grouping,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_weights import HalfWeights
-from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_cost, float_clamping
+from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_terms, float_clamping
 from microfold.kernels.requantize import output_range
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -54,28 +55,29 @@ class _BlockConv(Kernel):
             layer, DType.FLOAT32, DType.FLOAT32
         )
 
-    def block_cost(self, depth: int) -> tuple[float, float]:
-        """Estimated instructions for the sums of four channels of four pixels, and of one."""
+    def block_terms(self, depth: int) -> tuple[Terms, Terms]:
+        """Of the sums of four channels of four pixels, and of one."""
         raise NotImplementedError
 
-    def cost(self, layer: LayerContext) -> float:
+    def segment_terms(self, words: int) -> Terms:
+        """Of a copy of a piece of a patch."""
+        raise NotImplementedError
+
+    def terms(self, layer: LayerContext) -> Terms:
         x, weights, out, window = conv_types(layer)
         clamp_kind, _ = float_clamping(layer)
         depth = weights.size // weights.shape[0]
         blocks = -(-out.shape[3] // CHANNELS)
         pixels = out.size // out.shape[3]
-        four, one = self.block_cost(depth)
-        finish = finish_cost(self.core, clamp_kind)
-        total = pixels // PIXELS * (blocks * (four + 4 * finish + 14) + 40)
-        total += pixels % PIXELS * blocks * (one + finish + 12)
+        four, one = self.block_terms(depth)
+        finish = finish_terms(clamp_kind)
+        groups, singles = divmod(pixels, PIXELS)
+        found = groups * (Terms(group=1) + blocks * (four + PIXELS * finish))
+        found += singles * blocks * (one + finish)
         if not is_pointwise(window):
             segment = x.shape[3] * (1 if window.dilations[1] > 1 else window.size[1])
-            total += pixels * (45 + depth // segment * self.copy_cost(segment))
-        return total + 50
-
-    def copy_cost(self, words: int) -> float:
-        """Estimated instructions that copy a piece of a patch."""
-        raise NotImplementedError
+            found += Terms(patch=pixels) + pixels * (depth // segment) * self.segment_terms(segment)
+        return found + Terms(call=1)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -125,12 +127,12 @@ class Conv2DFloatFpu(_BlockConv):
     features = frozenset({"fpu", "thumb2"})
     core = "fpu"
 
-    def block_cost(self, depth: int) -> tuple[float, float]:
-        fours, eights = depth // 4, depth // 8
-        return 76 * fours + 23 * (depth % 4) + 24, 37 * eights + 8 * (depth % 8) + 20
+    def block_terms(self, depth: int) -> tuple[Terms, Terms]:
+        block = Terms(block=1, block_four=depth // 4, block_rest=depth % 4)
+        return block, Terms(single=1, single_eight=depth // 8, single_rest=depth % 8)
 
-    def copy_cost(self, words: int) -> float:
-        return 24 + 6 * (words // 8) + 5 * (words % 8)
+    def segment_terms(self, words: int) -> Terms:
+        return Terms(segment=1, segment_eight=words // 8, segment_rest=words % 8)
 
 
 @register
@@ -141,32 +143,26 @@ class Conv2DFloatMve(_BlockConv):
     features = frozenset({"mve_fp"})
     core = "mve"
 
-    def block_cost(self, depth: int) -> tuple[float, float]:
-        pairs = depth // 2
-        return 15 * pairs + 9 * (depth % 2) + 24, 6 * pairs + 3 * (depth % 2) + 16
+    def block_terms(self, depth: int) -> tuple[Terms, Terms]:
+        block = Terms(block=1, block_pair=depth // 2, block_rest=depth % 2)
+        return block, Terms(single=1, single_pair=depth // 2, single_rest=depth % 2)
 
-    def copy_cost(self, words: int) -> float:
-        return 18 + 3 * -(-words // 4)
+    def segment_terms(self, words: int) -> Terms:
+        return Terms(segment=1, segment_vector=-(-words // 4))
 
 
 class _HalfBlockConv(HalfWeights, _BlockConv):
     """Weights are float16, converted for every four pixels; `HalfWeights` proves that nothing is lost.
 
     They are words of two inputs, [output_channels / 4][(patch + 1) / 2][4], see `float16_weights.pack_pairs`.
-
-    Class attributes:
-        block_conversion: estimated instructions for the weights of four channels and one input.
     """
 
-    def conversion_cost(self, layer: LayerContext) -> float:
+    def conversions(self, layer: LayerContext) -> float:
         _, weights, out, _ = conv_types(layer)
         pixels = out.size // out.shape[3]
         blocks = -(-out.shape[3] // CHANNELS)
-        each = self.block_conversion * (weights.size // weights.shape[0])
-        return blocks * each * (pixels // PIXELS + pixels % PIXELS)
+        return blocks * (weights.size // weights.shape[0]) * (pixels // PIXELS + pixels % PIXELS)
 
-    # Estimated instructions for the weights of four channels and one input.
-    block_conversion: ClassVar[float]
     fields = describe(
         _BlockConv.fields, weights="pairs of float16, [output_channels / 4][(patch + 1) / 2][4]"
     )
@@ -177,7 +173,6 @@ class Conv2DFloatFpuHalf(_HalfBlockConv, Conv2DFloatFpu):
     """VCVTB and VCVTT convert the weights one by one in registers of the unit, then as with float32."""
 
     name = "f32_f16w_conv2d__fpu_4x4"
-    block_conversion = 4.0
 
 
 @register
@@ -185,4 +180,3 @@ class Conv2DFloatMveHalf(_HalfBlockConv, Conv2DFloatMve):
     """VCVTB and VCVTT convert four weights each, of two inputs, then as with float32."""
 
     name = "f32_f16w_conv2d__mve_4x4"
-    block_conversion = 0.5

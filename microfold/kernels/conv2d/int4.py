@@ -11,6 +11,7 @@ from microfold.kernels.conv2d.portable import (
     patch_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
@@ -54,15 +55,16 @@ class Conv2DInt4(Kernel):
     def rows_held(self, layer: LayerContext) -> int:
         return 1
 
-    def gathering(self, layer: LayerContext) -> float:
-        """Estimated instructions that copy the patches."""
+    def gathering(self, layer: LayerContext) -> Terms:
+        """Of the copies of patches."""
         x, weights, out, window = conv_types(layer)
         if is_pointwise(window):
-            return 0.0
-        aligned = x.shape[3] % 4 == 0
-        row, byte = (70, 0.6) if aligned else (80, 6.0 if layer.target.has("thumb1") else 1.0)
+            return Terms()
+        kind = "aligned" if x.shape[3] % 4 == 0 else "ragged"
+        pixels = out.size // out.shape[3]
         rows = window.size[0] * (window.size[1] if window.dilations[1] > 1 else 1)
-        return out.size // out.shape[3] * (row * rows + byte * weights.size // weights.shape[0])
+        patch = weights.size // weights.shape[0]
+        return Terms({f"{kind}_segment": pixels * rows, f"{kind}_byte": pixels * patch})
 
     def traversal(self, layer: LayerContext) -> tuple[dict[str, Parameter], int]:
         """Fields of the layer that lead from patch to patch, and bytes of the patches."""
@@ -93,11 +95,11 @@ class Conv2DPortableInt4(Conv2DInt4):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         _, weights, out, _ = conv_types(layer)
         depth = weights.size // weights.shape[0]
-        row = int4.word_costs(layer.target).row(depth, out.shape[3])
-        return out.size // out.shape[3] * row + self.gathering(layer)
+        row = int4.row_terms(depth, out.shape[3])
+        return Terms(call=1) + out.size // out.shape[3] * row + self.gathering(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         window = conv_types(layer)[3]

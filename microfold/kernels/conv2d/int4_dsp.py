@@ -5,6 +5,7 @@ from __future__ import annotations
 from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.conv2d.int4 import Conv2DInt4
 from microfold.kernels.conv2d.portable import PATCH_FIELDS, conv_types, filter_matrix, is_pointwise
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
@@ -36,28 +37,20 @@ class Conv2DDspInt4(Conv2DInt4):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
         matrix = filter_matrix(layer)
         steps = -(-matrix.shape[1] // 4)
         parts = int4_dsp.parts(matrix)
         form = int4_dsp.plan(layer, matrix, product_sum.channel_multipliers(layer)).form
-        whole_range = output_range.output_limits(layer) == (-128, 127)
+        clamp = output_range.output_limits(layer) != (-128, 127)
+        general = form is RequantizeForm.GENERAL
         # Outputs are finished in assembly, or in C.
-        finish = (
-            83
-            if whole_range and form is not RequantizeForm.GENERAL and not parts
-            else 106
-            if whole_range
-            else 130
-        )
-        finish += 210 * parts + (160 if form is RequantizeForm.GENERAL else 0)
-        pair = -(-out.shape[3] // int4.GROUP) * (26.5 * steps + finish) + 2 * 11 * steps + 135
-        pixels = out.size // out.shape[3]
-        return -(-pixels // self.PIXELS) * pair + self.gathering(layer)
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        return 1.34
+        kind = "clamped_block" if clamp else "c_block" if general or parts else "block"
+        block = Terms({kind: 1, "step": steps, "part": parts, "general": general})
+        pairs = -(-(out.size // out.shape[3]) // self.PIXELS)
+        pair = Terms(pair=1, pair_step=steps) + -(-out.shape[3] // int4.GROUP) * block
+        return Terms(call=1) + pairs * pair + self.gathering(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         _, _, out, window = conv_types(layer)

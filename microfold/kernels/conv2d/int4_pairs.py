@@ -24,13 +24,9 @@ class Conv2DThumb2Int4(Conv2DThumb2):
     # Products of small weights are small.
     lengths = range(1, 17)
     longest = 16
-    product = 4.3
 
     def supports(self, layer: LayerContext) -> str | None:
         return super().supports(layer) or int4.unsupported(filter_matrix(layer))
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        return 1.4
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
         return pack_words(matrix, segment, length, unroll)
@@ -48,13 +44,9 @@ class Conv2DThumb1Int4(Conv2DThumb1):
     nibbles = True
     lengths = range(1, 13)
     longest = 12
-    product = 7
 
     def supports(self, layer: LayerContext) -> str | None:
         return super().supports(layer) or int4.unsupported(filter_matrix(layer))
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        return 1.4
 
     def pack(self, matrix: Array, segment: int, length: int, unroll: int) -> Array:
         return pack_bytes(matrix, segment, length, unroll)

@@ -12,6 +12,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
@@ -83,33 +84,39 @@ class Conv2DMve(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
         matrix = filter_matrix(layer)
         form, _ = _requantization(layer, matrix)
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-matrix.shape[0] // mve.BLOCK)
-        pixels = out.size // out.shape[3]
+        pairs = (out.size // out.shape[3] + 1) // 2
         tail = out.shape[3] % mve.BLOCK != 0
+        finish = blocks * 2 * mve.finish_terms(form)
         if vectors <= _REGISTER_VECTORS:
-            block = 12.5 * vectors + 10 + 2 * mve.finish_cost(form) + 6.5 * vectors * tail
-            pair = blocks * block + 4 + 15 * vectors
+            pair = Terms(
+                held_pair=1,
+                held_input=vectors,
+                held_block=blocks,
+                held_vector=blocks * vectors,
+                held_tail=blocks * vectors * tail,
+            )
         else:
-            block = 15 * vectors + 18 + 2 * mve.finish_cost(form)
-            pair = blocks * block + 20 + 85 * tail
-        return (pixels + 1) // 2 * pair + self._gathering(layer)
+            pair = Terms(pair=1, tail=tail, block=blocks, vector=blocks * vectors)
+        return Terms(call=1) + pairs * (pair + finish) + self._gathering(layer)
 
-    def _gathering(self, layer: LayerContext) -> float:
-        """Estimated instructions that copy patches."""
+    def _gathering(self, layer: LayerContext) -> Terms:
+        """Of the copies of patches."""
         x, _, out, window = conv_types(layer)
         if is_pointwise(window):
-            return 0.0
+            return Terms()
         dilated = window.dilations != (1, 1)
         runs = window.size[0] * (window.size[1] if dilated else 1)
         run = x.shape[3] * (1 if dilated else window.size[1])
         pixels = out.size // out.shape[3]
         edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
-        return pixels * (6 + runs * (6 + 4.7 * -(-run // mve.LANES))) + 35 * edges
+        copied = pixels * runs * -(-run // mve.LANES)
+        return Terms(patch=pixels, run=pixels * runs, copied=copied, edge=edges)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -181,14 +188,14 @@ class Conv2DMveInt4(Conv2DMve):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer) or int4_mve.unsupported_sums(layer, filter_matrix(layer))
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
         matrix = filter_matrix(layer)
         apart = int4_mve.choose_bytes(matrix) is int4_mve.Bytes.APART
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-out.shape[3] // mve.BLOCK)
-        pairs = (out.size // out.shape[3] + 1) // 2
-        return super().cost(layer) + pairs * blocks * (6 + 2 * vectors * apart)
+        unpacked = (out.size // out.shape[3] + 1) // 2 * blocks
+        return super().terms(layer) + Terms(unpacked=unpacked, apart=unpacked * vectors * apart)
 
     def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
         in_registers = matrix.shape[1] <= _REGISTER_VECTORS * mve.LANES

@@ -16,6 +16,7 @@ from microfold.kernels.conv2d.portable import (
     shape_parameters,
     unsupported_integer_conv,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
@@ -44,22 +45,6 @@ class _PairConv(Kernel):
     op = Conv2D
     superseded_by = frozenset({"dsp"})
     trades = frozenset({Trade.INPUT_SCRATCH})
-    product: float
-    """Instructions of a weight for four pixels."""
-    run: float
-    """Instructions of a run for four pixels, besides its weights."""
-    rest: float
-    """Instructions of what was taken off a weight for four pixels."""
-    rests: float
-    """Instructions of a channel where there may be such weights."""
-    output: float
-    """Instructions of an output, besides its sum."""
-    short_output: float
-    """The same where requantisation is short."""
-    input: float
-    """Instructions that put an input into a word."""
-    edge: float
-    """What an input of a window that leaves the image costs more."""
     longest: int
     """Weights of one iteration of the inner loop, at most."""
     unsigned: bool
@@ -98,7 +83,8 @@ class _PairConv(Kernel):
         if self.unsigned and not is_pointwise(window):
             # Rows of the window are widened one by one, in whole runs.
             segment = window.size[1] * weights.shape[3]
-        costs = self.product, self.run, self.rest, self.rests
+        product, run, rest, rests = (self.coefficient(layer, t) for t in ("product", "run", "rest", "rests"))
+        costs = product, run, rest, rests
         length = two_pixels_per_word.plan_run(matrix, segment, *costs, lengths=self.lengths)
         return segment, length, matrix.shape[1] // segment * -(-segment // length)
 
@@ -123,21 +109,28 @@ class _PairConv(Kernel):
         rows = {"": 0, "taps": 1, "rows": PIXELS}[self._gather(layer)]
         return 4 * self._words(layer) + rows * window.size[1] * x.shape[3]
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = conv_types(layer)
         segment, length, runs = self._layout(layer)
         matrix = filter_matrix(layer)
-        rests = np.count_nonzero(two_pixels_per_word.split_long_runs(matrix, segment, length)[1])
-        pixels = out.size // out.shape[3]
+        rests = int(np.count_nonzero(two_pixels_per_word.split_long_runs(matrix, segment, length)[1]))
+        pixels, channels = out.size // out.shape[3], out.shape[3]
         groups = -(-pixels // PIXELS)
-        sums = runs * (length * self.product + self.run)
-        rows = 0 if is_pointwise(window) else 60 * window.size[0]
         edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
-        output = self.short_output if expects_short_form(layer, narrow=self.unsigned) else self.output
-        channels = out.shape[3] * (sums + PIXELS * output + (self.rests if rests else 0))
-        channels += rests * self.rest
-        edge = 50 * window.size[0] + self.edge * matrix.shape[1]
-        return groups * (channels + PIXELS * self.input * matrix.shape[1] + rows) + edges * edge
+        finish = "short_output" if expects_short_form(layer, narrow=self.unsigned) else "output"
+        group = Terms(
+            {
+                "run": channels * runs,
+                "product": channels * runs * length,
+                "rests": channels * (rests > 0),
+                "rest": rests,
+                finish: channels * PIXELS,
+                "input": PIXELS * matrix.shape[1],
+                "row": 0 if is_pointwise(window) else window.size[0],
+            }
+        )
+        edge = Terms(edge_row=window.size[0], edge_input=matrix.shape[1])
+        return Terms(call=1) + groups * group + edges * edge
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -208,14 +201,6 @@ class Conv2DThumb2(_PairConv):
     code = 850
     longest = 20
     unsigned = False
-    product = 4.2
-    run = 4.5
-    rest = 16
-    rests = 5
-    output = 12.5
-    short_output = 11
-    input = 2.6
-    edge = 5.2
 
 
 @register
@@ -227,11 +212,3 @@ class Conv2DThumb1(_PairConv):
     code = 850
     longest = 14  # conditional branches reach 256 bytes
     unsigned = True
-    product = 6
-    run = 9
-    rest = 30
-    rests = 14
-    output = 30
-    short_output = 22
-    input = 6
-    edge = 9

@@ -13,22 +13,25 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range
+from microfold.kernels.requantize.finish import Finish, clamped_finish
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_parameters, window_parameters
 from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.ops.window import Window
 
 
 def conv_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Types of input, filter and output, and the window."""
     x, weights = layer.node.inputs[0], layer.node.inputs[1]
-    assert x is not None and weights is not None and isinstance(layer.node.op, Conv2D)
+    assert x is not None and weights is not None and isinstance(layer.node.op, Conv2D | HybridConv2D)
     return x.type, weights.type, layer.node.outputs[0].type, layer.node.op.window(weights.type)
 
 
@@ -100,7 +103,7 @@ def channel_records(
     return product_sum.output_records(layer, matrix, multipliers)
 
 
-class _PatchConv(Kernel):
+class PatchConv(Kernel):
     """Gathers the patches of two pixels, then computes blocks of 2 pixels by 2 channels.
 
     `weights` are [output_channels / 2][patch][2], with zeros behind the last channel, and behind patches that
@@ -117,20 +120,18 @@ class _PatchConv(Kernel):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
-        _, weights, out, _ = conv_types(layer)
-        depth = weights.size // weights.shape[0]
-        # Few registers, and no multiplication that adds.
-        product, output = (5.4, 44) if layer.target.has("thumb1") else (2.4, 22)
-        return out.size * (product * depth + output)
+    def terms(self, layer: LayerContext) -> Terms:
+        found = Terms(call=1, output=conv_types(layer)[2].size, product=layer.node.macs())
+        return found + self.gathering(layer)
 
-    def gathering(self, layer: LayerContext) -> float:
-        """Estimated instructions that copy the patches byte by byte, as small C libraries do."""
+    def gathering(self, layer: LayerContext) -> Terms:
+        """Of the copies of patches byte by byte, as small C libraries do."""
         x, weights, out, window = conv_types(layer)
         if is_pointwise(window):
-            return 0.0
+            return Terms()
+        pixels = out.size // out.shape[3]
         patch = weights.size // weights.shape[0] * x.dtype.itemsize
-        return out.size // out.shape[3] * (4.5 * patch + 30 * window.size[0])
+        return Terms(patch_row=pixels * window.size[0], patch_byte=pixels * patch)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -145,16 +146,9 @@ class _PatchConv(Kernel):
     def rows_held(self, layer: LayerContext) -> int:
         return 1
 
-    def call(
-        self,
-        layer: LayerContext,
-        template: str,
-        channels: Constant,
-        choice: tuple[tuple[str, SpecValue], ...],
-    ) -> KernelCall:
-        """The call with everything but the records of the channels."""
+    def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
+        """The call; `finish` makes outputs of its sums."""
         x, _, out, window = conv_types(layer)
-        clamp, limits = output_range.proved_clamping(layer)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(layer)
         # Gathered patches end in zeros that let the inner loop take four products at a time.
@@ -162,8 +156,7 @@ class _PatchConv(Kernel):
         matrix = np.pad(matrix, ((0, 0), (0, missing)))
         depth = matrix.shape[1]
         spec = (
-            *choice,
-            ("clamp", clamp),
+            *finish.spec,
             ("pointwise", pointwise),
             ("padded", missing > 0),
             ("dilated", window.dilations[1] > 1),
@@ -171,7 +164,7 @@ class _PatchConv(Kernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", product_sum.interleave_channels(matrix, self.CHANNELS)),
-            "channels": channels,
+            **finish.parameters,
             "patch": depth,
             "output_channels": out.shape[3],
         }
@@ -179,11 +172,11 @@ class _PatchConv(Kernel):
         parameters |= traversal
         padded = describe(self.fields, patch="inputs of one output, with zeros behind them")
         function = CFunction(template, self.name, spec, padded if missing else self.fields)
-        return KernelCall(function, parameters | limits, scratch)
+        return KernelCall(function, parameters, scratch)
 
 
 @register
-class Conv2DInt8(_PatchConv):
+class Conv2DInt8(PatchConv):
     """int8 with int32 sums; `channels` are records (bias, multiplier, addend, shift).
 
     `channel_records` proves their form. Where sums may leave 32 bits, it computes them in 64, and wraps them
@@ -193,34 +186,49 @@ class Conv2DInt8(_PatchConv):
     name = "s8_conv2d__c_2x2"
     op = Conv2D
     code = 550
+    weights: ClassVar[DType] = DType.INT8
 
     def supports(self, layer: LayerContext) -> str | None:
-        return unsupported_grouping(layer) or product_sum.unsupported_int8_constants(layer)
+        return unsupported_grouping(layer) or product_sum.unsupported_constants(
+            layer, DType.INT8, self.weights
+        )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
         pixels = out.size // out.shape[3]
         # A last pixel alone is computed twice.
-        return super().cost(layer) * -(-pixels // self.PIXELS) * self.PIXELS / pixels + self.gathering(layer)
+        outputs = -(-pixels // self.PIXELS) * self.PIXELS * out.shape[3]
+        products = outputs * (layer.node.macs() // out.size)
+        return Terms(call=1, output=outputs, product=products) + self.gathering(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, _, window = conv_types(layer)
         assert x.quant is not None
         plan, _ = channel_records(layer, filter_matrix(layer))
         records = Constant("channels", product_sum.pad_channels(plan.records, 2), record="mf_channel")
-        call = self.call(layer, "conv2d/portable.c.j2", records, (("requantize", plan.form.value),))
+        choice = (("requantize", plan.form.value), ("weight_type", f"{self.weights.value}_t"))
+        call = self.call(layer, "conv2d/portable.c.j2", clamped_finish(layer, records, choice))
         if is_pointwise(window):
             return call
         return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})
 
 
 @register
-class Conv2DFloat(_PatchConv):
+class Conv2DInt8Wide(Conv2DInt8):
+    """The same with int16 weights: legacy uint8 ones without their zero point."""
+
+    name = "s8_s16w_conv2d__c_2x2"
+    like = "s8_conv2d__c_2x2"
+    weights = DType.INT16
+
+
+@register
+class Conv2DFloat(PatchConv):
     """The reference's order of accumulation: all products, then the bias."""
 
     name = "f32_conv2d__c_2x2"
     op = Conv2D
-    fields = describe(_PatchConv.fields, channels="biases")
+    fields = describe(PatchConv.fields, channels="biases")
     half: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -228,19 +236,10 @@ class Conv2DFloat(_PatchConv):
             layer, DType.FLOAT32, DType.FLOAT32
         )
 
-    def cost(self, layer: LayerContext) -> float:
-        products = layer.node.macs()
-        # Loads are not hidden behind other instructions.
-        return (
-            super().cost(layer)
-            + (0.8 + float16_weights.software_cost(layer)) * products
-            + self.gathering(layer)
-        )
-
     def lower(self, layer: LayerContext) -> KernelCall:
         biases = product_sum.float_biases(layer, conv_types(layer)[2].shape[3])
         records = Constant("biases", product_sum.pad_channels(biases, 2))
-        call = self.call(layer, "conv2d/f32.c.j2", records, (("half", self.half),))
+        call = self.call(layer, "conv2d/f32.c.j2", clamped_finish(layer, records, (("half", self.half),)))
         return float16_weights.with_half_weights(call) if self.half else call
 
 
@@ -251,12 +250,12 @@ class Conv2DFloatHalf(float16_weights.HalfWeights, Conv2DFloat):
     name = "f32_f16w_conv2d__c_2x2"
     fields = describe(Conv2DFloat.fields, weights="float16, [output_channels / 2][patch][2]")
 
-    def conversion_cost(self, layer: LayerContext) -> float:
-        return layer.node.macs() / _PatchConv.PIXELS * float16_weights.convert_cost(layer)
+    def conversions(self, layer: LayerContext) -> float:
+        return layer.node.macs() / PatchConv.PIXELS
 
 
 @register
-class Conv2DInt16(_PatchConv):
+class Conv2DInt16(PatchConv):
     """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
 
     `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
@@ -273,10 +272,6 @@ class Conv2DInt16(_PatchConv):
             return "a bias or a multiplier is too large"
         return reason
 
-    def cost(self, layer: LayerContext) -> float:
-        # Products of 64 bits.
-        return super().cost(layer) + 8 * conv_types(layer)[2].size + self.gathering(layer)
-
     def _records(self, layer: LayerContext) -> tuple[Array, str] | None:
         multipliers = product_sum.channel_multipliers(layer)
         return product_sum.wide_records(layer, filter_matrix(layer), multipliers)
@@ -285,4 +280,6 @@ class Conv2DInt16(_PatchConv):
         planned = self._records(layer)
         assert planned is not None
         records = Constant("channels", product_sum.pad_records(planned[0], 2), record="mf_channel")
-        return self.call(layer, "conv2d/s16.c.j2", records, (("accumulator", planned[1]),))
+        return self.call(
+            layer, "conv2d/s16.c.j2", clamped_finish(layer, records, (("accumulator", planned[1]),))
+        )

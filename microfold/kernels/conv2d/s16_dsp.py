@@ -16,12 +16,14 @@ from microfold.kernels.conv2d.portable import (
     patch_parameters,
     unsupported_grouping,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.finish import Finish
 from microfold.kernels.requantize.int16_single_rounding import (
     CHUNK,
     Int16Requantization,
@@ -42,7 +44,7 @@ class Int16DspKernel(Kernel):
     SXTB16 widens pairs of int8 weights; those of int16 take twice the flash. See `pack_channel_pairs`.
 
     Attributes:
-        packing: ``int8`` or ``int16``; empty before that is chosen.
+        packing: ``int8``, ``int16`` or ``int4``; empty before that is chosen.
     """
 
     packing: str = ""
@@ -83,23 +85,40 @@ class Conv2DInt16Dsp(Int16DspKernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int16_conv(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        _, _, out, window = conv_types(layer)
+    def terms(self, layer: LayerContext) -> Terms:
         plan = int16_plan(layer)
         assert plan is not None
+        chunks = -(-_pairs(layer) // (CHUNK // 2)) if plan.long else 1
+        return self.product_terms(layer, chunks, plan.form)
+
+    def product_terms(self, layer: LayerContext, chunks: int, finish: str) -> Terms:
+        """Of sums, and of what makes outputs of them.
+
+        Args:
+            chunks: in which a sum is added up.
+            finish: how an output is made of a sum.
+        """
+        _, _, out, window = conv_types(layer)
         pairs, words = _pairs(layer), _segments(layer)[1]
-        outputs = out.shape[3]
-        pixels = out.size // outputs
+        pixels = out.size // out.shape[3]
         groups = -(-pixels // PIXELS)
-        chunks = -(-pairs // (CHUNK // 2)) if plan.long else 1
-        product = 11.0 if self.packing == "int16" else 13.0
-        finish = 9.0 if plan.form == "once" else 46.0
-        block = (product + 2 / _unroll(pairs)) * pairs + 34 * chunks + 8 * finish
+        blocks = groups * -(-out.shape[3] // 2)
         segments = window.size[0] * (window.size[1] if window.dilations[1] > 1 else 1)
-        gather = segments * (3.8 * words + 20)
-        if not is_pointwise(window):
-            gather += 60 + 6 * segments
-        return groups * (-(-outputs // 2) * block + 40) + pixels * gather + 100
+        patches = 0 if is_pointwise(window) else pixels
+        return Terms(
+            {
+                "call": 1,
+                "group": groups,
+                f"{self.packing}_pair": blocks * pairs,
+                "iteration": blocks * pairs / _unroll(pairs),
+                "chunk": blocks * chunks,
+                f"finish_{finish}": 8 * blocks,
+                "segment": pixels * segments,
+                "word": pixels * segments * words,
+                "patch": patches,
+                "patch_segment": patches * segments,
+            }
+        )
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -111,11 +130,18 @@ class Conv2DInt16Dsp(Int16DspKernel):
     def rows_held(self, layer: LayerContext) -> int:
         return 1
 
-    def lower(self, layer: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(layer)
+    def finish(self, layer: LayerContext) -> Finish:
+        """How sums become outputs."""
         plan = int16_plan(layer)
         assert plan is not None
         clamp_kind, limits = int16_clamping(layer)
+        spec = (("requantize", plan.form), ("long", plan.long), ("clamp_kind", clamp_kind))
+        records = Constant("channels", product_sum.pad_records(plan.records, 2), record="mf_channel")
+        return Finish(spec, {"channels": records, **limits})
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
+        finish = self.finish(layer)
         pointwise = is_pointwise(window)
         pairs = _pairs(layer)
         segment, _ = _segments(layer)
@@ -123,9 +149,7 @@ class Conv2DInt16Dsp(Int16DspKernel):
         matrix = np.pad(matrix, ((0, 0), (0, 2 * pairs - matrix.shape[1])))
         spec = (
             ("packing", self.packing),
-            ("requantize", plan.form),
-            ("long", plan.long),
-            ("clamp_kind", clamp_kind),
+            *finish.spec,
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
             ("odd", x.shape[3] % 2 == 1),
@@ -133,16 +157,15 @@ class Conv2DInt16Dsp(Int16DspKernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_channel_pairs(matrix, self.packing)),
-            "channels": Constant("channels", product_sum.pad_records(plan.records, 2), record="mf_channel"),
+            **finish.parameters,
             "pairs": pairs,
             "output_channels": out.shape[3],
         }
         scratch = 4 * PIXELS * pairs
         traversal, _ = patch_parameters(layer, scratch)
         parameters |= traversal | {"input_channels": x.shape[3]}
-        return KernelCall(
-            CFunction("conv2d/s16_dsp.c.j2", self.name, spec, self.fields), parameters | dict(limits), scratch
-        )
+        function = CFunction("conv2d/s16_dsp.c.j2", self.name, spec, self.fields)
+        return KernelCall(function, parameters, scratch)
 
 
 def pad_segments(matrix: Array, segment: int) -> Array:
@@ -157,17 +180,26 @@ def pack_channel_pairs(matrix: Array, packing: str) -> Array:
 
     Args:
         matrix: int8 [channels, K], K even; an odd last channel gets zeros beside it.
-        packing: ``int8``: bytes a0 b0 a1 b1, which SXTB16 widens; ``int16``: words (a0, a1), (b0, b1).
+        packing: ``int8``: bytes a0 b0 a1 b1, which SXTB16 widens; ``int16``: words (a0, a1), (b0, b1);
+            ``int4``: what are neighbouring words of int8, in the lower and in the upper halves of its bytes.
 
     Returns:
         int32 [channel pairs, pairs of inputs, words].
     """
     padded = product_sum.pad_channels(matrix, 2)
     lanes = padded.reshape(padded.shape[0] // 2, 2, -1, 2)
+    if packing == "int4":
+        return join_words(pack_channel_pairs(matrix, "int8"))
     if packing == "int8":
         return np.ascontiguousarray(lanes.transpose(0, 2, 3, 1)).reshape(*lanes.shape[::2], 4).view("<i4")
     wide = lanes.astype("<i2").transpose(0, 2, 1, 3)
     return np.ascontiguousarray(wide).reshape(*lanes.shape[::2], 4).view("<i4")
+
+
+def join_words(words: Array) -> Array:
+    """Words of bytes that fit four bits, int32 [rows, words, 1], in pairs: [rows, words / 2, 1]."""
+    first, second = (words.view("<u4")[:, start::2] & 0x0F0F0F0F for start in (0, 1))
+    return (first | second << 4).astype("<u4").view("<i4")
 
 
 def _segments(layer: LayerContext) -> tuple[int, int]:

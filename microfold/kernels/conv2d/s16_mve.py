@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from microfold.ir.types import Array
@@ -16,12 +14,15 @@ from microfold.kernels.conv2d.portable import (
     patch_parameters,
 )
 from microfold.kernels.conv2d.s16_dsp import int16_plan, unsupported_int16_conv
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, Fields, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import mve, product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.dynamic_scale import SUMS, with_scale_fields
+from microfold.kernels.requantize.finish import Finish
 from microfold.kernels.requantize.int16_single_rounding import CHUNK, Int16Requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -44,18 +45,28 @@ class Conv2DInt16Mve(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int16_conv(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        x, weights, out, window = conv_types(layer)
+    def terms(self, layer: LayerContext) -> Terms:
         plan = int16_plan(layer)
         assert plan is not None
+        return self.product_terms(
+            layer, row_terms(plan, filter_matrix(layer).shape[1], conv_types(layer)[2].shape[3])
+        )
+
+    def product_terms(self, layer: LayerContext, row: Terms) -> Terms:
+        """Of sums, and of what makes outputs of them.
+
+        Args:
+            row: of one pixel.
+        """
+        x, weights, out, window = conv_types(layer)
         depth = weights.size // weights.shape[0]
         pixels = out.size // out.shape[3]
-        pixel = row_cost(plan, depth, out.shape[3])
+        found = Terms(call=1) + pixels * row
         if not is_pointwise(window):
             segment = x.shape[3] * (1 if window.dilations[1] > 1 else window.size[1])
-            segments = depth // segment
-            pixel += 50 + segments * (18 + 3 * -(-segment // LANES))
-        return pixels * pixel + 40
+            segments = pixels * (depth // segment)
+            found += Terms(patch=pixels, segment=segments, copied=segments * -(-segment // LANES))
+        return found
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -67,44 +78,50 @@ class Conv2DInt16Mve(Kernel):
     def rows_held(self, layer: LayerContext) -> int:
         return 1
 
-    def lower(self, layer: LayerContext) -> KernelCall:
-        x, _, out, window = conv_types(layer)
+    def finish(self, layer: LayerContext) -> Finish:
+        """How sums become outputs."""
         plan = int16_plan(layer)
         assert plan is not None
-        clamp, limits = output_range.proved_clamping(layer)
+        return row_finish(layer, plan)
+
+    def pack(self, matrix: Array) -> Constant:
+        """Weights [channels, K] as the code reads them."""
+        return row_weights(matrix)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = conv_types(layer)
+        finish = self.finish(layer)
         pointwise = is_pointwise(window)
         matrix = filter_matrix(layer)
         spec = (
-            ("requantize", plan.form),
-            ("long", plan.long),
-            ("clamp", clamp),
+            *finish.spec,
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
         )
         parameters: dict[str, Parameter] = {
-            **row_constants(plan, matrix),
+            "weights": self.pack(matrix),
+            **finish.parameters,
             "patch": matrix.shape[1],
             "output_channels": out.shape[3],
         }
-        fields = (*row_fields(plan), *PATCH_FIELDS, *output_range.LIMIT_FIELDS)
+        fields = row_fields(finish, PATCH_FIELDS)
         traversal, scratch = patch_parameters(layer, matrix.shape[1] * x.dtype.itemsize)
         parameters |= traversal
-        return KernelCall(
-            CFunction("conv2d/s16_mve.c.j2", self.name, spec, fields), parameters | limits, scratch
-        )
+        return KernelCall(CFunction("conv2d/s16_mve.c.j2", self.name, spec, fields), parameters, scratch)
 
 
-def row_fields(plan: Int16Requantization) -> Fields:
-    """Those of `row_constants`."""
-    once = plan.form == "once"
-    return declare(
-        Field("weights", "[outputs / 4][inputs / 8, rounded up][4][8]"),
-        Field("channels", "[outputs / 4][3][4]: bias, multiplier, -shift" if once else ""),
-    )
+def row_fields(finish: Finish, traversal: Fields) -> Fields:
+    """Those of `row_weights` and of how its sums become outputs, around others."""
+    form = dict(finish.spec)["requantize"]
+    weights = Field("weights", "[outputs / 4][inputs / 8, rounded up][4][8]")
+    if form == SUMS:
+        return with_scale_fields((weights, *traversal))
+    channels = Field("channels", "[outputs / 4][3][4]: bias, multiplier, -shift" if form == "once" else "")
+    return declare(weights, channels, *traversal, *output_range.LIMIT_FIELDS)
 
 
-def row_constants(plan: Int16Requantization, matrix: Array) -> Mapping[str, Parameter]:
-    """Weights, int8 [blocks of 4 channels, vectors, 4, 8], and records of the channels.
+def row_weights(matrix: Array) -> Constant:
+    """Weights, int8 [blocks of 4 channels, vectors, 4, 8].
 
     Args:
         matrix: the weights as [channels, K].
@@ -112,18 +129,41 @@ def row_constants(plan: Int16Requantization, matrix: Array) -> Mapping[str, Para
     padded = product_sum.pad_channels(matrix, mve.BLOCK)
     padded = np.pad(padded, ((0, 0), (0, -padded.shape[1] % LANES)))
     blocks = padded.reshape(padded.shape[0] // mve.BLOCK, mve.BLOCK, -1, LANES)
-    weights = np.ascontiguousarray(blocks.swapaxes(1, 2))
+    return Constant("weights", np.ascontiguousarray(blocks.swapaxes(1, 2)))
+
+
+def nibble_rows(matrix: Array) -> Constant:
+    """The same of weights of four bits, [blocks, vectors, 2, 8]: channels 2 and 3 in the upper nibbles."""
+    rows = row_weights(matrix).array.view(np.uint8)
+    joined = rows[:, :, :2] & 0xF | rows[:, :, 2:] << 4
+    return Constant("weights", np.ascontiguousarray(joined).view(np.int8))
+
+
+def row_finish(layer: LayerContext, plan: Int16Requantization) -> Finish:
+    """Requantisation of rows of outputs, with the records of their channels."""
+    clamp, limits = output_range.proved_clamping(layer)
     if plan.form == "once":
         bias, multiplier, _, shift = plan.records.T
         channels = Constant("channels", mve.block_records(np.stack([bias, multiplier, -shift], axis=1)))
     else:
         padded_records = product_sum.pad_records(plan.records, mve.BLOCK)
         channels = Constant("channels", padded_records, record="mf_channel")
-    return {"weights": Constant("weights", weights), "channels": channels}
+    spec = (("requantize", plan.form), ("long", plan.long), ("clamp", clamp))
+    return Finish(spec, {"channels": channels, **limits})
 
 
-def row_cost(plan: Int16Requantization, depth: int, channels: int) -> float:
-    """Estimated instructions of all outputs of one row of inputs."""
-    vectors = -(-depth // LANES)
-    finish = 29.0 if plan.form == "once" else 260.0 + 40.0 * -(-depth // CHUNK)
-    return -(-channels // mve.BLOCK) * (10 * vectors + finish) + 25
+def row_terms(plan: Int16Requantization, depth: int, channels: int) -> Terms:
+    """Of all outputs of one row of inputs."""
+    found = sum_terms(plan.form, depth, channels)
+    blocks = found[f"block_{plan.form}"]
+    return found if plan.form == "once" else found + Terms(chunk=blocks * -(-depth // CHUNK))
+
+
+def sum_terms(finish: str, depth: int, channels: int) -> Terms:
+    """The same where sums are added up at once.
+
+    Args:
+        finish: how outputs are made of sums.
+    """
+    blocks = -(-channels // mve.BLOCK)
+    return Terms({"row": 1, f"block_{finish}": blocks, "vector": blocks * -(-depth // LANES)})

@@ -14,6 +14,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
@@ -115,14 +116,11 @@ class DepthwiseConv2DDsp(Kernel):
         assert self.cut is not None
         return self.cut
 
-    def cost(self, layer: LayerContext) -> float:
-        return self._tiling.instructions
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, planned=self._tiling.instructions)
 
     def extra_memory(self, layer: LayerContext) -> int:
         return self._tiling.extra_memory
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        return 1.4
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         return None if self._tiling.in_place else self._tiling.overlap

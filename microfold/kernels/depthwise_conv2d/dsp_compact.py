@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.dsp_tiling import WindowAxis, axes
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_records,
@@ -138,10 +139,11 @@ class DepthwiseConv2DCompactDsp(Kernel):
             return "the output must fit in the place of the input, channel by channel"
         return None
 
-    def cost(self, layer: LayerContext) -> float:
-        x = depthwise_types(layer)[0]
-        taps = _plan_plane(layer).outer.taps * _plan_plane(layer).inner.taps
-        return x.shape[3] * (40 + 14 * taps + x.shape[0] * _plan_plane(layer).instructions)
+    def terms(self, layer: LayerContext) -> Terms:
+        x, plane = depthwise_types(layer)[0], _plan_plane(layer)
+        channels, taps = x.shape[3], plane.outer.taps * plane.inner.taps
+        planned = x.shape[0] * channels * plane.instructions
+        return Terms(call=1, channel=channels, tap=channels * taps, planned=planned)
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         return True

@@ -15,6 +15,7 @@ import numpy as np
 from microfold.ir.node import Node
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.dsp import plane_requantization
 from microfold.kernels.depthwise_conv2d.dsp_row_schedule import Schedule, Taps, best_schedule, rest_schedule
 from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings
@@ -230,8 +231,9 @@ class DepthwiseConv2DRowDsp(Kernel):
         x, weights = node.operands[:2]
         return x.type.shape, node.output.type.shape, node.op.window(weights.type)
 
-    def cost(self, layer: LayerContext) -> float:
-        return self._plan.cost(cycles=False)
+    def terms(self, layer: LayerContext) -> Terms:
+        planned = self._plan.cost(cycles=False)
+        return Terms(call=1, planned=planned, stalled=self._plan.cost(cycles=True) - planned)
 
     def extra_constants(self, layer: LayerContext) -> int:
         weights = depthwise_types(layer)[1]
@@ -239,9 +241,6 @@ class DepthwiseConv2DRowDsp(Kernel):
 
     def extra_memory(self, layer: LayerContext) -> int:
         return self._plan.tiling.extra_memory
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        return self._plan.cost(cycles=True) / self._plan.cost(cycles=False)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         tiling = self._plan.tiling

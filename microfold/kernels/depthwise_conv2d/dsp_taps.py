@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     channel_records,
@@ -61,13 +62,21 @@ class DepthwiseConv2DTapsDsp(Kernel):
             return "it needs one output per input channel, and at least 4 channels"
         return None
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         _, _, out, window = depthwise_types(layer)
         pixels = out.size // out.shape[3]
+        blocks = pixels * -(-out.shape[3] // 4)
         # Compiled for size, sums do not stay in registers.
-        tap, output = (45, 150) if layer.compiled_for_size else (14, 130)
-        taps = tap * window.size[0] * window.size[1] + 8 * min(window.size)
-        return pixels * (15 + -(-out.shape[3] // 4) * (taps + output))
+        small = "small_" if layer.compiled_for_size else ""
+        return Terms(
+            {
+                "call": 1,
+                "pixel": pixels,
+                f"{small}block": blocks,
+                "line": blocks * min(window.size),
+                f"{small}tap": blocks * window.size[0] * window.size[1],
+            }
+        )
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(layer)

@@ -6,7 +6,8 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
-from microfold.kernels.depthwise_conv2d.f32_ring import Ring, RingDepthwise
+from microfold.kernels.cost.terms import Terms
+from microfold.kernels.depthwise_conv2d.f32_ring import Ring, RingDepthwise, vector_piece_terms
 from microfold.kernels.depthwise_conv2d.portable import channel_multiplier, depthwise_types
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
@@ -44,8 +45,8 @@ class DepthwiseConv2DHalf(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT16, DType.FLOAT16)
 
-    def cost(self, layer: LayerContext) -> float:
-        return 16.0 * layer.node.macs() + 60.0 * layer.node.output.type.size
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, output=layer.node.output.type.size, product=layer.node.macs())
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
@@ -86,9 +87,6 @@ class DepthwiseConv2DHalfMve(RingDepthwise):
     core = "mve"
     dtype = DType.FLOAT16
     lanes = LANES
-    COLUMN = 4.0
-    ZERO = 2.0
-    OUTPUT = 4.0
 
     def supports(self, layer: LayerContext) -> str | None:
         size = depthwise_types(layer)[3].size
@@ -96,5 +94,5 @@ class DepthwiseConv2DHalfMve(RingDepthwise):
             return f"it sums up at most {RUN} products in float16; the kernel is {size}"
         return super().supports(layer)
 
-    def piece_cost(self, ring: Ring) -> float:
-        return 3 + ring.taps + len(ring.columns) + ring.block * ring.taps
+    def piece_terms(self, ring: Ring) -> Terms:
+        return vector_piece_terms(ring)

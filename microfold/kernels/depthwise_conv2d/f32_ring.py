@@ -14,6 +14,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.portable import (
     as_row,
     channel_multiplier,
@@ -25,7 +26,7 @@ from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
-from microfold.kernels.packing.float32_block import CHANNELS, finish_cost, float_clamping
+from microfold.kernels.packing.float32_block import CHANNELS, finish_terms, float_clamping
 from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -78,6 +79,11 @@ class Ring:
         return -(-self.out.shape[2] // self.block)
 
 
+def vector_piece_terms(ring: Ring) -> Terms:
+    """Of a piece of a row of the kernel, in a block, by vectors."""
+    return Terms(piece=1, tap=ring.taps, column=len(ring.columns), product=ring.block * ring.taps)
+
+
 class RingDepthwise(Kernel):
     """The channels of a vector at a time, up to four neighbouring pixels, whose sums stay in registers.
 
@@ -97,10 +103,6 @@ class RingDepthwise(Kernel):
     dtype: ClassVar[DType] = DType.FLOAT32
     lanes: ClassVar[int] = CHANNELS
     half: ClassVar[bool] = False
-    # Estimated instructions to copy a column, to clear it, and of four outputs besides storing them.
-    COLUMN: ClassVar[float]
-    ZERO: ClassVar[float]
-    OUTPUT: ClassVar[float]
     fields = declare(
         "weights",
         Field("channels", "biases"),
@@ -129,29 +131,31 @@ class RingDepthwise(Kernel):
             return f"neighbouring outputs must read at most {MOST_COLUMNS} columns"
         return reason
 
-    def piece_cost(self, ring: Ring) -> float:
-        """Estimated instructions for a piece of a row of the kernel, in a block."""
+    def piece_terms(self, ring: Ring) -> Terms:
+        """Of a piece of a row of the kernel, in a block."""
         raise NotImplementedError
+
+    def _row_terms(self, layer: LayerContext, ring: Ring) -> Terms:
+        clamp_kind, _ = float_clamping(layer)
+        columns = ring.out.shape[2]
+        products = ring.window.size[0] * ring.pieces * self.piece_terms(ring)
+        outputs = Terms(output=columns) + columns * finish_terms(clamp_kind)
+        return ring.blocks * (products + Terms(block=1, block_column=ring.block)) + outputs
+
+    def terms(self, layer: LayerContext) -> Terms:
+        ring = self.ring(layer)
+        batch, height, _, channels = ring.x.shape
+        read = (ring.out.shape[1] - 1) * ring.window.strides[0] + ring.rows
+        zeros = max(read - height, 0)
+        load = Terms(loaded=(read - zeros) * ring.copied, zeroed=zeros * ring.copied, loaded_row=read)
+        row = self._row_terms(layer, ring) + Terms(row=1, row_line=ring.window.size[0])
+        images = batch * -(-channels // self.lanes)
+        return Terms(call=1) + images * (Terms(image=1) + load + ring.out.shape[1] * row)
 
     def ring(self, layer: LayerContext) -> Ring:
         """The plan with the cheapest block."""
         plans = [_plan_ring(layer, block) for block in range(1, BLOCK + 1)]
-        return min(plans, key=lambda ring: (self._row_cost(layer, ring), ring.block))
-
-    def _row_cost(self, layer: LayerContext, ring: Ring) -> float:
-        clamp_kind, _ = float_clamping(layer)
-        products = ring.window.size[0] * ring.pieces * self.piece_cost(ring)
-        outputs = ring.out.shape[2] * (finish_cost(self.core, clamp_kind) + self.OUTPUT)
-        return ring.blocks * (products + 3 * ring.block + 14) + outputs
-
-    def cost(self, layer: LayerContext) -> float:
-        ring = self.ring(layer)
-        batch, height, _, channels = ring.x.shape
-        rows = (ring.out.shape[1] - 1) * ring.window.strides[0] + ring.rows
-        zeros = max(rows - height, 0)
-        load = (rows - zeros) * (ring.copied * self.COLUMN + 35) + zeros * (ring.copied * self.ZERO + 35)
-        row = self._row_cost(layer, ring) + 30 + 14 * ring.window.size[0]
-        return batch * -(-channels // self.lanes) * (load + ring.out.shape[1] * row + 60) + 100
+        return min(plans, key=lambda ring: (self.price(layer, self._row_terms(layer, ring)), ring.block))
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
@@ -218,12 +222,9 @@ class DepthwiseConv2DFloatFpu(RingDepthwise):
     name = "f32_depthwise_conv2d__fpu_4x4"
     features = frozenset({"fpu", "thumb2"})
     core = "fpu"
-    COLUMN = 5.0
-    ZERO = 16.0
-    OUTPUT = 6.0
 
-    def piece_cost(self, ring: Ring) -> float:
-        return 6 + max(ring.columns) + 4 * ring.block * ring.taps
+    def piece_terms(self, ring: Ring) -> Terms:
+        return Terms(piece=1, column=max(ring.columns), product=ring.block * ring.taps)
 
 
 @register
@@ -233,12 +234,9 @@ class DepthwiseConv2DFloatMve(RingDepthwise):
     name = "f32_depthwise_conv2d__mve_4x4"
     features = frozenset({"mve_fp"})
     core = "mve"
-    COLUMN = 4.0
-    ZERO = 2.0
-    OUTPUT = 1.0
 
-    def piece_cost(self, ring: Ring) -> float:
-        return 3 + ring.taps + len(ring.columns) + ring.block * ring.taps
+    def piece_terms(self, ring: Ring) -> Terms:
+        return vector_piece_terms(ring)
 
 
 class _HalfRingDepthwise(float16_weights.HalfWeights, RingDepthwise):
@@ -247,10 +245,10 @@ class _HalfRingDepthwise(float16_weights.HalfWeights, RingDepthwise):
     `HalfWeights` proves that nothing is lost; they lie in the order of float32, two in a word.
     """
 
-    def conversion_cost(self, layer: LayerContext) -> float:
+    def conversions(self, layer: LayerContext) -> float:
         ring = self.ring(layer)
         taps = ring.window.size[0] * ring.pieces * ring.taps
-        return ring.x.shape[0] * -(-ring.x.shape[3] // CHANNELS) * (CHANNELS * taps * 2.3 + 12)
+        return ring.x.shape[0] * -(-ring.x.shape[3] // CHANNELS) * CHANNELS * taps
 
 
 @register

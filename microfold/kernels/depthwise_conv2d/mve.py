@@ -13,6 +13,7 @@ import numpy as np
 
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     depthwise_matrix,
@@ -39,9 +40,9 @@ def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
     return mve.requantization(layer, depthwise_matrix(layer), multipliers)
 
 
-def _load_cost(x: TensorType, groups: int) -> float:
-    """Instructions that fill a band."""
-    return groups * (x.shape[2] * x.shape[3] / mve.LANES * 13 + 80)
+def _load_terms(x: TensorType, groups: int) -> Terms:
+    """Of the filling of a band."""
+    return Terms(band_row=groups, loaded=groups * x.shape[2] * x.shape[3] / mve.LANES)
 
 
 @register
@@ -79,15 +80,17 @@ class DepthwiseConv2DMve(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_depthwise(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = depthwise_types(layer)
         form, _ = _requantization(layer)
         groups = -(-window.size[0] // _ROWS)
         vectors = -(-groups * window.size[1] // 4)
-        load = _load_cost(x, groups)
-        gathers = 8 * vectors if vectors == 1 and channel_multiplier(layer) == 1 else 20 * vectors
-        row = -(-out.shape[3] // mve.BLOCK) * (out.shape[2] * (gathers + 8 + mve.finish_cost(form)) + 30)
-        return out.shape[0] * out.shape[1] * (load + row + 60)
+        blocks = -(-out.shape[3] // mve.BLOCK)
+        single = vectors == 1 and channel_multiplier(layer) == 1
+        gathers = Terms(single_gather=1) if single else Terms(gather=vectors)
+        block = Terms(block=1) + out.shape[2] * (Terms(output=1) + gathers + mve.finish_terms(form))
+        rows = out.shape[0] * out.shape[1]
+        return Terms(call=1) + rows * (Terms(row=1) + _load_terms(x, groups) + blocks * block)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(layer)
@@ -245,14 +248,16 @@ class DepthwiseConv2DMveTile(Kernel):
             return "it needs multipliers below one half"
         return None
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = depthwise_types(layer)
         tile = _find_tile(out, window)
         assert tile is not None
         form, _ = _requantization(layer)
-        each = 9 + mve.finish_cost(form)
-        rows = out.shape[3] * (out.shape[2] // tile.shape[1] * each + 22)
-        return out.shape[0] * -(-out.shape[1] // tile.shape[0]) * (_load_cost(x, tile.groups) + rows + 60)
+        each = Terms(tile=1) + mve.finish_terms(form)
+        channel = Terms(channel=1) + out.shape[2] // tile.shape[1] * each
+        bands = out.shape[0] * -(-out.shape[1] // tile.shape[0])
+        band = Terms(band=1) + _load_terms(x, tile.groups) + out.shape[3] * channel
+        return Terms(call=1) + bands * band
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(layer)

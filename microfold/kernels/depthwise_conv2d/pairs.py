@@ -12,6 +12,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     depthwise_matrix,
@@ -136,15 +137,6 @@ class _PairDepthwise(Kernel):
     superseded_by = frozenset({"dsp"})
     trades = frozenset({Trade.INPUT_SCRATCH})
     thumb1: bool
-    run: float
-    """Instructions of a run for two outputs."""
-    output: float
-    """Instructions of an output, besides its sum."""
-    rows: tuple[float, float, float]
-    """The same for a run and for all outputs computed together, and of a row, where rows are in assembly."""
-    word: float
-    """Instructions of a word of the plane."""
-
     fields = declare(
         Field("weights", "of each channel's runs: index, three weights"),
         Field("runs", "of each channel"),
@@ -186,19 +178,28 @@ class _PairDepthwise(Kernel):
         # Behind the plane, the last run's missing taps, and a channel's runs.
         return 4 * (rows * width + TAPS - 1 + RUN_WORDS * int(self._runs(layer)[2].max()))
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = depthwise_types(layer)
         plane = _plan_plane(layer)
         rows, width = plane.size
         _, _, counts = self._runs(layer)
         short = expects_short_form(layer, narrow=self.thumb1)
         columns = self._columns(window, clamp=not short)
-        fast = self.thumb1 or columns == 2
-        run, outputs, row = self.rows if short and fast else (self.run, 2 * self.output, 20)
+        fast = short and (self.thumb1 or columns == 2)
         steps = plane.half * -(-out.shape[2] // columns)
-        channels = counts.sum() * (steps * run + 18)
-        channels += out.shape[3] * (steps * outputs + plane.half * row + 120)
-        return float(x.shape[0] * (x.shape[3] * rows * (width * self.word + 40) + channels))
+        runs, kind = int(counts.sum()), "fast" if fast else "slow"
+        image = Terms(
+            {
+                "plane_row": x.shape[3] * rows,
+                "word": x.shape[3] * rows * width,
+                "run": runs,
+                f"{kind}_run": runs * steps,
+                f"{kind}_outputs": out.shape[3] * steps,
+                f"{kind}_row": out.shape[3] * plane.half,
+                "channel": out.shape[3],
+            }
+        )
+        return Terms(call=1) + x.shape[0] * image
 
     def _columns(self, window: Window, *, clamp: bool) -> int:
         """Neighbouring columns of outputs that are computed together, if requantisation is by lines."""
@@ -258,10 +259,6 @@ class DepthwiseConv2DThumb2(_PairDepthwise):
     features = frozenset({"thumb2"})
     code = 800
     thumb1 = False
-    run = 10
-    output = 14
-    rows = (15, 34, 35)
-    word = 8
 
 
 @register
@@ -272,7 +269,3 @@ class DepthwiseConv2DThumb1(_PairDepthwise):
     features = frozenset({"thumb1"})
     code = 850
     thumb1 = True
-    run = 17
-    output = 33
-    rows = (14, 51, 45)
-    word = 11

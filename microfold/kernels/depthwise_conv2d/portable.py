@@ -13,20 +13,27 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range
+from microfold.kernels.requantize.finish import Finish, clamped_finish
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 from microfold.ops.window import Window
 
 
 def depthwise_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
     """Types of input, filter [1, KH, KW, OC] and output, and the window."""
     x, weights = layer.node.inputs[0], layer.node.inputs[1]
-    assert x is not None and weights is not None and isinstance(layer.node.op, DepthwiseConv2D)
+    assert (
+        x is not None
+        and weights is not None
+        and isinstance(layer.node.op, DepthwiseConv2D | HybridDepthwiseConv2D)
+    )
     return x.type, weights.type, layer.node.outputs[0].type, layer.node.op.window(weights.type)
 
 
@@ -171,7 +178,7 @@ def plane_parameters(
     }
 
 
-class _PlaneDepthwise(Kernel):
+class PlaneDepthwise(Kernel):
     """Copies one channel at a time to a padded plane, then computes up to 6 outputs of a row together.
 
     Weights are [output channels][kernel_height][kernel_width].
@@ -186,11 +193,9 @@ class _PlaneDepthwise(Kernel):
     )
     pitch_fields = PLANE_PITCH_FIELDS
 
-    def cost(self, layer: LayerContext) -> float:
-        x, weights, out, _ = depthwise_types(layer)
-        # Few registers, and no multiplication that adds.
-        copy, product, output = (9, 5.5, 50) if layer.target.has("thumb1") else (7, 2.3, 20)
-        return copy * x.size + out.size * (product * weights.shape[1] * weights.shape[2] + output)
+    def terms(self, layer: LayerContext) -> Terms:
+        x, _, out, _ = depthwise_types(layer)
+        return Terms(call=1, copied=x.size, channel=out.shape[3], output=out.size, product=layer.node.macs())
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
@@ -199,20 +204,12 @@ class _PlaneDepthwise(Kernel):
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
 
-    def call(
-        self,
-        layer: LayerContext,
-        template: str,
-        channels: Constant,
-        choice: tuple[tuple[str, SpecValue], ...],
-    ) -> KernelCall:
-        """The call with everything but the records of the channels."""
+    def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
+        """The call; `finish` makes outputs of its sums."""
         plane = _plan_plane(layer)
         x, out, window = plane.x, plane.out, plane.window
-        clamp, limits = output_range.proved_clamping(layer)
         spec = (
-            *choice,
-            ("clamp", clamp),
+            *finish.spec,
             ("block", plane.block),
             ("kernel_width", window.size[1] if window.size[1] <= UNROLLED_TAPS else 0),
             ("stride_width", window.strides[1]),
@@ -221,16 +218,16 @@ class _PlaneDepthwise(Kernel):
         size = plane.size[0] * plane.size[1]
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", depthwise_matrix(layer)),
-            "channels": channels,
+            **finish.parameters,
             **plane_parameters(x, out, window, plane.size),
         }
         return KernelCall(
-            CFunction(template, self.name, spec, self.fields), parameters | limits, size * x.dtype.itemsize
+            CFunction(template, self.name, spec, self.fields), parameters, size * x.dtype.itemsize
         )
 
 
 @register
-class DepthwiseConv2DInt8(_PlaneDepthwise):
+class DepthwiseConv2DInt8(PlaneDepthwise):
     """int8 with int32 sums; `channels` are records (bias, multiplier, addend, shift).
 
     `channel_records` proves their form. Where sums may leave 32 bits, it computes them in 64, and wraps them
@@ -240,37 +237,47 @@ class DepthwiseConv2DInt8(_PlaneDepthwise):
     name = "s8_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
     code = 450
+    weights: ClassVar[DType] = DType.INT8
 
     def supports(self, layer: LayerContext) -> str | None:
-        return product_sum.unsupported_int8_constants(layer)
+        return product_sum.unsupported_constants(layer, DType.INT8, self.weights)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, _, _ = depthwise_types(layer)
         assert x.quant is not None
         plan, _ = channel_records(layer)
         records = Constant("channels", plan.records, record="mf_channel")
-        call = self.call(layer, "depthwise_conv2d/portable.c.j2", records, (("requantize", plan.form.value),))
+        choice = (("requantize", plan.form.value), ("weight_type", f"{self.weights.value}_t"))
+        call = self.call(layer, "depthwise_conv2d/portable.c.j2", clamped_finish(layer, records, choice))
         return replace(call, parameters=dict(call.parameters) | {"input_zero_point": x.quant.zero_point})
 
 
 @register
-class DepthwiseConv2DFloat(_PlaneDepthwise):
+class DepthwiseConv2DInt8Wide(DepthwiseConv2DInt8):
+    """The same with int16 weights: legacy uint8 ones without their zero point."""
+
+    name = "s8_s16w_depthwise_conv2d__c_plane"
+    like = "s8_depthwise_conv2d__c_plane"
+    weights = DType.INT16
+
+
+@register
+class DepthwiseConv2DFloat(PlaneDepthwise):
     """The reference's order of accumulation: all products, then the bias."""
 
     name = "f32_depthwise_conv2d__c_plane"
     op = DepthwiseConv2D
-    fields = describe(_PlaneDepthwise.fields, channels="biases")
+    fields = describe(PlaneDepthwise.fields, channels="biases")
     half: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
 
-    def cost(self, layer: LayerContext) -> float:
-        return super().cost(layer) + float16_weights.software_cost(layer) * layer.node.macs()
-
     def lower(self, layer: LayerContext) -> KernelCall:
         biases = Constant("biases", product_sum.float_biases(layer, depthwise_types(layer)[2].shape[3]))
-        call = self.call(layer, "depthwise_conv2d/f32.c.j2", biases, (("half", self.half),))
+        call = self.call(
+            layer, "depthwise_conv2d/f32.c.j2", clamped_finish(layer, biases, (("half", self.half),))
+        )
         return float16_weights.with_half_weights(call) if self.half else call
 
 
@@ -283,12 +290,12 @@ class DepthwiseConv2DFloatHalf(float16_weights.HalfWeights, DepthwiseConv2DFloat
         DepthwiseConv2DFloat.fields, weights="float16, [output channels][kernel_height][kernel_width]"
     )
 
-    def conversion_cost(self, layer: LayerContext) -> float:
-        return layer.node.macs() / _plan_plane(layer).block * float16_weights.convert_cost(layer)
+    def conversions(self, layer: LayerContext) -> float:
+        return layer.node.macs() / _plan_plane(layer).block
 
 
 @register
-class DepthwiseConv2DInt16(_PlaneDepthwise):
+class DepthwiseConv2DInt16(PlaneDepthwise):
     """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
 
     `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
@@ -311,4 +318,6 @@ class DepthwiseConv2DInt16(_PlaneDepthwise):
         planned = self._records(layer)
         assert planned is not None
         records = Constant("channels", planned[0], record="mf_channel")
-        return self.call(layer, "depthwise_conv2d/s16.c.j2", records, (("accumulator", planned[1]),))
+        return self.call(
+            layer, "depthwise_conv2d/s16.c.j2", clamped_finish(layer, records, (("accumulator", planned[1]),))
+        )

@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.portable import (
     PLANE_FIELDS,
     PLANE_PITCH_FIELDS,
@@ -21,6 +22,7 @@ from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.finish import Finish
 from microfold.kernels.requantize.int16_single_rounding import int16_clamping
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.window import Window
@@ -50,21 +52,21 @@ class DepthwiseConv2DInt16Dsp(Kernel):
     pitch_fields = PLANE_PITCH_FIELDS
 
     def supports(self, layer: LayerContext) -> str | None:
-        if reason := unsupported_int16_depthwise(layer):
-            return reason
-        _, _, _, window = _row_types(layer)
-        if window.dilations[1] > 1:
-            return "it needs neighbouring taps side by side: no dilation along rows"
-        return None
+        return unsupported_int16_depthwise(layer) or unsupported_taps(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = _row_types(layer)
         block = _block(out.shape[2], window)
-        images = x.shape[0]
-        outputs = -(-out.shape[2] // block) * _block_cost(block, window)
-        rows = out.shape[3] * out.shape[1] * (outputs + 12)
-        copy = x.shape[3] * (x.shape[1] * (2.7 * x.shape[2] + 8) + 20)
-        return images * (rows + copy + 25 * out.shape[3]) + 60
+        planned = -(-out.shape[2] // block) * _block_cost(block, window)
+        image = Terms(
+            channel=out.shape[3],
+            row=out.shape[3] * out.shape[1],
+            planned=out.shape[3] * out.shape[1] * planned,
+            plane=x.shape[3],
+            plane_row=x.shape[3] * x.shape[1],
+            copied=x.shape[3] * x.shape[1] * x.shape[2],
+        )
+        return Terms(call=1) + x.shape[0] * image
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)
@@ -73,11 +75,19 @@ class DepthwiseConv2DInt16Dsp(Kernel):
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
 
-    def lower(self, layer: LayerContext) -> KernelCall:
-        x, _, out, window = _row_types(layer)
+    def finish(self, layer: LayerContext) -> Finish:
+        """How sums become outputs."""
         plan = int16_depthwise_plan(layer)
         assert plan is not None
         clamp_kind, limits = int16_clamping(layer)
+        records = Constant("channels", plan.records, record="mf_channel")
+        return Finish(
+            (("requantize", plan.form), ("clamp_kind", clamp_kind)), {"channels": records, **limits}
+        )
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out, window = _row_types(layer)
+        finish = self.finish(layer)
         height, width = window.size
         unrolled = width <= UNROLLED_TAPS
         both = unrolled and window.strides[1] % 2 == 1
@@ -88,7 +98,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         plane_height = (out.shape[1] - 1) * window.strides[0] + (height - 1) * window.dilations[0] + 1
         matrix = depthwise_matrix(layer).reshape(-1, height, width)
         spec = (
-            ("clamp_kind", clamp_kind),
+            *finish.spec,
             ("block", block),
             ("exact", out.shape[2] % block == 0),
             ("kernel_width", width if unrolled else 0),
@@ -98,7 +108,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         size = plane_height * plane_width
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_taps(matrix, both=both)),
-            "channels": Constant("channels", plan.records, record="mf_channel"),
+            **finish.parameters,
             **plane_parameters(x, out, window, (plane_height, plane_width)),
         }
         if unrolled:
@@ -106,7 +116,14 @@ class DepthwiseConv2DInt16Dsp(Kernel):
         order = "[output channels][kernel_height]: pairs of taps from the first one on"
         fields = describe(self.fields, weights=f"{order}, then from the second" if both else order)
         function = CFunction("depthwise_conv2d/s16_dsp.c.j2", self.name, spec, fields)
-        return KernelCall(function, parameters | dict(limits), size * x.dtype.itemsize)
+        return KernelCall(function, parameters, size * x.dtype.itemsize)
+
+
+def unsupported_taps(layer: LayerContext) -> str | None:
+    """The reason if pairs of taps do not lie side by side."""
+    if _row_types(layer)[3].dilations[1] > 1:
+        return "it needs neighbouring taps side by side: no dilation along rows"
+    return None
 
 
 def pack_taps(filters: Array, *, both: bool) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.portable import (
     UNROLLED_TAPS,
     channel_multiplier,
@@ -18,6 +19,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.finish import Finish
 from microfold.kernels.requantize.int16_single_rounding import Int16Requantization, plan_int16_requantization
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_parameters, window_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -72,18 +74,27 @@ class DepthwiseConv2DInt16Mve(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int16_depthwise(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = depthwise_types(layer)
         # Taps that lie outside of the image are left out.
         rows, columns = (
             inside / outputs for inside, outputs in zip(_inside(x, out, window), out.shape[1:3], strict=True)
         )
-        blocks = -(-out.shape[3] // LANES)
-        tap, row = (7.0, 3.0) if window.size[1] <= UNROLLED_TAPS else (8.0, 7.0)
-        pixel = blocks * (rows * (tap * columns + row) + 32) + 10
+        pixels = out.size // out.shape[3]
+        blocks = pixels * -(-out.shape[3] // LANES)
+        kind = "unrolled" if window.size[1] <= UNROLLED_TAPS else "looped"
         begin, end = _inner_columns(x, out, window)
-        calls = 70 * (out.shape[2] - max(end - begin - 1, 0))
-        return out.shape[0] * out.shape[1] * (out.shape[2] * pixel + calls)
+        calls = out.shape[0] * out.shape[1] * (out.shape[2] - max(end - begin - 1, 0))
+        return Terms(
+            {
+                "call": 1,
+                "pixel": pixels,
+                "block": blocks,
+                f"{kind}_row": blocks * rows,
+                f"{kind}_tap": blocks * rows * columns,
+                "span": calls,
+            }
+        )
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(layer)
@@ -96,20 +107,31 @@ class DepthwiseConv2DInt16Mve(Kernel):
     def rows_held(self, layer: LayerContext) -> int:
         return 1
 
+    def finish(self, layer: LayerContext, lanes: Array) -> Finish:
+        """How sums become outputs.
+
+        Args:
+            lanes: channels of each block, see `channel_lanes`.
+        """
+        plan = int16_depthwise_plan(layer)
+        assert plan is not None
+        clamp, limits = output_range.proved_clamping(layer)
+        records = Constant("channels", pack_even_odd(plan.records, lanes))
+        return Finish((("requantize", plan.form), ("clamp", clamp)), {"channels": records, **limits})
+
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
-        plan = int16_depthwise_plan(layer)
         filters = layer.array(1)
-        assert plan is not None and filters is not None
-        clamp, limits = output_range.proved_clamping(layer)
+        assert filters is not None
         multiplier, outputs = channel_multiplier(layer), out.shape[3]
         gathered = multiplier > 1 or outputs < LANES
         inner = _inner_columns(x, out, window)
         lanes = channel_lanes(outputs, moved=not gathered)
+        finish = self.finish(layer, lanes)
         dilated = window.dilations != (1, 1)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_lanes(filters, lanes)),
-            "channels": Constant("channels", pack_even_odd(plan.records, lanes)),
+            **finish.parameters,
             **image_parameters(x, out),
             "output_channels": out.shape[3],
             **window_parameters(window),
@@ -121,7 +143,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
         if gathered:
             parameters["inputs"] = Constant("inputs", (lanes // multiplier).astype(np.uint16))
         spec = (
-            ("clamp", clamp),
+            *finish.spec,
             ("dilated", dilated),
             ("unrolled", window.size[1] if window.size[1] <= UNROLLED_TAPS else 0),
             ("gathered", gathered),
@@ -129,7 +151,7 @@ class DepthwiseConv2DInt16Mve(Kernel):
             ("tail", gathered and outputs % LANES != 0),
         )
         return KernelCall(
-            CFunction("depthwise_conv2d/s16_mve.c.j2", self.name, spec, self.fields), parameters | limits
+            CFunction("depthwise_conv2d/s16_mve.c.j2", self.name, spec, self.fields), parameters
         )
 
 

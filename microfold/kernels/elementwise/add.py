@@ -7,6 +7,7 @@ import numpy as np
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
@@ -91,8 +92,6 @@ class _QuantizedSum(BinaryKernel):
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
     )
-    instructions = 40
-    thumb1_instructions = 112
     combine = "left + right"
     squares = False
 
@@ -100,30 +99,41 @@ class _QuantizedSum(BinaryKernel):
         """A sum of operands that are not."""
         return self.op is Add and all(centred_hull(layer, index)[0] >= 0 for index in (0, 1))
 
-    def lower(self, layer: LayerContext) -> KernelCall:
+    def terms(self, layer: LayerContext) -> Terms:
+        *operands, result = (plan.form.value for plan in self._plans(layer))
+        size = layer.node.outputs[0].type.size
+        found = super().terms(layer) + Terms({f"result_{result}": size})
+        for form in operands:
+            found += Terms({f"operand_{form}": size})
+        return found
+
+    def _plans(self, layer: LayerContext) -> tuple[Requantization, Requantization, Requantization]:
+        """Of both operands, and of the result."""
         out = layer.node.outputs[0].type.quant
         assert out is not None
         parameters = quantized_parameters(layer)
-        inputs = [
+        first, second = (
             plan_input(layer, index, parameters.left_shift, multiplier)
             for index, multiplier in ((0, parameters.first), (1, parameters.second))
-        ]
+        )
         # Each operand is at most half of the range that its left shift gives it.
         extent = (self.dtype.range[1] - self.dtype.range[0]) << parameters.left_shift
         if self.squares:
             extent *= extent
         low, _ = output_range.integer_bounds(layer.node)
-        clamp, limits = output_range.clamping(layer.node)
         bounds = 0 if self.never_negative(layer) else -extent, extent
-        output = plan_one(0, bounds, parameters.output, out.zero_point, low)
-        plans = (*inputs, output)
+        return first, second, plan_one(0, bounds, parameters.output, out.zero_point, low)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        clamp, limits = output_range.clamping(layer.node)
+        first, second, output = plans = self._plans(layer)
         spec = (
             ("type", f"{self.dtype.value}_t"),
             ("combine", self.combine),
-            ("first", inputs[0].form.value),
-            ("second", inputs[1].form.value),
+            ("first", first.form.value),
+            ("second", second.form.value),
             ("output", output.form.value),
-            ("left_shift", parameters.left_shift),
+            ("left_shift", quantized_parameters(layer).left_shift),
             ("clamp", clamp),
         )
         fields: dict[str, Parameter] = {
@@ -158,7 +168,6 @@ class AddInt16(_QuantizedSum):
     name = "s16_add__c"
     op = Add
     dtype = DType.INT16
-    instructions = 70
 
 
 @register
@@ -168,7 +177,6 @@ class SubInt16(_QuantizedSum):
     name = "s16_sub__c"
     op = Sub
     dtype = DType.INT16
-    instructions = 70
     combine = "left - right"
 
 
@@ -179,8 +187,6 @@ class SquaredDifferenceInt8(_QuantizedSum):
     name = "s8_squared_difference__c"
     op = SquaredDifference
     dtype = DType.INT8
-    instructions = 40
-    thumb1_instructions = 130
     combine = "(left - right) * (left - right)"
     squares = True
 
@@ -192,6 +198,5 @@ class SquaredDifferenceInt16(_QuantizedSum):
     name = "s16_squared_difference__c"
     op = SquaredDifference
     dtype = DType.INT16
-    instructions = 80
     combine = "(left - right) * (left - right)"
     squares = True

@@ -28,15 +28,9 @@ class _LinearSum(BinaryKernel):
     template = "elementwise/add_linear.c.j2"
     fields = (*LINEAR_FORM_FIELDS, *output_range.LIMIT_FIELDS, *LOOP_FIELDS)
     dtype = DType.INT8
-    instructions = 9.5
-    thumb1_instructions = 17.0
 
     def supports(self, layer: LayerContext) -> str | None:
         return super().supports(layer) or refuses_linear_form(layer)
-
-    def cost(self, layer: LayerContext) -> float:
-        clamp, _ = output_range.clamping(layer.node)
-        return super().cost(layer) + (4.0 * layer.node.outputs[0].type.size if clamp else 0.0)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         clamp, limits = output_range.clamping(layer.node)

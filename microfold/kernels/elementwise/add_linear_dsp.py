@@ -39,10 +39,6 @@ class _LinearSumDsp(WordKernel):
     fields = (*LINEAR_FORM_FIELDS, *output_range.LIMIT_FIELDS, *LOOP_FIELDS)
     group = 8
     code = 300
-    instructions = 6.1
-    saved_instructions = 1.8
-    rest_instructions = 10.0
-    run_instructions = 38.0
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer) or refuses_linear_form(layer):

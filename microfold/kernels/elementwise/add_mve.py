@@ -8,6 +8,7 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.call import Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS
 from microfold.kernels.elementwise.broadcast_mve import BinaryMve, lane_form
@@ -35,7 +36,6 @@ class _SumMve(BinaryMve):
 
     template = "elementwise/add_mve.c.j2"
     fields = (*LINEAR_FORM_FIELDS, *output_range.LIMIT_FIELDS, *LOOP_FIELDS)
-    vector_instructions = 10.0
 
     def supports(self, layer: LayerContext) -> str | None:
         return super().supports(layer) or refuses_linear_form(layer)
@@ -80,16 +80,14 @@ class _ScaledSumMve(BinaryMve):
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
     )
-    vector_instructions = 22.5
     combine: ClassVar[str] = ""
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         left_shift = quantized_parameters(layer).left_shift
-        # Two products less, at most, and no bias.
-        saved = sum(3.0 * (form == HALF and left_shift > 0) for form in self._forms(layer))
-        saved += sum(1.0 * (bias == 0) for bias in self._biases(layer))
         vectors = layer.node.outputs[0].type.size / self.lanes
-        return super().cost(layer) - saved * vectors
+        scaled = sum(form != HALF or left_shift <= 0 for form in self._forms(layer))
+        biased = sum(bias != 0 for bias in self._biases(layer))
+        return super().terms(layer) + Terms(scaled=scaled * vectors, biased=biased * vectors)
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):

@@ -9,6 +9,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import BinaryKernel
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Trade, register
@@ -97,8 +98,6 @@ class _SumDsp(BinaryKernel):
     trades = frozenset({Trade.TABLE})
     table_bytes = 1024
     dtype = DType.INT8
-    instructions = 8.25
-    clamp_instructions = 5.0
     fields = declare(
         Field("table", "of the operand a, from -128"),
         Field("factor", "of the operand b"),
@@ -115,10 +114,9 @@ class _SumDsp(BinaryKernel):
             return "it does not broadcast"
         return None if self._split(layer) is not None else "no table gives the reference's results"
 
-    def cost(self, layer: LayerContext) -> float:
-        clamp, _ = output_range.clamping(layer.node)
-        each = self.instructions + (self.clamp_instructions if clamp else 0.0)
-        return layer.node.outputs[0].type.size * each
+    def terms(self, layer: LayerContext) -> Terms:
+        size, (clamp, _) = layer.node.outputs[0].type.size, output_range.clamping(layer.node)
+        return Terms(call=1, element=size, clamped=size * clamp)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         split = self._split(layer)

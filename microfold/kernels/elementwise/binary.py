@@ -7,6 +7,7 @@ from typing import ClassVar
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise import float_expressions, plain_expressions
 from microfold.kernels.elementwise.add import centred_hull, plan_short
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
@@ -33,7 +34,9 @@ C_TYPES = {
     DType.UINT8: "uint8_t",
     DType.INT16: "int16_t",
     DType.INT32: "int32_t",
+    DType.UINT32: "uint32_t",
     DType.INT64: "int64_t",
+    DType.UINT64: "uint64_t",
     DType.FLOAT32: "float",
 }
 
@@ -63,6 +66,9 @@ class QuantizedMul(BinaryKernel):
         multiplier = layer.node.op.multiplier(first, second)
         return plan_short(layer, (min(corners), max(corners)), multiplier, out.zero_point)
 
+    def terms(self, layer: LayerContext) -> Terms:
+        return super().terms(layer) + Terms({self.plan(layer)[0]: layer.node.outputs[0].type.size})
+
     def lower(self, layer: LayerContext) -> KernelCall:
         first, second = (v.type.quant for v in layer.node.operands[:2])
         assert first is not None and second is not None
@@ -84,8 +90,6 @@ class MulInt8(QuantizedMul):
     name = "s8_mul__c"
     op = Mul
     dtype = DType.INT8
-    instructions = 16
-    thumb1_instructions = 32
 
 
 @register
@@ -95,7 +99,6 @@ class MulInt16(QuantizedMul):
     name = "s16_mul__c"
     op = Mul
     dtype = DType.INT16
-    instructions = 35
 
 
 class _Arithmetic(BinaryKernel):
@@ -145,6 +148,14 @@ _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
     (Add, (DType.INT32,), "(int32_t)((uint32_t)a + (uint32_t)b)"),
     (Sub, (DType.INT32,), "(int32_t)((uint32_t)a - (uint32_t)b)"),
     (Mul, (DType.INT32,), "(int32_t)((uint32_t)a * (uint32_t)b)"),
+    (Add, (DType.INT64,), "(int64_t)((uint64_t)a + (uint64_t)b)"),
+    (Sub, (DType.INT64,), "(int64_t)((uint64_t)a - (uint64_t)b)"),
+    (Mul, (DType.INT64,), "(int64_t)((uint64_t)a * (uint64_t)b)"),
+    (
+        SquaredDifference,
+        (DType.INT32,),
+        "(int32_t)(((uint32_t)a - (uint32_t)b) * ((uint32_t)a - (uint32_t)b))",
+    ),
     (Maximum, (*_ORDERED, DType.FLOAT32), "a > b ? a : b"),
     (Minimum, (*_ORDERED, DType.FLOAT32), "a < b ? a : b"),
     *((REGISTRY[name], (DType.FLOAT32,), text) for name, text in float_expressions.BINARY.items()),
@@ -154,6 +165,11 @@ _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
         for dtype, text in texts.items()
     ),
 )
+# Kernels whose parts take about as much, by those that have no figures of their own.
+_LIKE = {
+    **{f"s64_{name}__c": f"s32_{name}__c" for name in ("add", "sub", "mul")},
+    "s32_squared_difference__c": "s32_mul__c",
+}
 for _operator, _dtypes, _expression in _EXPRESSIONS:
     for _dtype in _dtypes:
         register(
@@ -163,10 +179,10 @@ for _operator, _dtypes, _expression in _EXPRESSIONS:
                 {
                     "__doc__": f"{_operator.__name__} of {_dtype.value}: ``{_expression}`` for each a and b.",
                     "name": f"{TYPES[_dtype]}_{_operator.name}__c",
+                    "like": _LIKE.get(f"{TYPES[_dtype]}_{_operator.name}__c"),
                     "op": _operator,
                     "dtype": _dtype,
                     "expression": _expression,
-                    "instructions": 10,
                 },
             )
         )
@@ -182,8 +198,9 @@ class UnaryKernel(Kernel):
                 return f"it does not know {t.dtype.value}"
         return output_range.unsupported_epilogue(layer.node)
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.outputs[0].type.size * 15.0
+    def terms(self, layer: LayerContext) -> Terms:
+        x = layer.node.operands[0].type
+        return Terms({"call": 1, f"{x.dtype.value}_element": layer.node.outputs[0].type.size})
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
@@ -316,6 +333,10 @@ class CastPortable(UnaryKernel):
 
     def supports(self, layer: LayerContext) -> str | None:
         return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
+
+    def terms(self, layer: LayerContext) -> Terms:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
+        return Terms({"call": 1, f"{x.dtype.value}_to_{out.dtype.value}": out.size})
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type

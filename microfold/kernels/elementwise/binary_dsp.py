@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import QuantizedMul
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
-from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
@@ -23,31 +23,27 @@ class WordKernel(BinaryKernel):
 
     Class attributes:
         group: elements of a group.
-        saved_instructions: per element, for an operand that stays the same.
-        rest_instructions: per element of the rest.
-        clamp_instructions: per element, for limits within those of int8.
     """
 
     features = frozenset({"dsp"})
     dtype = DType.INT8
     group: ClassVar[int] = 4
-    saved_instructions: ClassVar[float] = 0.5
-    rest_instructions: ClassVar[float]
-    clamp_instructions: ClassVar[float] = 5.5
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         *outer, (length, *steps) = self.loops(layer)
         clamp, _ = output_range.clamping(layer.node)
-        rest = length % self.group
-        each = self.instructions - self.saved_instructions * steps.count(0)
-        run = (length - rest) * each + rest * self.rest_instructions
-        run += self.run_instructions if outer else 0.0
-        run += self.clamp_instructions * length if clamp else 0.0
-        return layer.node.outputs[0].type.size // length * run
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        # The loops around it have many jumps.
-        return 1.1 if len(self.loops(layer)) == 1 else 1.4
+        size, rest = layer.node.outputs[0].type.size, length % self.group
+        runs = size // length
+        grouped = runs * (length - rest)
+        read = grouped * sum(step != 0 for step in steps)
+        return Terms(
+            call=1,
+            run=runs if outer else 0,
+            element=grouped,
+            read=read,
+            rest=runs * rest,
+            clamped=size * clamp,
+        )
 
 
 @register
@@ -69,14 +65,6 @@ class MulInt8Dsp(QuantizedMul, WordKernel):
         *LOOP_FIELDS,
     )
     code = 280
-    instructions = 10.75
-    saved_instructions = 0.0
-    rest_instructions = 16.0
-    run_instructions = 45.0
-
-    def cost(self, layer: LayerContext) -> float:
-        saved = 2.0 if self.plan(layer)[0] == RequantizeForm.SHORT_RELU.value else 0.0
-        return super().cost(layer) - saved * layer.node.outputs[0].type.size
 
 
 class _Extremum(WordKernel):
@@ -90,9 +78,6 @@ class _Extremum(WordKernel):
         *LOOP_FIELDS,
     )
     code = 100
-    instructions = 2.5
-    rest_instructions = 10.0
-    run_instructions = 19.0
 
     def supports(self, layer: LayerContext) -> str | None:
         return "it fuses nothing" if layer.node.epilogue else super().supports(layer)

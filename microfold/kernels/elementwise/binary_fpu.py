@@ -7,6 +7,7 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Trade, register
@@ -18,9 +19,6 @@ from microfold.ops.elementwise.div import Div
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
-
-# Estimated instructions of an element.
-_LIMITS = {"none": 0.0, "relu": 1.5, "limited": 5.0}
 
 
 class _ArithmeticFpu(BinaryKernel):
@@ -43,7 +41,6 @@ class _ArithmeticFpu(BinaryKernel):
     features = frozenset({"fpu", "thumb2"})
     trades = frozenset({Trade.UNROLLED})
     dtype = DType.FLOAT32
-    instructions = 2.5
     operator: ClassVar[str]
     expression: ClassVar[str]
 
@@ -55,13 +52,13 @@ class _ArithmeticFpu(BinaryKernel):
             return "it clamps bits, and 0 / 0 is not a number"
         return super().supports(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        *outer, inner = self.loops(layer)
-        runs = layer.node.outputs[0].type.size // inner[0]
-        each = self.instructions + _LIMITS[float_clamping(layer)[0]]
+    def terms(self, layer: LayerContext) -> Terms:
+        *outer, (length, *_) = self.loops(layer)
+        size, clamp_kind = layer.node.outputs[0].type.size, float_clamping(layer)[0]
+        runs = size // length
         # The last ones come one by one.
-        run = inner[0] * each + inner[0] % 4 * 5 + (25 if outer else 40)
-        return runs * run
+        each = Terms(call=1, run=runs if outer else 0, element=size, rest=runs * (length % 4))
+        return each if clamp_kind == "none" else each + Terms({clamp_kind: size})
 
     def lower(self, layer: LayerContext) -> KernelCall:
         clamp_kind, limits = float_clamping(layer)

@@ -36,7 +36,6 @@ class _Arithmetic(BinaryMve):
         *LOOP_FIELDS,
         *output_range.LIMIT_FIELDS,
     )
-    vector_instructions = 7.5
     expression: ClassVar[str]
 
     def supports(self, layer: LayerContext) -> str | None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, Shape
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, Fields, declare
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -66,17 +67,11 @@ class BinaryKernel(Kernel):
     Class attributes:
         template: of the function; it renders the loops with ``elementwise/binary.j2``.
         dtype: of operands and result.
-        instructions: estimate per element.
-        thumb1_instructions: the same on cores with the short instructions of Armv6-M; 0 if not known.
-        run_instructions: around each run of the innermost loop, where loops are nested.
     """
 
     template: ClassVar[str]
     code = 150
     dtype: ClassVar[DType]
-    instructions: ClassVar[float]
-    thumb1_instructions: ClassVar[float] = 0.0
-    run_instructions: ClassVar[float] = 35.0
 
     def supports(self, layer: LayerContext) -> str | None:
         first = layer.node.operands[0].type
@@ -86,15 +81,14 @@ class BinaryKernel(Kernel):
             return "its operands broadcast along too many axes in turn"
         return output_range.unsupported_epilogue(layer.node)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         size = layer.node.outputs[0].type.size
-        loops = self.loops(layer)
-        thumb1 = layer.target.has("thumb1") and self.thumb1_instructions
-        each = self.thumb1_instructions if thumb1 else self.instructions
-        runs = size // loops[-1][0] if len(loops) > 1 else 0
+        *outer, (length, *steps) = self.loops(layer)
         # An operand that stays the same is neither read nor widened.
-        fixed = 2.0 * sum(step == 0 for step in loops[-1][1:])
-        return size * (each - fixed) + runs * self.run_instructions
+        read = size * sum(step != 0 for step in steps)
+        clamp = bool(layer.node.epilogue) and output_range.clamping(layer.node)[0]
+        runs = size // length if outer else 0
+        return Terms(call=1, run=runs, element=size, read=read, clamped=size * clamp)
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms, vector_terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import BinaryKernel
 from microfold.kernels.layer import LayerContext
@@ -15,27 +16,32 @@ from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize import output_range
 
 
+def run_terms(loops: Sequence[tuple[int, ...]], size: int, lanes: int) -> Terms:
+    """Of the runs of the innermost loop; an operand that stays the same is not loaded again."""
+    length, *steps = loops[-1]
+    runs = size // length
+    read = runs * -(-length // lanes) * sum(step != 0 for step in steps)
+    kind = "tail_read" if length % lanes else "whole_read"
+    return Terms({"run": runs, kind: read}) + vector_terms(runs, length, lanes)
+
+
 class BinaryMve(BinaryKernel):
     """Base; templates render their loops with ``elementwise/binary_mve.j2``.
 
     Class attributes:
         lanes: elements computed together.
-        vector_instructions: estimate per vector.
     """
 
     features = frozenset({"mve"})
     dtype = DType.INT8
     lanes: ClassVar[int] = 4
-    vector_instructions: ClassVar[float]
-    run_instructions = 22.0
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
+        clamp, _ = output_range.clamping(layer.node)
+        size = layer.node.outputs[0].type.size
         inner = self.loops(layer)[-1][0]
-        runs = layer.node.outputs[0].type.size // inner
-        vectors = -(-inner // self.lanes)
-        each = self.vector_instructions + 1.0 * output_range.clamping(layer.node)[0]
-        rest = 6.0 * (inner % self.lanes != 0)
-        return runs * (vectors * each + rest + self.run_instructions)
+        clamped = size // inner * -(-inner // self.lanes) * clamp
+        return Terms(call=1, clamped=clamped) + run_terms(self.loops(layer), size, self.lanes)
 
     def vector_call(
         self,

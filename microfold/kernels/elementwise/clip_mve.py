@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.cost.terms import Terms, vector_terms
 from microfold.kernels.elementwise.binary import C_TYPES, ClipPortable, clip_fields
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
@@ -26,8 +27,8 @@ class _ClipMve(ClipPortable):
             return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
         return super().supports(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        return 20 + 6.0 * -(-layer.node.outputs[0].type.size // self._lanes())
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1) + vector_terms(1, layer.node.outputs[0].type.size, self._lanes())
 
     def lower(self, layer: LayerContext) -> KernelCall:
         lane = "f32" if self.dtype.is_float else f"s{8 * self.dtype.itemsize}"

@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import (
     LOOP_FIELDS,
@@ -44,7 +45,6 @@ class _Compare(BinaryKernel):
         Field("scales", "of both operands; bias: zero point with the other sign"),
         *LOOP_FIELDS,
     )
-    instructions = 12
 
     def supports(self, layer: LayerContext) -> str | None:
         assert isinstance(layer.node.op, Compare)
@@ -117,8 +117,8 @@ class SelectPortable(Kernel):
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1, 2)
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.outputs[0].type.size * 14.0
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, element=layer.node.outputs[0].type.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         loops = loop_records(self._loops(layer), self.LOOPS)

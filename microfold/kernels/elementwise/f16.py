@@ -7,7 +7,9 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
+from microfold.kernels.elementwise.broadcast_mve import run_terms
 from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
@@ -35,7 +37,6 @@ class _HalfBinary(BinaryKernel):
         *LOOP_FIELDS,
         *output_range.LIMIT_FIELDS,
     )
-    instructions = 16
     # C, with elements a and b as floats.
     expression: ClassVar[str]
 
@@ -55,13 +56,10 @@ class _HalfBinaryMve(BinaryKernel):
         *LOOP_FIELDS,
         *output_range.LIMIT_FIELDS,
     )
-    run_instructions = 24.0
     intrinsic: ClassVar[str]
 
-    def cost(self, layer: LayerContext) -> float:
-        inner = self.loops(layer)[-1][0]
-        runs = layer.node.output.type.size // inner
-        return runs * (-(-inner // LANES) * 10.0 + self.run_instructions)
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1) + run_terms(self.loops(layer), layer.node.output.type.size, LANES)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         clamp_kind, limits = float_clamping(layer)
@@ -103,12 +101,10 @@ class _HalfClip(Kernel):
 
     Class attributes:
         core: ``c``: one by one, as float32; ``mve``: vectors of eight.
-        instructions: estimate per element.
     """
 
     op = Clip
     core: ClassVar[str]
-    instructions: ClassVar[float]
     fields = declare(
         "length",
         *output_range.LIMIT_FIELDS,
@@ -120,8 +116,8 @@ class _HalfClip(Kernel):
             return f"it needs float16; the input is {x.dtype.value}"
         return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.output.type.size * self.instructions + 20
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, element=layer.node.output.type.size)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         return 0
@@ -146,7 +142,6 @@ class ClipHalf(_HalfClip):
 
     name = "f16_clip__c"
     core = "c"
-    instructions = 16.0
 
 
 @register
@@ -156,7 +151,6 @@ class ClipHalfMve(_HalfClip):
     name = "f16_clip__mve"
     features = frozenset({"mve_fp"})
     core = "mve"
-    instructions = 1.2
 
 
 class _HalfCast(Kernel):
@@ -164,12 +158,10 @@ class _HalfCast(Kernel):
 
     Class attributes:
         core: ``c``: one by one; ``mve``: vectors of four.
-        instructions: estimate per element.
     """
 
     op = Cast
     core: ClassVar[str]
-    instructions: ClassVar[float]
     fields = declare(
         "length",
     )
@@ -180,8 +172,11 @@ class _HalfCast(Kernel):
             return f"it converts float16 and float32; these are {x.dtype.value} and {out.dtype.value}"
         return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.output.type.size * self.instructions + 20
+    def terms(self, layer: LayerContext) -> Terms:
+        narrowing = layer.node.output.type.dtype is DType.FLOAT16
+        return Terms(call=1, narrowed=0, widened=0) + Terms(
+            {"narrowed" if narrowing else "widened": layer.node.output.type.size}
+        )
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         # Narrower elements are written behind those that are read.
@@ -202,7 +197,6 @@ class CastHalf(_HalfCast):
 
     name = "f16_cast__c"
     core = "c"
-    instructions = 8.0
 
 
 @register
@@ -212,4 +206,3 @@ class CastHalfMve(_HalfCast):
     name = "f16_cast__mve"
     features = frozenset({"mve_fp"})
     core = "mve"
-    instructions = 0.8

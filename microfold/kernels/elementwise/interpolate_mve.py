@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from microfold.kernels.call import KernelCall
+from microfold.kernels.cost.terms import Terms, vector_terms
 from microfold.kernels.elementwise.unary import LogisticInt16, SigmoidInt16, TanhInt16, UnaryInt16
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
@@ -29,8 +30,8 @@ class _SigmoidMve(SigmoidInt16):
 
     features = frozenset({"mve"})
 
-    def cost(self, layer: LayerContext) -> float:
-        return 40 + 31.0 * -(-layer.node.outputs[0].type.size // _LANES)
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1) + vector_terms(1, layer.node.outputs[0].type.size, _LANES)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         return _vectors(layer, super().lower(layer), "elementwise/tables/logistic_s16_mve.c.j2")
@@ -60,8 +61,8 @@ class UnaryInt16Mve(UnaryInt16):
     name = "s16_unary__mve_table"
     features = frozenset({"mve"})
 
-    def cost(self, layer: LayerContext) -> float:
-        return 30 + 14.0 * -(-layer.node.outputs[0].type.size // _LANES)
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1) + vector_terms(1, layer.node.outputs[0].type.size, _LANES)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         return _vectors(layer, super().lower(layer), "elementwise/tables/table_s16_mve.c.j2")

@@ -36,7 +36,6 @@ class MulMve(BinaryMve):
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
     )
-    vector_instructions = 15.0
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):

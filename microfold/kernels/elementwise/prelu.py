@@ -31,7 +31,6 @@ class _QuantizedPrelu(BinaryKernel):
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
     )
-    instructions = 35
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, alpha = (v.type.quant for v in layer.node.operands[:2])

@@ -38,7 +38,6 @@ class _QuantizedPrelu(BinaryMve):
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
     )
-    vector_instructions = 24.0
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):

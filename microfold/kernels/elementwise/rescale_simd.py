@@ -11,6 +11,7 @@ from typing import NamedTuple
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms, vector_terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.unary import AbsInt16, LeakyReluInt16, ReluInt16, RequantizeWide, Rescale
 from microfold.kernels.fields import Field, declare
@@ -138,10 +139,10 @@ class _RescaleMve(_RescaleSimd):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         size = layer.node.outputs[0].type.size
-        each = 18.5 if self.sides(layer).two else 10.0
-        return 30 + each * -(-size // _MVE_LANES) + 6 * (size % _MVE_LANES != 0)
+        two_sided = -(-size // _MVE_LANES) * self.sides(layer).two
+        return Terms(call=1, two_sided=two_sided) + vector_terms(1, size, _MVE_LANES)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         sides = self.sides(layer)
@@ -187,10 +188,18 @@ class _RescaleDsp(_RescaleSimd):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
+        size, sides = layer.node.outputs[0].type.size, self.sides(layer)
         clamp = self.bounds(layer) != layer.node.outputs[0].type.dtype.range
-        each = (12.0 if self.sides(layer).two else 9.0) + 5.0 * clamp
-        return 20 + layer.node.outputs[0].type.size * each
+        once = sum(side.shift >= 0 for side in (sides.above, sides.below)) / 2
+        return Terms(
+            call=1,
+            element=size,
+            once=size * once,
+            signed=size * sides.signed,
+            two_sided=size * sides.two,
+            clamped=size * clamp,
+        )
 
     def lower(self, layer: LayerContext) -> KernelCall:
         sides = self.sides(layer)

@@ -19,6 +19,7 @@ from microfold.arithmetic import numerics
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.add import centred_hull, quantized_parameters
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import Field, declare
@@ -32,8 +33,6 @@ from microfold.ops.elementwise.sub import Sub
 
 # Bits below the units of operands on the common scale, as in `add_parameters` for int16.
 LEFT_SHIFT = 15
-# Estimated instructions to bring an operand to the common scale.
-_MULTIPLIED = {"half": 0.0, "once": 2.5, "twice": 5.0}
 
 
 class _Int16Dsp(BinaryKernel):
@@ -45,7 +44,6 @@ class _Int16Dsp(BinaryKernel):
 
     features = frozenset({"dsp"})
     dtype = DType.INT16
-    run_instructions = 30.0
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):
@@ -104,12 +102,12 @@ class _SumInt16Dsp(_Int16Dsp):
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
     )
-    instructions = 11.5
     sign: ClassVar[str]
 
-    def cost(self, layer: LayerContext) -> float:
-        more = sum(_MULTIPLIED[self._form(multiplier)] for multiplier in self._operands(layer))
-        return super().cost(layer) + more * layer.node.outputs[0].type.size
+    def terms(self, layer: LayerContext) -> Terms:
+        size, forms = layer.node.outputs[0].type.size, [self._form(m) for m in self._operands(layer)]
+        scaled = Terms(once=size * forms.count("once"), twice=size * forms.count("twice"))
+        return super().terms(layer) + scaled
 
     def output(self, layer: LayerContext) -> Multiplier:
         return quantized_parameters(layer).output
@@ -200,7 +198,6 @@ class MulInt16Dsp(_Int16Dsp):
         *output_range.LIMIT_FIELDS,
         *LOOP_FIELDS,
     )
-    instructions = 11.0
 
     def output(self, layer: LayerContext) -> Multiplier:
         first, second = (v.type.quant for v in layer.node.operands[:2])

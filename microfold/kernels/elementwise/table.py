@@ -9,6 +9,7 @@ import numpy as np
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms, vector_terms
 from microfold.kernels.fields import Fields, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
@@ -52,10 +53,10 @@ class TableKernel(Kernel):
             return f"it needs 8-bit values; they are {x.dtype.value}"
         return output_range.unsupported_epilogue(layer.node)
 
-    def cost(self, layer: LayerContext) -> float:
-        size = self.operand(layer).size
-        each = 5.0 if layer.compiled_for_size else 4.0
-        return 15 + size * (each + 0.75 * layer.target.has("thumb1"))
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1) + Terms(
+            {"small_element" if layer.compiled_for_size else "element": self.operand(layer).size}
+        )
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out = self.operand(layer), layer.node.outputs[0].type
@@ -95,8 +96,8 @@ class TableMve(TableKernel):
             return f"it gathers bytes; the results are {out.dtype.value}"
         return super().supports(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        return 15 + 5.0 * -(-self.operand(layer).size // LANES)
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1) + vector_terms(1, self.operand(layer).size, LANES)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x = self.operand(layer)

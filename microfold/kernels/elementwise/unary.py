@@ -14,6 +14,7 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op
 from microfold.ir.types import DType, Quant
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise import float_expressions
 from microfold.kernels.elementwise.binary import C_TYPES, UnaryKernel
 from microfold.kernels.fields import Field, declare
@@ -48,8 +49,17 @@ class _Float(UnaryKernel):
             return f"it does not know this function: {layer.node.op}"
         return super().supports(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.outputs[0].type.size * 80.0
+    def terms(self, layer: LayerContext) -> Terms:
+        size, (clamp, _) = layer.node.outputs[0].type.size, output_range.clamping(layer.node)
+        return Terms({"call": 1, self.function(layer): size, "clamped": size * clamp})
+
+    def function(self, layer: LayerContext) -> str:
+        """The name of what is computed, where a kernel has several."""
+        return "element"
+
+    def guess(self, term: str) -> float:
+        # Most are functions of the C library.
+        return super().guess(term) if term in ("call", "clamped") else 80.0
 
     def expression(self, layer: LayerContext) -> str:
         raise NotImplementedError
@@ -84,6 +94,10 @@ class UnaryFloat(_Float):
     def expression(self, layer: LayerContext) -> str:
         assert isinstance(layer.node.op, Unary)
         return float_expressions.UNARY.get(layer.node.op.function, "")
+
+    def function(self, layer: LayerContext) -> str:
+        assert isinstance(layer.node.op, Unary)
+        return layer.node.op.function
 
 
 @register
@@ -195,9 +209,6 @@ class SigmoidInt16(UnaryKernel):
             return f"it needs int16; the input is {x.dtype.value}"
         return super().supports(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.outputs[0].type.size * 35.0
-
     def lower(self, layer: LayerContext) -> KernelCall:
         x = layer.node.operands[0].type
         assert x.quant is not None
@@ -266,8 +277,9 @@ class Rescale(UnaryKernel):
             return "int32 must have zero point 0"
         return super().supports(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.outputs[0].type.size * 30.0
+    def terms(self, layer: LayerContext) -> Terms:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
+        return Terms({"call": 1, f"{x.dtype.value}_to_{out.dtype.value}": out.size})
 
     def bounds(self, layer: LayerContext) -> tuple[int, int]:
         return output_range.integer_bounds(layer.node)
@@ -388,9 +400,6 @@ class RsqrtInt16(UnaryKernel):
         if x.dtype is not DType.INT16 or x.quant is None or x.quant.zero_point:
             return f"it needs int16 with zero point 0; the input is {x.dtype.value}"
         return super().supports(layer)
-
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.outputs[0].type.size * 250.0
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type

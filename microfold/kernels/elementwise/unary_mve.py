@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms, vector_terms
 from microfold.kernels.elementwise.binary import C_TYPES, DequantizePortable, UnaryKernel
 from microfold.kernels.fields import declare
 from microfold.kernels.kernel import register
@@ -37,13 +37,9 @@ class _UnaryMve(UnaryKernel):
     """Base: one C expression of a vector of four elements x; the last ones by predication.
 
     No tables; scale, zero point and slope are fields of the layer.
-
-    Class attributes:
-        vector_instructions: estimate per vector.
     """
 
     features = frozenset({"mve_fp"})
-    vector_instructions: ClassVar[float] = 7.0
     fields = declare(
         "length",
         "zero_point",
@@ -52,9 +48,15 @@ class _UnaryMve(UnaryKernel):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
-        size = layer.node.outputs[0].type.size
-        return 25 + self.vector_instructions * -(-size // _LANES) + 6 * (size % _LANES != 0)
+    def terms(self, layer: LayerContext) -> Terms:
+        size, (clamp, _) = layer.node.outputs[0].type.size, output_range.clamping(layer.node)
+        vectors = vector_terms(1, size, _LANES)
+        named = {f"{self.function(layer)}_{name}": count for name, count in vectors.items()}
+        return Terms(call=1, clamped=-(-size // _LANES) * clamp) + named
+
+    def function(self, layer: LayerContext) -> str:
+        """The name of what is computed, where a kernel has several."""
+        return "element"
 
     def vector_call(
         self, layer: LayerContext, expression: str, fields: Mapping[str, Parameter]
@@ -86,6 +88,10 @@ class _FloatMve(_UnaryMve):
         if not self._expression(layer):
             return f"it has no vectors for this function: {layer.node.op}"
         return super().supports(layer)
+
+    def function(self, layer: LayerContext) -> str:
+        op = layer.node.op
+        return op.function if isinstance(op, Unary) else super().function(layer)
 
     def _expression(self, layer: LayerContext) -> str:
         op = layer.node.op

@@ -58,9 +58,6 @@ class _FullyConnectedRows(ByConvolution):
             return f"its weights must have zero point 0; it is {weights_zero_point(layer)}"
         return self.convolution.supports(convolution_layer(layer))
 
-    def cost(self, layer: LayerContext) -> float:
-        return self._variant.cost(convolution_layer(layer))
-
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         return self._variant.overlap(convolution_layer(layer), index)
 

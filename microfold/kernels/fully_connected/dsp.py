@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -50,15 +51,12 @@ class FullyConnectedDsp(Kernel):
             return f"its weights must have zero point 0; it is {weights_zero_point(layer)}"
         return reason
 
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        return 1.32
-
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
-        whole = out.shape[1] // self.UNITS
-        pairs = -(-(out.shape[1] % self.UNITS) // 2)
-        steps = -(-x.shape[1] // 4)
-        return x.shape[0] * (whole * (31.75 * steps + 145) + pairs * (12 * steps + 40) + 40)
+        whole, rest = divmod(out.shape[1], self.UNITS)
+        pairs, steps = -(-rest // 2), -(-x.shape[1] // 4)
+        row = Terms(row=1, block=whole, block_step=whole * steps, pair=pairs, pair_step=pairs * steps)
+        return Terms(call=1) + x.shape[0] * row
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from microfold.kernels.call import KernelCall, Parameter
 from microfold.kernels.conv2d.dsp_compact import (
     compact_call,
-    compact_instructions,
+    compact_terms,
 )
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
     fully_connected_types,
@@ -39,11 +40,12 @@ class FullyConnectedCompactDsp(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_fully_connected(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         batch, units = out.shape
         general = _plan(layer).form is RequantizeForm.GENERAL
-        return batch * (92 + 2.5 * x.shape[1]) + compact_instructions(batch, units, _pairs(layer), general)
+        widen = Terms(call=1, row=batch, widened=batch * x.shape[1])
+        return widen + compact_terms(batch, units, _pairs(layer), general)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         _, _, out = fully_connected_types(layer)

@@ -6,12 +6,13 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.fully_connected.portable import fully_connected_types
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
-from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_cost
+from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_terms
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
@@ -46,8 +47,8 @@ class FullyConnectedHalf(_HalfFullyConnected):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
-        return 12.0 * layer.node.macs() + 40.0 * layer.node.output.type.size
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, output=layer.node.output.type.size, product=layer.node.macs())
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)
@@ -80,11 +81,12 @@ class FullyConnectedHalfMve(_HalfFullyConnected):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         blocks, rest = out.shape[1] // UNITS, -(-(out.shape[1] % UNITS) // LANES)
-        row = blocks * (run_cost(x.shape[1], 1, 4) + 4 * 10 + 12)
-        return x.shape[0] * (row + rest * (run_cost(x.shape[1], 1, 1) + 22) + 20) + 20
+        row = Terms(row=1) + blocks * (Terms(block=1) + run_terms(x.shape[1], 1, 4))
+        row += rest * (Terms(single=1) + run_terms(x.shape[1], 1, 1))
+        return Terms(call=1) + x.shape[0] * row
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)

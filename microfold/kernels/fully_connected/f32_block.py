@@ -6,13 +6,14 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.fully_connected.portable import fully_connected_types
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_weights import HalfWeights
-from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_cost, float_clamping
+from microfold.kernels.packing.float32_block import CHANNELS, block_weights, finish_terms, float_clamping
 from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -41,14 +42,14 @@ class _BlockFullyConnected(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
 
-    def row_cost(self, layer: LayerContext, finish: float) -> float:
-        """Estimated instructions of one row of the batch."""
+    def row_terms(self, layer: LayerContext, finish: Terms) -> Terms:
+        """Of one row of the batch."""
         raise NotImplementedError
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, _ = fully_connected_types(layer)
         clamp_kind, _ = float_clamping(layer)
-        return x.shape[0] * (self.row_cost(layer, finish_cost(self.core, clamp_kind) + 4) + 30) + 20
+        return Terms(call=1) + x.shape[0] * (Terms(row=1) + self.row_terms(layer, finish_terms(clamp_kind)))
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)
@@ -77,10 +78,10 @@ class FullyConnectedFloatFpu(_BlockFullyConnected):
     features = frozenset({"fpu", "thumb2"})
     core = "fpu"
 
-    def row_cost(self, layer: LayerContext, finish: float) -> float:
+    def row_terms(self, layer: LayerContext, finish: Terms) -> Terms:
         x, _, out = fully_connected_types(layer)
         depth = x.shape[1]
-        return -(-out.shape[1] // CHANNELS) * (37 * (depth // 8) + 8 * (depth % 8) + 22 + finish)
+        return -(-out.shape[1] // CHANNELS) * (Terms(block=1, eight=depth // 8, rest=depth % 8) + finish)
 
 
 @register
@@ -91,31 +92,27 @@ class FullyConnectedFloatMve(_BlockFullyConnected):
     features = frozenset({"mve_fp"})
     core = "mve"
 
-    def row_cost(self, layer: LayerContext, finish: float) -> float:
+    def row_terms(self, layer: LayerContext, finish: Terms) -> Terms:
         x, _, out = fully_connected_types(layer)
         pairs, units = -(-x.shape[1] // 2), out.shape[1]
         blocks, rest = units // 16, -(-(units % 16) // CHANNELS)
-        return blocks * (18 * pairs + 24 + 4 * finish) + rest * (6 * pairs + 16 + finish)
+        whole = blocks * (Terms(block=1, block_pair=pairs) + 4 * finish)
+        return whole + rest * (Terms(single=1, single_pair=pairs) + finish)
 
 
 class _HalfBlockFullyConnected(HalfWeights, _BlockFullyConnected):
     """Weights are float16, of which `HalfWeights` proves that nothing is lost.
 
     They come in pairs of inputs, [outputs / 4][(inputs + 1) / 2][4] words, and are converted for every row.
-
-    Class attributes:
-        block_conversion: estimated instructions for the weights of four units and one input.
     """
 
-    # Estimated instructions for the weights of four units and one input.
-    block_conversion: ClassVar[float]
     fields = describe(
         _BlockFullyConnected.fields, weights="pairs of float16, [outputs / 4][(inputs + 1) / 2][4]"
     )
 
-    def conversion_cost(self, layer: LayerContext) -> float:
+    def conversions(self, layer: LayerContext) -> float:
         x, _, out = fully_connected_types(layer)
-        return x.size * -(-out.shape[1] // CHANNELS) * self.block_conversion
+        return x.size * -(-out.shape[1] // CHANNELS)
 
 
 @register
@@ -123,7 +120,6 @@ class FullyConnectedFloatFpuHalf(_HalfBlockFullyConnected, FullyConnectedFloatFp
     """Pairs of weights are converted in registers of the floating-point unit, then as with float32."""
 
     name = "f32_f16w_fully_connected__fpu_4"
-    block_conversion = 4.0
 
 
 @register
@@ -131,4 +127,3 @@ class FullyConnectedFloatMveHalf(_HalfBlockFullyConnected, FullyConnectedFloatMv
     """Four weights of two inputs are converted by an instruction each, then as with float32."""
 
     name = "f32_f16w_fully_connected__mve_16"
-    block_conversion = 0.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -56,9 +57,9 @@ class FullyConnectedPortableInt4(FullyConnectedInt4):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
-        return x.shape[0] * int4.word_costs(layer.target).row(x.shape[1], out.shape[1])
+        return Terms(call=1) + x.shape[0] * int4.row_terms(x.shape[1], out.shape[1])
 
     def lower(self, layer: LayerContext) -> KernelCall:
         spec, constants = int4.word_constants(layer, centred_weights(layer), unit_multipliers(layer))

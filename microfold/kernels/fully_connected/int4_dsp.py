@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare
 from microfold.kernels.fully_connected.int4 import FullyConnectedInt4
 from microfold.kernels.fully_connected.portable import (
@@ -34,14 +35,11 @@ class FullyConnectedDspInt4(FullyConnectedInt4):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, _ = fully_connected_types(layer)
         matrix = centred_weights(layer)
         form = int4_dsp.plan(layer, matrix, unit_multipliers(layer)).form
-        return x.shape[0] * int4_dsp.row_cost(matrix, form)
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        return 1.22
+        return Terms(call=1) + x.shape[0] * int4_dsp.row_terms(matrix, form)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         matrix = centred_weights(layer)

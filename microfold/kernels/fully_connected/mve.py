@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare, describe
 from microfold.kernels.fully_connected.int4 import unsupported_int4
 from microfold.kernels.fully_connected.portable import (
@@ -55,11 +56,12 @@ class FullyConnectedMve(Kernel):
             return f"it needs weights with zero point 0; it is {zero_point}"
         return None
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         form, _ = _requantization(layer)
-        block = -(-x.shape[1] // mve.LANES) * 11 + 14 + mve.finish_cost(form)
-        return x.shape[0] * -(-out.shape[1] // mve.BLOCK) * block + 30
+        blocks = x.shape[0] * -(-out.shape[1] // mve.BLOCK)
+        block = Terms(block=1, vector=-(-x.shape[1] // mve.LANES)) + mve.finish_terms(form)
+        return Terms(call=1) + blocks * block
 
     def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
         """Weights and records as the code reads them, and how weights share bytes; empty: not at all."""
@@ -99,12 +101,12 @@ class FullyConnectedMveInt4(FullyConnectedMve):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer) or int4_mve.unsupported_sums(layer, centred_weights(layer))
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         apart = int4_mve.choose_bytes(centred_weights(layer)) is int4_mve.Bytes.APART
         vectors = -(-x.shape[1] // mve.LANES)
-        blocks = -(-out.shape[1] // mve.BLOCK)
-        return super().cost(layer) + x.shape[0] * blocks * (3 + 2 * vectors * apart)
+        unpacked = x.shape[0] * -(-out.shape[1] // mve.BLOCK)
+        return super().terms(layer) + Terms(unpacked=unpacked, apart=unpacked * vectors * apart)
 
     def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
         rows = mve.block_records(records)

@@ -22,6 +22,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -102,11 +103,6 @@ class _FullyConnectedPairs(Kernel):
     Class attributes:
         core: names the inner loop.
         narrow: there is no product of 64 bits.
-        word, input, iteration, run, run_word: instructions of the inner loop: for a word of weights, for an
-            input, for an iteration, for a run, for a word's sums of a run.
-        rest, rests: for what was taken off a weight, and for a unit where there may be such.
-        start, group, output: for an input of what sums start from, for a group of units, for an output.
-        cycles: per instruction.
     """
 
     few_rests: bool = False
@@ -116,17 +112,6 @@ class _FullyConnectedPairs(Kernel):
     superseded_by = frozenset({"dsp"})
     core: ClassVar[str]
     narrow: ClassVar[bool]
-    word: ClassVar[float]
-    input: ClassVar[float]
-    iteration: ClassVar[float]
-    run: ClassVar[float]
-    run_word: ClassVar[float]
-    rest: ClassVar[float]
-    rests: ClassVar[float]
-    start: ClassVar[float]
-    group: ClassVar[float]
-    output: ClassVar[float]
-    cycles: ClassVar[float]
     fields = declare(
         "weights",
         "channels",
@@ -171,27 +156,38 @@ class _FullyConnectedPairs(Kernel):
         assert array is not None
         weights, unroll = array.astype(np.int8), self._unroll(layer)
         # Of a unit, in a group of eight.
-        product = self.word / LANES + (self.input + self.iteration / unroll) / 8
-        run = self.run / 8 + self.run_word / LANES
-        costs = (product, run, self.rest, self.rests)
+        word, once, iteration = (self.coefficient(layer, t) for t in ("word", "input", "iteration"))
+        run, run_word, rest, rests = (
+            self.coefficient(layer, t) for t in ("run", "run_word", "rest", "rests")
+        )
+        product = word / LANES + (once + iteration / unroll) / 8
+        costs = (product, run / 8 + run_word / LANES, rest, rests)
         # Asked for several times for each layer.
         share = RESTS_SHARE if self.few_rests else MOST_RESTS
         return _split(weights.tobytes(), weights.shape, unroll, costs, share)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         batch, inputs = x.shape
         split = self._split(layer)
         assert split is not None
         units, runs, rests = self._units(layer), -(-inputs // split.run), int(np.count_nonzero(split.rests))
-        words = units // LANES
-        sums = inputs * (self.word * words + self.input + self.iteration / self._unroll(layer))
-        sums += runs * (self.run + self.run_word * words) + self.group
-        outputs = out.shape[1] * (self.output + (self.rests if rests else 0)) + rests * self.rest
-        return batch * (-(-out.shape[1] // units) * sums + outputs + self.start * inputs + 10 * runs + 40)
-
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        return self.cycles
+        groups, words = -(-out.shape[1] // units), units // LANES
+        row = Terms(
+            row=1,
+            start=inputs,
+            start_run=runs,
+            group=groups,
+            input=groups * inputs,
+            word=groups * inputs * words,
+            iteration=groups * inputs / self._unroll(layer),
+            run=groups * runs,
+            run_word=groups * runs * words,
+            output=out.shape[1],
+            rests=out.shape[1] * (rests > 0),
+            rest=rests,
+        )
+        return Terms(call=1) + batch * row
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)
@@ -240,11 +236,6 @@ class FullyConnectedPairsThumb1(_FullyConnectedPairs):
     features = frozenset({"thumb1"})
     core = "thumb1"
     narrow = True
-    word, input, iteration = 6, 3, 1
-    run, run_word = 18, 14
-    rest, rests = 9, 4
-    start, group, output = 5, 80, 40
-    cycles = 1.25
 
 
 @register
@@ -255,11 +246,6 @@ class FullyConnectedPairsThumb2(_FullyConnectedPairs):
     features = frozenset({"thumb2"})
     core = "thumb2"
     narrow = False
-    word, input, iteration = 3, 2, 2
-    run, run_word = 8, 9
-    rest, rests = 6, 4
-    start, group, output = 3, 60, 27
-    cycles = 1.8
 
 
 def pack_words(matrix: Array, units: int) -> Array:

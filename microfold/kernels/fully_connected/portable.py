@@ -9,12 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ir.types import Array, DType, TensorType
-from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
 from microfold.kernels.requantize import multiply_high, output_range
+from microfold.kernels.requantize.finish import Finish, clamped_finish
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.accumulate import output_multipliers
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -64,7 +66,7 @@ def unit_records(layer: LayerContext) -> tuple[multiply_high.Requantization, Map
     return product_sum.output_records(layer, centred_weights(layer), multipliers)
 
 
-class _UnitGroups(Kernel):
+class UnitGroups(Kernel):
     """Up to 4 units at a time, which share the loads of inputs.
 
     Weights are [outputs / units][inputs][units], with zeros behind the last unit.
@@ -84,47 +86,36 @@ class _UnitGroups(Kernel):
     )
     half: ClassVar[bool] = False
 
-    def cost(self, layer: LayerContext) -> float:
-        x, _, out = fully_connected_types(layer)
-        # Few registers, and no multiplication that adds.
-        product, output = (5.4, 44) if layer.target.has("thumb1") else (2.5, 20)
-        return out.size * (product * x.shape[1] + output)
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, output=layer.node.output.type.size, product=layer.node.macs())
 
     def group(self, layer: LayerContext) -> int:
         """Units computed together."""
         return min(fully_connected_types(layer)[2].shape[1], self.UNITS)
 
-    def call(
-        self,
-        layer: LayerContext,
-        template: str,
-        channels: Constant,
-        choice: tuple[tuple[str, SpecValue], ...],
-    ) -> KernelCall:
-        """The call with everything but the records of the units."""
+    def call(self, layer: LayerContext, template: str, finish: Finish) -> KernelCall:
+        """The call; `finish` makes outputs of its sums."""
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)
         assert weights is not None
-        clamp, limits = output_range.proved_clamping(layer)
         spec = (
-            *choice,
-            ("clamp", clamp),
+            *finish.spec,
             ("units", self.group(layer)),
             ("unroll", product_sum.unroll_factor(x.shape[1])),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", product_sum.interleave_channels(weights, self.group(layer))),
-            "channels": channels,
+            **finish.parameters,
             **matrix_parameters(x, out),
         }
         units = self.group(layer)
         order = f"[outputs / {units}][inputs][{units}]"
         fields = describe(self.fields, weights=f"float16, {order}" if self.half else order)
-        return KernelCall(CFunction(template, self.name, spec, fields), parameters | limits)
+        return KernelCall(CFunction(template, self.name, spec, fields), parameters)
 
 
 @register
-class FullyConnectedInt8(_UnitGroups):
+class FullyConnectedInt8(UnitGroups):
     """int8; weights may have a zero point, which is taken off with one sum of inputs for each row.
 
     `channels` are records (bias, multiplier, addend, shift), whose form `output_records` proves. Where sums
@@ -142,13 +133,12 @@ class FullyConnectedInt8(_UnitGroups):
             return unsupported_integer_fully_connected(layer)
         return reason
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
-        group = self.group(layer)
         # The padding of the last group is computed, too.
-        units = -(-out.shape[1] // group) * group
-        product, output = (6.0, 80.0) if layer.target.has("thumb1") else (2.7, 36.0)
-        return x.shape[0] * (product * units * x.shape[1] + output * out.shape[1])
+        groups = -(-out.shape[1] // self.group(layer))
+        products = x.size * groups * self.group(layer)
+        return Terms(call=1, group=x.shape[0] * groups, output=out.size, product=products)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         zero_point = weights_zero_point(layer)
@@ -156,31 +146,30 @@ class FullyConnectedInt8(_UnitGroups):
         padded = product_sum.pad_channels(plan.records, self.group(layer))
         choice = (("requantize", plan.form.value), ("weights_zero_point", zero_point != 0))
         records = Constant("channels", padded, record="mf_channel")
-        call = self.call(layer, "fully_connected/portable.c.j2", records, choice)
+        finish = clamped_finish(layer, records, choice)
+        call = self.call(layer, "fully_connected/portable.c.j2", finish)
         if not zero_point:
             return call
         return replace(call, parameters=dict(call.parameters) | {"weights_zero_point": zero_point})
 
 
 @register
-class FullyConnectedFloat(_UnitGroups):
+class FullyConnectedFloat(UnitGroups):
     """The reference's order of accumulation: all products, then the bias."""
 
     name = "f32_fully_connected__c_4"
     op = FullyConnected
-    fields = describe(_UnitGroups.fields, channels="biases")
+    fields = describe(UnitGroups.fields, channels="biases")
 
     def supports(self, layer: LayerContext) -> str | None:
         return product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)
 
-    def cost(self, layer: LayerContext) -> float:
-        # Loads are not hidden behind other instructions.
-        return super().cost(layer) + (1.0 + float16_weights.software_cost(layer)) * layer.node.macs()
-
     def lower(self, layer: LayerContext) -> KernelCall:
         biases = product_sum.float_biases(layer, fully_connected_types(layer)[2].shape[1])
         records = Constant("biases", product_sum.pad_channels(biases, self.group(layer)))
-        call = self.call(layer, "fully_connected/f32.c.j2", records, (("half", self.half),))
+        call = self.call(
+            layer, "fully_connected/f32.c.j2", clamped_finish(layer, records, (("half", self.half),))
+        )
         return float16_weights.with_half_weights(call) if self.half else call
 
 
@@ -190,12 +179,12 @@ class FullyConnectedFloatHalf(float16_weights.HalfWeights, FullyConnectedFloat):
 
     name = "f32_f16w_fully_connected__c_4"
 
-    def conversion_cost(self, layer: LayerContext) -> float:
-        return layer.node.macs() * float16_weights.convert_cost(layer)
+    def conversions(self, layer: LayerContext) -> float:
+        return layer.node.macs()
 
 
 @register
-class FullyConnectedInt16(_UnitGroups):
+class FullyConnectedInt16(UnitGroups):
     """int16 activations and int8 weights, with the accumulator that `wide_records` finds wide enough.
 
     `channels` are its records: (bias, multiplier of 16 bits, 0, shift), with the reference's single rounding.
@@ -212,11 +201,6 @@ class FullyConnectedInt16(_UnitGroups):
             return "a bias or a multiplier is too large"
         return reason
 
-    def cost(self, layer: LayerContext) -> float:
-        x, _, out = fully_connected_types(layer)
-        # Products of 64 bits.
-        return super().cost(layer) + out.size * (0.7 * x.shape[1] + 24)
-
     def _records(self, layer: LayerContext) -> tuple[Array, str] | None:
         multipliers = unit_multipliers(layer)
         return product_sum.wide_records(layer, centred_weights(layer), multipliers)
@@ -226,4 +210,6 @@ class FullyConnectedInt16(_UnitGroups):
         assert planned is not None
         padded = product_sum.pad_records(planned[0], self.group(layer))
         records = Constant("channels", padded, record="mf_channel")
-        return self.call(layer, "fully_connected/s16.c.j2", records, (("accumulator", planned[1]),))
+        return self.call(
+            layer, "fully_connected/s16.c.j2", clamped_finish(layer, records, (("accumulator", planned[1]),))
+        )

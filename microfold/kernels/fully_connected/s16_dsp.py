@@ -6,7 +6,8 @@ import numpy as np
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
-from microfold.kernels.conv2d.s16_dsp import Int16DspKernel, pack_channel_pairs
+from microfold.kernels.conv2d.s16_dsp import Int16DspKernel, join_words, pack_channel_pairs
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -18,6 +19,7 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.finish import Finish
 from microfold.kernels.requantize.int16_single_rounding import (
     CHUNK,
     Int16Requantization,
@@ -53,42 +55,59 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int16_fully_connected(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        x, _, out = fully_connected_types(layer)
+    def terms(self, layer: LayerContext) -> Terms:
         plan = int16_plan(layer)
         assert plan is not None
-        pairs = -(-x.shape[1] // 2)
+        pairs = -(-fully_connected_types(layer)[0].shape[1] // 2)
         chunks = -(-pairs // (CHUNK // 2)) if plan.long else 1
-        product = 7.0 if self.packing == "int16" else 11.0
-        finish = 11.0 if plan.form == "once" else 46.0
-        rest = pairs % UNROLL * 4
-        block = (product + 1.0) * pairs + rest + 24 * chunks + UNITS * finish + 10
-        return x.shape[0] * (-(-out.shape[1] // UNITS) * block + 30)
+        return self.product_terms(layer, chunks, plan.form)
 
-    def lower(self, layer: LayerContext) -> KernelCall:
+    def product_terms(self, layer: LayerContext, chunks: int, finish: str) -> Terms:
+        """Of sums, and of what makes outputs of them.
+
+        Args:
+            chunks: in which a sum is added up.
+            finish: how an output is made of a sum.
+        """
         x, _, out = fully_connected_types(layer)
+        pairs = -(-x.shape[1] // 2)
+        block = Terms(
+            {
+                "block": 1,
+                f"{self.packing}_pair": pairs,
+                "rest": pairs % UNROLL,
+                "chunk": chunks,
+                f"finish_{finish}": UNITS,
+            }
+        )
+        return Terms(call=1) + x.shape[0] * (Terms(row=1) + -(-out.shape[1] // UNITS) * block)
+
+    def finish(self, layer: LayerContext) -> Finish:
+        """How sums become outputs."""
         plan = int16_plan(layer)
         assert plan is not None
         clamp_kind, limits = int16_clamping(layer)
-        matrix = centred_weights(layer).astype(np.int8)
+        spec = (("requantize", plan.form), ("long", plan.long), ("clamp_kind", clamp_kind))
+        records = Constant("channels", product_sum.pad_records(plan.records, UNITS), record="mf_channel")
+        return Finish(spec, {"channels": records, **limits})
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, _, out = fully_connected_types(layer)
+        finish = self.finish(layer)
+        matrix = layer.array(1)
+        assert matrix is not None
         spec = (
             ("packing", self.packing),
-            ("requantize", plan.form),
-            ("long", plan.long),
-            ("clamp_kind", clamp_kind),
+            *finish.spec,
             ("odd", x.shape[1] % 2 == 1),
             ("tail", out.shape[1] % UNITS != 0),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_unit_blocks(matrix, self.packing)),
-            "channels": Constant(
-                "channels", product_sum.pad_records(plan.records, UNITS), record="mf_channel"
-            ),
+            **finish.parameters,
             **matrix_parameters(x, out),
         }
-        return KernelCall(
-            CFunction("fully_connected/s16_dsp.c.j2", self.name, spec, self.fields), parameters | dict(limits)
-        )
+        return KernelCall(CFunction("fully_connected/s16_dsp.c.j2", self.name, spec, self.fields), parameters)
 
 
 def unsupported_int16_fully_connected(layer: LayerContext) -> str | None:
@@ -117,6 +136,7 @@ def pack_unit_blocks(matrix: Array, packing: str) -> Array:
         int32 [units / 4, pairs, words].
     """
     padded = np.pad(product_sum.pad_channels(matrix, UNITS), ((0, 0), (0, matrix.shape[1] % 2)))
-    words = pack_channel_pairs(padded, packing)
+    words = pack_channel_pairs(padded, "int8" if packing == "int4" else packing)
     blocks = words.reshape(-1, 2, *words.shape[1:]).swapaxes(1, 2)
-    return np.ascontiguousarray(blocks).reshape(*blocks.shape[:2], -1)
+    rows = np.ascontiguousarray(blocks).reshape(*blocks.shape[:2], -1)
+    return join_words(rows.reshape(len(rows), -1, 1)) if packing == "int4" else rows

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from microfold.kernels.call import CFunction, KernelCall, Parameter
-from microfold.kernels.conv2d.s16_mve import row_constants, row_cost, row_fields
-from microfold.kernels.fully_connected.portable import centred_weights, fully_connected_types
+from microfold.ir.types import Array
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.conv2d.s16_mve import row_fields, row_finish, row_terms, row_weights
+from microfold.kernels.cost.terms import Terms
+from microfold.kernels.fully_connected.portable import fully_connected_types
 from microfold.kernels.fully_connected.s16_dsp import int16_plan, unsupported_int16_fully_connected
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.finish import Finish
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -28,23 +30,33 @@ class FullyConnectedInt16Mve(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int16_fully_connected(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         plan = int16_plan(layer)
         assert plan is not None
-        return x.shape[0] * (row_cost(plan, x.shape[1], out.shape[1]) + 10) + 20
+        return Terms(call=1) + x.shape[0] * row_terms(plan, x.shape[1], out.shape[1])
+
+    def finish(self, layer: LayerContext) -> Finish:
+        """How sums become outputs."""
+        plan = int16_plan(layer)
+        assert plan is not None
+        return row_finish(layer, plan)
+
+    def pack(self, matrix: Array) -> Constant:
+        """Weights [units, K] as the code reads them."""
+        return row_weights(matrix)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)
-        plan = int16_plan(layer)
-        assert plan is not None
-        clamp, limits = output_range.proved_clamping(layer)
-        spec = (("requantize", plan.form), ("long", plan.long), ("clamp", clamp))
+        finish = self.finish(layer)
+        matrix = layer.array(1)
+        assert matrix is not None
         parameters: dict[str, Parameter] = {
-            **row_constants(plan, centred_weights(layer).astype("i1")),
+            "weights": self.pack(matrix),
+            **finish.parameters,
             **matrix_parameters(x, out),
         }
-        fields = (*row_fields(plan), *MATRIX_FIELDS, *output_range.LIMIT_FIELDS)
+        fields = row_fields(finish, MATRIX_FIELDS)
         return KernelCall(
-            CFunction("fully_connected/s16_mve.c.j2", self.name, spec, fields), parameters | limits
+            CFunction("fully_connected/s16_mve.c.j2", self.name, finish.spec, fields), parameters
         )

@@ -8,6 +8,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -65,7 +66,6 @@ class _Sparse(Kernel):
     """
 
     template: ClassVar[str] = "fully_connected/sparse.c.j2"
-    per_block: ClassVar[float]
 
     fields = declare(
         "weights",
@@ -76,11 +76,11 @@ class _Sparse(Kernel):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         weights = layer.array(1)
         assert weights is not None
-        return x.shape[0] * (self.per_block * cover(weights).units.size + 25.0 * out.shape[1])
+        return Terms(call=1, block=x.shape[0] * cover(weights).units.size, output=out.size)
 
     def unsupported_size(self, layer: LayerContext) -> str | None:
         """The reason if a unit may have more blocks than are counted in 16 bits."""
@@ -135,7 +135,6 @@ class SparseFullyConnectedInt8(_SparseInt8):
 
     name = "s8_sparse_fully_connected__c_1x4"
     op = SparseFullyConnected
-    per_block = 20.0
 
 
 @register
@@ -149,7 +148,6 @@ class SparseFullyConnectedDsp(_SparseInt8):
     op = SparseFullyConnected
     features = frozenset({"dsp"})
     template = "fully_connected/sparse_dsp.c.j2"
-    per_block = 12.0
 
     def supports(self, layer: LayerContext) -> str | None:
         inputs = fully_connected_types(layer)[0].shape[1]
@@ -165,7 +163,6 @@ class SparseFullyConnectedFloat(_Sparse):
     name = "f32_sparse_fully_connected__c_1x4"
     op = SparseFullyConnected
     fields = describe(_Sparse.fields, channels="biases")
-    per_block = 20.0
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = product_sum.unsupported_constants(layer, DType.FLOAT32, DType.FLOAT32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare, describe
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -53,12 +54,18 @@ class FullyConnectedThumb1(Kernel):
     def _group(self, layer: LayerContext) -> int:
         return min(fully_connected_types(layer)[2].shape[1], UNITS)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         group = self._group(layer)
         groups = -(-out.shape[1] // group)
-        sums = groups * (x.shape[1] * (group * 3 + 3.5) + 45)
-        return x.shape[0] * (sums + 33 * out.shape[1] + 6 * x.shape[1])
+        row = Terms(
+            input=x.shape[1],
+            group=groups,
+            group_input=groups * x.shape[1],
+            product=groups * group * x.shape[1],
+            output=out.shape[1],
+        )
+        return Terms(call=1) + x.shape[0] * row
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)

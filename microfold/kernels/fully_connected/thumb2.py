@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -78,21 +79,23 @@ class FullyConnectedThumb2(Kernel):
         units = fully_connected_types(layer)[2].shape[1]
         return LANES if units <= FEW_UNITS and 0 < units % (2 * LANES) <= LANES else 2 * LANES
 
-    def cycles_per_instruction(self, layer: LayerContext) -> float:
-        # Long products take several.
-        return 2.6
-
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         units = self._units(layer)
         groups = -(-out.shape[1] // units)
-        words = units // LANES
-        rest = x.shape[1] % UNROLL
+        words, rest = units // LANES, x.shape[1] % UNROLL
         blocks = -(-x.shape[1] // 256)
-        sums = (
-            (x.shape[1] - rest) * (4 * words + 3) + rest * (6 * words + 6) + blocks * (24 * words + 20) + 20
+        group = Terms(
+            group=1,
+            input=x.shape[1] - rest,
+            word=(x.shape[1] - rest) * words,
+            rest=rest,
+            rest_word=rest * words,
+            block=blocks,
+            block_word=blocks * words,
         )
-        return x.shape[0] * (groups * sums + 24 * out.shape[1] + 4 * x.shape[1] + 60)
+        row = Terms(row=1, row_input=x.shape[1], output=out.shape[1])
+        return Terms(call=1) + x.shape[0] * (row + groups * group)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)

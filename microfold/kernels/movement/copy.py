@@ -9,6 +9,7 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import (
     broadcast_strides,
     contiguous_strides,
@@ -64,12 +65,11 @@ def copy_helper(layer: LayerContext) -> str:
     return "mf_copy_bytes" if layer.target.has("thumb1") or layer.target.has("thumb2") else "memcpy"
 
 
-def copy_cost(layer: LayerContext, count: int, size: int) -> float:
-    """Estimated instructions of `count` copies of `size` bytes."""
-    if layer.target.has("mve"):
-        return count * (size * 0.2 + 6.0)
-    blocks, words, rest = size // 16, size % 16 // 4, size % 4
-    return count * (22.0 + 5 * blocks + (8 + 6 * words if words else 0) + 5 * rest)
+def copy_terms(count: int, size: int) -> Terms:
+    """Of `count` copies of `size` bytes: by blocks of 16 bytes, words and bytes, or by vectors."""
+    words = size % 16 // 4
+    each = Terms(copy=1, copied_byte=size, copied_block=size // 16, copied_word=words, copied_rest=size % 4)
+    return count * (each + Terms(copied_words=words > 0))
 
 
 class _Movement(Kernel):
@@ -96,17 +96,16 @@ class _Movement(Kernel):
         # A graph output that turns out to be constant is a copy of the constant.
         return (0,)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         box = self.box(layer)
         inner = box.loops[-1]
         count = int(np.prod(box.sizes)) // inner[0]
-        filling = 0.35 * out.nbytes if self.fill(layer) is not None else 0.0
+        filled = out.size * (self.fill(layer) is not None)
+        found = Terms({f"filled_{x.dtype.itemsize}": filled})
         if inner[1:] == (1, 1):
-            loop = count * (3.0 if layer.target.has("mve") else 12.0)
-            return filling + copy_cost(layer, count, inner[0] * x.dtype.itemsize) + loop + 30
-        each = 6.0 if layer.target.has("thumb1") else 4.0 if layer.target.has("mve") else 5.0
-        return filling + count * (inner[0] * each + 7) + 60
+            return found + Terms(call=1, run=count) + copy_terms(count, inner[0] * x.dtype.itemsize)
+        return found + Terms(stepped_call=1, stepped_run=count, element=count * inner[0])
 
     def lower(self, layer: LayerContext) -> KernelCall:
         out = layer.node.outputs[0].type
@@ -263,10 +262,11 @@ class ConcatenatePortable(Kernel):
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return tuple(range(len(layer.node.inputs)))
 
-    def cost(self, layer: LayerContext) -> float:
-        outer = self._outer(layer)
-        sizes = [value.type.nbytes // outer for value in layer.node.operands]
-        return sum(copy_cost(layer, outer, size) for size in sizes) + 30
+    def terms(self, layer: LayerContext) -> Terms:
+        outer, found = self._outer(layer), Terms(call=1)
+        for value in layer.node.operands:
+            found += copy_terms(outer, value.type.nbytes // outer)
+        return found
 
     def _outer(self, layer: LayerContext) -> int:
         assert isinstance(layer.node.op, Concatenate)
@@ -306,9 +306,10 @@ class ResizeNearestNeighborPortable(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return _unsupported(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         out = layer.node.outputs[0].type
-        return out.nbytes * 1.5 + out.size / out.shape[3] * 30
+        pixels = out.size // out.shape[3]
+        return Terms(call=1, pixel=pixels) + copy_terms(pixels, out.nbytes // max(pixels, 1))
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
@@ -355,9 +356,13 @@ class GatherPortable(Kernel):
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def cost(self, layer: LayerContext) -> float:
-        out = layer.node.outputs[0].type
-        return out.nbytes * 1.5 + layer.node.operands[1].type.size * 40
+    def terms(self, layer: LayerContext) -> Terms:
+        assert isinstance(layer.node.op, Gather)
+        x, indices = (v.type for v in layer.node.operands[:2])
+        axis = layer.node.op.axis
+        outer = int(np.prod(x.shape[:axis]))
+        size = int(np.prod(x.shape[axis + 1 :])) * x.dtype.itemsize
+        return Terms(call=1, row=outer) + copy_terms(outer * indices.size, size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         assert isinstance(layer.node.op, Gather)

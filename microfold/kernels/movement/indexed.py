@@ -11,12 +11,14 @@ import numpy as np
 
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.movement.copy import OUTER_LOOPS, copy_cost
+from microfold.kernels.movement.copy import OUTER_LOOPS, copy_terms
+from microfold.ops.movement.dynamic_slice import DynamicSlice
 from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
 from microfold.ops.movement.gather_nd import GatherNd
 from microfold.ops.movement.scatter_nd import ScatterNd
@@ -63,9 +65,10 @@ class GatherNdPortable(Kernel):
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         out, indices = layer.node.outputs[0].type, layer.node.operands[1].type
-        return out.nbytes * 1.5 + indices.size * 12 + indices.size // indices.shape[-1] * 30
+        runs = indices.size // indices.shape[-1]
+        return Terms(call=1, run=runs, index=indices.size, byte=out.nbytes)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, indices = (v.type for v in layer.node.operands[:2])
@@ -95,9 +98,11 @@ class ScatterNdPortable(Kernel):
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         indices, updates = (v.type for v in layer.node.operands)
-        return layer.node.output.type.nbytes + indices.size * 12 + updates.size * 8
+        runs = indices.size // indices.shape[-1]
+        nbytes = layer.node.output.type.nbytes
+        return Terms(call=1, cleared=nbytes, run=runs, index=indices.size, update=updates.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         indices, out = layer.node.operands[0].type, layer.node.output.type
@@ -120,65 +125,116 @@ class ScatterNdPortable(Kernel):
         )
 
 
-@register
-class DynamicUpdateSlicePortable(Kernel):
-    """Copies the tensor, if the output is another one, then the update into it, by runs of bytes.
+_SLICES = declare(
+    Field("limits", "the largest starts"),
+    Field("steps", "bytes from one index to the next"),
+    Field("loops", "first: bytes where runs come from; second: where they go"),
+    Field("axes", "of the tensor"),
+    Field("length", "bytes of a run"),
+)
+
+
+class _Slice(Kernel):
+    """Runs of bytes of a slice that is part of a tensor, at a start that is clamped.
 
     `limits` are the largest starts, `steps` the bytes from one index to the next, along each axis. `loops`
-    are four records (size, step in the update, step in the output), trivial ones in front.
+    are four records (size, step in what is read, step in what is written), trivial ones in front.
     """
 
-    name = "dynamic_update_slice__c"
-    op = DynamicUpdateSlice
-    fields = declare(
-        Field("limits", "the largest starts"),
-        Field("steps", "bytes from one index to the next"),
-        Field("loops", "first: bytes in the update; second: bytes in the output"),
-        Field("axes", "of the tensor"),
-        Field("length", "bytes of a run"),
-        Field("total", "bytes of the tensor"),
-    )
+    def types(self, layer: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
+        """The tensor, its slice, and the start."""
+        raise NotImplementedError
 
-    def _loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
-        x, update = (v.type for v in layer.node.operands[:2])
-        loops = merge_axes(update.shape, contiguous_strides(update.shape), contiguous_strides(x.shape))
-        return loops if loops[-1][1:] == (1, 1) else [*loops, (1, 1, 1)]
+    def loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
+        """The slice's axes: sizes, steps in what is read and in what is written; the last one is a run."""
+        raise NotImplementedError
 
     def supports(self, layer: LayerContext) -> str | None:
         if layer.node.operands[0].type.dtype is DType.INT4:
             return "int4 values have no bytes of their own"
-        if len(self._loops(layer)) > OUTER_LOOPS + 1:
-            return "the update is in parts along too many axes"
+        if len(self.loops(layer)) > OUTER_LOOPS + 1:
+            return "the slice is in parts along too many axes"
         return "it fuses nothing" if layer.node.epilogue else None
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
-        return (0, 1, 2)
+        return tuple(range(len(layer.node.operands)))
 
-    def cost(self, layer: LayerContext) -> float:
-        x, update = (v.type for v in layer.node.operands[:2])
-        run = self._loops(layer)[-1][0]
-        copies = copy_cost(layer, update.size // run, run * x.dtype.itemsize)
-        return copy_cost(layer, 1, x.nbytes) + copies + 60
+    def terms(self, layer: LayerContext) -> Terms:
+        x, part, _ = self.types(layer)
+        run = self.loops(layer)[-1][0]
+        count = part.size // run
+        return Terms(call=1, run=count) + copy_terms(count, run * x.dtype.itemsize)
+
+    def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
+        x, part, _ = self.types(layer)
+        unit = x.dtype.itemsize
+        *outer, (length, _, _) = self.loops(layer)
+        records = [(n, source * unit, target * unit) for n, source, target in outer]
+        return {
+            "limits": Constant("limits", np.array(x.shape, np.int32) - np.array(part.shape, np.int32)),
+            "steps": Constant("steps", np.array(contiguous_strides(x.shape), np.int32) * unit),
+            "loops": Constant("loops", loop_records(records, OUTER_LOOPS), record="mf_loop"),
+            "axes": x.rank,
+            "length": length * unit,
+        }
+
+    def call(self, layer: LayerContext, template: str, **more: Parameter) -> KernelCall:
+        *_, start = self.types(layer)
+        function = CFunction(
+            f"movement/{template}", self.name, (("index", C_TYPES[start.dtype]),), self.fields
+        )
+        return KernelCall(function, self.parameters(layer) | more)
+
+
+def _runs(part: TensorType, source: TensorType, target: TensorType) -> list[tuple[int, ...]]:
+    """Loops over a slice, whose elements lie as in these tensors; the last one is a run."""
+    loops = merge_axes(part.shape, contiguous_strides(source.shape), contiguous_strides(target.shape))
+    return loops if loops and loops[-1][1:] == (1, 1) else [*loops, (1, 1, 1)]
+
+
+@register
+class DynamicUpdateSlicePortable(_Slice):
+    """Copies the tensor, if the output is another one, then the update into it."""
+
+    name = "dynamic_update_slice__c"
+    op = DynamicUpdateSlice
+    fields = (*_SLICES, Field("total", "bytes of the tensor"))
+
+    def types(self, layer: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
+        x, update, start = (v.type for v in layer.node.operands)
+        return x, update, start
+
+    def loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
+        x, update, _ = self.types(layer)
+        return _runs(update, update, x)
+
+    def terms(self, layer: LayerContext) -> Terms:
+        return super().terms(layer) + copy_terms(1, layer.node.operands[0].type.nbytes)
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         return index == 0
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        x, update, start = (v.type for v in layer.node.operands)
-        unit = x.dtype.itemsize
-        *outer, (length, _, _) = self._loops(layer)
-        records = [(n, source * unit, target * unit) for n, source, target in outer]
-        steps = np.array(contiguous_strides(x.shape), np.int32) * unit
-        limits = np.array(x.shape, np.int32) - np.array(update.shape, np.int32)
-        parameters: dict[str, Parameter] = {
-            "limits": Constant("limits", limits),
-            "steps": Constant("steps", steps),
-            "loops": Constant("loops", loop_records(records, OUTER_LOOPS), record="mf_loop"),
-            "axes": x.rank,
-            "length": length * unit,
-            "total": x.nbytes,
-        }
-        spec = (("index", C_TYPES[start.dtype]),)
-        return KernelCall(
-            CFunction("movement/dynamic_update_slice.c.j2", self.name, spec, self.fields), parameters
-        )
+        total = layer.node.operands[0].type.nbytes
+        return self.call(layer, "dynamic_update_slice.c.j2", total=total)
+
+
+@register
+class DynamicSlicePortable(_Slice):
+    """Copies the slice."""
+
+    name = "dynamic_slice__c"
+    like = "dynamic_update_slice__c"
+    op = DynamicSlice
+    fields = _SLICES
+
+    def types(self, layer: LayerContext) -> tuple[TensorType, TensorType, TensorType]:
+        x, start = (v.type for v in layer.node.operands)
+        return x, layer.node.output.type, start
+
+    def loops(self, layer: LayerContext) -> list[tuple[int, ...]]:
+        x, part, _ = self.types(layer)
+        return _runs(part, x, part)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return self.call(layer, "dynamic_slice.c.j2")

@@ -8,6 +8,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
@@ -46,10 +47,9 @@ class _ResizeBilinear(Kernel):
             return f"it needs {self.dtype.value}; the input is {x.dtype.value}"
         return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         out = layer.node.outputs[0].type
-        each, pixel = (48.0, 46.0) if layer.target.has("thumb1") else (26.0, 28.0)
-        return out.size * each + out.size / out.shape[3] * pixel
+        return Terms(call=1, pixel=out.size / out.shape[3], element=out.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         op = layer.node.op

@@ -9,6 +9,7 @@ import numpy as np
 
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
@@ -135,10 +136,14 @@ class TransposeWords(_TransposeBlocks):
         del planes
         return ()
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         planes = self.planes(layer)
         rows, columns = -(-planes.rows // 4), -(-planes.columns // 4)
-        return planes.count * (rows * (columns * 38.0 + 16) + 40) + 40
+        rest = planes.rows * planes.columns - (planes.rows // 4) * (planes.columns // 4) * 16
+        block = planes.count * rows * columns
+        return Terms(
+            call=1, plane=planes.count, row=planes.count * rows, block=block, rest=planes.count * rest
+        )
 
 
 @register
@@ -161,10 +166,11 @@ class TransposeMve(_TransposeBlocks):
     def spec(self, planes: Planes) -> tuple[tuple[str, SpecValue], ...]:
         return (("scatter", _scatters(planes)),)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         planes = self.planes(layer)
         lines, length = sorted((planes.rows, planes.columns))
-        return planes.count * (lines * (length // 8 * 4.0 + 18) + 30) + 40
+        vectors = planes.count * lines * (length // 8)
+        return Terms(call=1, plane=planes.count, line=planes.count * lines, vector=vectors)
 
 
 def _scatters(planes: Planes) -> bool:

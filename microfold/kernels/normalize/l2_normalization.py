@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
@@ -31,9 +32,9 @@ class L2NormalizationInt8(RowKernel):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x = layer.node.operands[0].type
-        return x.size * 30.0 + x.size // x.shape[-1] * 250.0
+        return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         quant = layer.node.operands[0].type.quant
@@ -63,8 +64,9 @@ class L2NormalizationFloat(RowKernel):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.operands[0].type.size * 25.0
+    def terms(self, layer: LayerContext) -> Terms:
+        x = layer.node.operands[0].type
+        return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.float_bounds(layer.node)

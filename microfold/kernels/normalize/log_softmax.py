@@ -6,6 +6,7 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
@@ -44,9 +45,9 @@ class LogSoftmaxInt8(RowKernel):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x = layer.node.operands[0].type
-        return x.size * 35.0 + x.size // x.shape[-1] * 350.0
+        return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         quant = layer.node.operands[0].type.quant
@@ -79,8 +80,9 @@ class LogSoftmaxFloat(RowKernel):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.operands[0].type.size * 150.0
+    def terms(self, layer: LayerContext) -> Terms:
+        x = layer.node.operands[0].type
+        return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.float_bounds(layer.node)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
@@ -42,11 +43,9 @@ class _SoftmaxInt8(RowKernel):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x = layer.node.operands[0].type
-        # Without long products, and with few registers, each fixed-point product is a sequence.
-        each, row = (108.0, 520.0) if layer.target.has("thumb1") else (39.0, 125.0)
-        return x.size * each + x.size / x.shape[-1] * row
+        return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         quant = layer.node.operands[0].type.quant
@@ -106,8 +105,9 @@ class SoftmaxInt16(RowKernel):
             f"the sum of {depth} exponentials might overflow" if depth >= 1 << 15 else super().supports(layer)
         )
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.operands[0].type.size * 70.0
+    def terms(self, layer: LayerContext) -> Terms:
+        x = layer.node.operands[0].type
+        return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         quant = layer.node.operands[0].type.quant
@@ -141,8 +141,9 @@ class _SoftmaxFloat(RowKernel):
         *output_range.LIMIT_FIELDS,
     )
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.operands[0].type.size * 200.0
+    def terms(self, layer: LayerContext) -> Terms:
+        x = layer.node.operands[0].type
+        return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.float_bounds(layer.node)

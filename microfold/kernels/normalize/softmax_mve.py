@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from microfold.ir.types import DType
 from microfold.kernels.call import KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.softmax import SoftmaxInt8
@@ -22,10 +23,10 @@ class _SoftmaxMve(SoftmaxInt8):
 
     features = frozenset({"mve"})
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x = layer.node.operands[0].type
-        depth = x.shape[-1]
-        return x.size / depth * (170 + 41.0 * -(-depth // _LANES))
+        rows = x.size // x.shape[-1]
+        return Terms(call=1, row=rows, vector=rows * -(-x.shape[-1] // _LANES))
 
     def lower(self, layer: LayerContext) -> KernelCall:
         call = super().lower(layer)

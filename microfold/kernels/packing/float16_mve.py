@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 
@@ -26,10 +27,14 @@ def half_blocks(matrix: Array, block: int) -> Array:
     return product_sum.interleave_channels(matrix, block)
 
 
-def run_cost(depth: int, rows: int, vectors: int) -> float:
-    """Estimated instructions for the sums of `depth` products of some rows with some vectors of weights."""
+def run_terms(depth: int, rows: int, vectors: int) -> Terms:
+    """The sums of `depth` products of some rows with some vectors of weights.
+
+    A step is a load, or a product and its sum; sums of more than `RUN` products are widened now and then.
+    """
     sums = rows * vectors
-    products = depth * (rows + vectors + sums + 1.0)
+    steps = Terms(step=depth * (rows + vectors + sums + 1))
     if depth <= RUN:
-        return products + 3 * sums + 25
-    return products + -(-depth // RUN) * (9 * sums + 8) + 20 * sums + 40
+        return steps + Terms(short_run=1, short_sum=sums)
+    runs = -(-depth // RUN)
+    return steps + Terms(long_run=1, long_sum=sums, run=runs, run_sum=runs * sums)

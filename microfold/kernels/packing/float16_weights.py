@@ -14,6 +14,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
@@ -29,8 +30,8 @@ class HalfWeights(Kernel):
     trades = frozenset({Trade.HALF_FLOATS})
     half: ClassVar[bool] = True
 
-    def conversion_cost(self, layer: LayerContext) -> float:
-        """Estimated instructions of conversions, less those that shorter weights save."""
+    def conversions(self, layer: LayerContext) -> float:
+        """How often weights are converted, as many together as the kernel does."""
         raise NotImplementedError
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -41,8 +42,8 @@ class HalfWeights(Kernel):
         assert weights is not None
         return None if fits(weights) else "its weights are not all float16"
 
-    def cost(self, layer: LayerContext) -> float:
-        return super().cost(layer) + self.conversion_cost(layer)
+    def terms(self, layer: LayerContext) -> Terms:
+        return super().terms(layer) + Terms(converted=self.conversions(layer))
 
 
 def fits(array: Array) -> bool:
@@ -81,17 +82,3 @@ def unpack_pairs(words: Array, channels: int, depth: int) -> Array:
     rows = words.swapaxes(1, 2).reshape(-1, words.shape[1])[:channels]
     bits = np.stack([rows & np.uint32(0xFFFF), rows >> np.uint32(16)], axis=2).astype(np.uint16)
     return bits.reshape(channels, -1)[:, :depth].view(np.float16).astype(np.float32)
-
-
-def software_cost(layer: LayerContext) -> float:
-    """Estimated instructions of a product and a sum of float32 where there is no floating-point unit."""
-    if layer.target.has("fpu"):
-        return 0.0
-    return 175.0 if layer.target.has("thumb1") else 80.0
-
-
-def convert_cost(layer: LayerContext) -> float:
-    """Estimated instructions that load one float16 in C instead of a float32."""
-    if layer.target.has("thumb1"):
-        return 39.0
-    return 2.0 if layer.target.has("fpu") else 22.0

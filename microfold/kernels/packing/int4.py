@@ -6,17 +6,15 @@ all of them are in [-8, 7].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize.multiply_low import channel_records
-from microfold.target import Target
 
 # Range of weights of four bits.
 LOW, HIGH = -8, 7
@@ -89,33 +87,17 @@ def word_constants(
     return (("requantize", form), ("clamp", clamp)), fields | limits
 
 
-@dataclass(frozen=True)
-class WordCosts:
-    """Instructions of kernels that read `pack_words`.
-
-    Attributes:
-        run: 16 inputs of four channels.
-        block: four channels of a row, besides.
-        output: one of them.
-        input: the sum of a row's inputs.
-    """
-
-    run: float
-    block: float
-    output: float
-    input: float
-
-    def row(self, depth: int, channels: int) -> float:
-        """All channels of one row of inputs."""
-        block = -(-depth // RUN) * self.run + self.block + (20 if depth % RUN else 0)
-        return -(-channels // GROUP) * block + self.output * channels + self.input * depth + 30
-
-
-def word_costs(target: Target) -> WordCosts:
-    """For the target's instructions; there is no assembly for others than Thumb."""
-    if target.has("thumb1"):
-        return WordCosts(180, 100, 36, 6)
-    return WordCosts(96, 62, 25, 4) if target.has("thumb2") else WordCosts(220, 80, 36, 3)
+def row_terms(depth: int, channels: int) -> Terms:
+    """Of all channels of one row of inputs: groups of four read runs of 16 inputs."""
+    groups, runs = -(-channels // GROUP), -(-depth // RUN)
+    return Terms(
+        row=1,
+        input=depth,
+        block=groups,
+        part=groups * (depth % RUN != 0),
+        run=groups * runs,
+        output=channels,
+    )
 
 
 def _padded(matrix: Array, inputs: int) -> Array:

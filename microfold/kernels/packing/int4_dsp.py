@@ -17,6 +17,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Constant, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import int4, product_sum, smlad
@@ -107,12 +108,21 @@ def constants(
     return spec, fields
 
 
-def row_cost(matrix: Array, form: RequantizeForm) -> float:
-    """Estimated instructions of all outputs of one row of inputs."""
+def row_terms(matrix: Array, form: RequantizeForm) -> Terms:
+    """Of all outputs of one row of inputs."""
     channels, depth = matrix.shape
     steps = -(-depth // 4)
     pairs, single = divmod(-(-channels // int4.GROUP), 2)
-    block = 30 + (20 if depth % 4 else 0)
-    sums = pairs * (34.5 * steps + block) + single * (19.5 * steps + block)
-    sums += parts(matrix) * (210 * pairs + 110 * single)
-    return sums + (31 if form is RequantizeForm.GENERAL else 14) * channels + 1.5 * depth + 60
+    long = parts(matrix)
+    return Terms(
+        row=1,
+        input=depth,
+        block=pairs + single,
+        odd_block=(pairs + single) * (depth % 4 != 0),
+        paired_step=pairs * steps,
+        single_step=single * steps,
+        paired_part=pairs * long,
+        single_part=single * long,
+        output=channels,
+        general=channels * (form is RequantizeForm.GENERAL),
+    )

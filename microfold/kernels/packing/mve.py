@@ -14,6 +14,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
@@ -111,6 +112,6 @@ def finish_spec(form: MveForm, clamp: bool, channels: int) -> tuple[tuple[str, S
     return (("requantize", form.value), ("clamp", clamp), ("channel_tail", channels % BLOCK != 0))
 
 
-def finish_cost(form: MveForm) -> float:
-    """Instructions that turn a vector of 4 sums into 4 outputs."""
-    return {MveForm.RELU: 8.0, MveForm.PLAIN: 10.0, MveForm.GENERAL: 13.0}[form]
+def finish_terms(form: MveForm) -> Terms:
+    """Of a vector of 4 sums, which become 4 outputs."""
+    return Terms({f"finish_{form.value}": 1})

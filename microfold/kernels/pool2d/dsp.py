@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -35,9 +36,6 @@ class _Pool2DDsp(Kernel):
     # Channels in a word.
     lanes: ClassVar[int] = 4
     fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
-    # Estimated instructions for the channels of a word: per tap, per output pixel.
-    per_tap: float
-    per_output: float
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_pool(layer, self.dtype)
@@ -50,12 +48,13 @@ class _Pool2DDsp(Kernel):
             else None
         )
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         _, out, window = pool_types(layer)
-        batch, rows, columns, channels = out.shape
-        taps = window.size[0] * window.size[1]
-        words = -(-channels // self.lanes)
-        return batch * rows * columns * (35 + words * (self.per_tap * taps + self.per_output))
+        pixels, (clamp, _) = out.size // out.shape[3], output_range.clamping(layer.node)
+        words = pixels * -(-out.shape[3] // self.lanes)
+        rows = words * window.size[0]
+        taps = rows * window.size[1]
+        return Terms(call=1, pixel=pixels, word=words, row=rows, tap=taps, clamped=words * clamp)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)
@@ -90,8 +89,6 @@ class AveragePool2DDsp(_Pool2DDsp):
     name = "s8_average_pool2d__dsp"
     op = AveragePool2D
     kind = "average"
-    per_tap = 5.5
-    per_output = 60
 
     def supports(self, layer: LayerContext) -> str | None:
         _, _, window = pool_types(layer)
@@ -108,8 +105,6 @@ class MaxPool2DDsp(_Pool2DDsp):
     name = "s8_max_pool2d__dsp"
     op = MaxPool2D
     kind = "max"
-    per_tap = 5.5
-    per_output = 25
 
 
 class _Pool2DInt16Dsp(_Pool2DDsp):
@@ -122,22 +117,27 @@ class _Pool2DInt16Dsp(_Pool2DDsp):
     dtype = DType.INT16
     lanes = 2
     most: ClassVar[int]
-    # Estimated instructions: of a block's rows and outputs, and for each tap of it.
-    block: ClassVar[float]
 
     def _lanes(self, layer: LayerContext) -> int:
         channels = layer.node.outputs[0].type.shape[3]
         return max(lanes for lanes in (2, 4, 8) if lanes <= min(channels, self.most))
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         _, out, window = pool_types(layer)
-        lanes = self._lanes(layer)
-        taps = window.size[0] * window.size[1]
-        each = lanes * self.per_tap + 4
-        blocks = -(-out.shape[3] // lanes)
-        clamp = 5.0 * (self.kind == "max" and output_range.clamping(layer.node)[0])
-        block = each * taps + 6 * window.size[0] + lanes * (self.per_output + clamp) + self.block
-        return out.size // out.shape[3] * (blocks * block + 45)
+        lanes, pixels = self._lanes(layer), out.size // out.shape[3]
+        blocks = pixels * -(-out.shape[3] // lanes)
+        taps = blocks * window.size[0] * window.size[1]
+        clamp = self.kind == "max" and output_range.clamping(layer.node)[0]
+        return Terms(
+            call=1,
+            pixel=pixels,
+            block=blocks,
+            row=blocks * window.size[0],
+            tap=taps,
+            tap_lane=taps * lanes,
+            lane=blocks * lanes,
+            clamped=blocks * lanes * clamp,
+        )
 
     def lower(self, layer: LayerContext) -> KernelCall:
         call = super().lower(layer)
@@ -157,9 +157,6 @@ class AveragePool2DInt16Dsp(_Pool2DInt16Dsp):
     op = AveragePool2D
     kind = "average"
     most = 4
-    per_tap = 1.5
-    per_output = 11
-    block = 20
 
     def supports(self, layer: LayerContext) -> str | None:
         _, _, window = pool_types(layer)
@@ -177,6 +174,3 @@ class MaxPool2DInt16Dsp(_Pool2DInt16Dsp):
     op = MaxPool2D
     kind = "max"
     most = 8
-    per_tap = 1.5
-    per_output = 2
-    block = 20

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.broadcast import loop_records
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
@@ -36,9 +37,10 @@ class _HalfPool(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_pool(layer, DType.FLOAT16)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         _, out, window = pool_types(layer)
-        return out.size * (10.0 * window.size[0] * window.size[1] + 30)
+        rows = out.size * window.size[0]
+        return Terms(call=1, output=out.size, row=rows, tap=rows * window.size[1])
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)
@@ -65,10 +67,12 @@ class _HalfPoolMve(_HalfPool):
     features = frozenset({"mve_fp"})
     core = "mve"
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         _, out, window = pool_types(layer)
-        blocks = out.size // out.shape[3] * -(-out.shape[3] // LANES)
-        return blocks * (window.size[0] * (5.0 * window.size[1] + 6) + 25) + out.size // out.shape[3] * 40
+        pixels = out.size // out.shape[3]
+        blocks = pixels * -(-out.shape[3] // LANES)
+        rows = blocks * window.size[0]
+        return Terms(call=1, pixel=pixels, block=blocks, row=rows, tap=rows * window.size[1])
 
 
 @register

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -27,8 +28,6 @@ class _Pool2DFpu(Kernel):
     features = frozenset({"fpu", "thumb2"})
     kind: ClassVar[str]
     fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
-    per_tap: ClassVar[float]
-    per_output: ClassVar[float]
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := unsupported_pool(layer, DType.FLOAT32):
@@ -36,12 +35,13 @@ class _Pool2DFpu(Kernel):
         channels = layer.node.outputs[0].type.shape[3]
         return f"it needs at least {CHANNELS} channels; there are {channels}" if channels < CHANNELS else None
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         _, out, window = pool_types(layer)
-        taps = window.size[0] * window.size[1]
-        clamp = 30.0 * output_range.clamping(layer.node)[0]
-        block = taps * self.per_tap + 5 * window.size[0] + self.per_output + clamp
-        return out.size // out.shape[3] * (-(-out.shape[3] // CHANNELS) * block + 35)
+        pixels, (clamp, _) = out.size // out.shape[3], output_range.clamping(layer.node)
+        blocks = pixels * -(-out.shape[3] // CHANNELS)
+        rows = blocks * window.size[0]
+        taps = rows * window.size[1]
+        return Terms(call=1, pixel=pixels, block=blocks, row=rows, tap=taps, clamped=blocks * clamp)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)
@@ -67,8 +67,6 @@ class AveragePool2DFpu(_Pool2DFpu):
     name = "f32_average_pool2d__fpu_4"
     op = AveragePool2D
     kind = "average"
-    per_tap = 9
-    per_output = 32
 
 
 @register
@@ -78,5 +76,3 @@ class MaxPool2DFpu(_Pool2DFpu):
     name = "f32_max_pool2d__fpu_4"
     op = MaxPool2D
     kind = "max"
-    per_tap = 20
-    per_output = 27

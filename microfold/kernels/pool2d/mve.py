@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
@@ -29,13 +30,11 @@ class _Pool2DMve(Kernel):
     Class attributes:
         kind: ``average`` or ``max``.
         dtype: of input and output.
-        block: instructions of a vector of outputs, besides its window.
     """
 
     features: ClassVar[frozenset[str]] = frozenset({"mve"})
     kind: ClassVar[str]
     dtype: ClassVar[DType] = DType.INT8
-    block: ClassVar[float]
     fields = declare(
         "batch",
         "input_height",
@@ -55,11 +54,12 @@ class _Pool2DMve(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_pool(layer, self.dtype)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         _, out, window = pool_types(layer)
         pixels = out.size // out.shape[3]
-        blocks = -(-out.shape[3] // self.lanes(layer))
-        return pixels * (blocks * (5 * window.size[0] * (window.size[1] + 1) + self.block) + 30)
+        blocks = pixels * -(-out.shape[3] // self.lanes(layer))
+        rows = blocks * window.size[0]
+        return Terms(call=1, pixel=pixels, block=blocks, row=rows, tap=rows * window.size[1])
 
     def lanes(self, layer: LayerContext) -> int:
         """Channels computed together."""
@@ -94,7 +94,6 @@ class _IntegerAverage(_Pool2DMve):
 
     op = AveragePool2D
     kind = "average"
-    block = 35
 
     def supports(self, layer: LayerContext) -> str | None:
         _, _, window = pool_types(layer)
@@ -121,7 +120,6 @@ class AveragePool2DInt16Mve(_IntegerAverage):
 
     name = "s16_average_pool2d__mve"
     dtype = DType.INT16
-    block = 25
 
     def lanes(self, layer: LayerContext) -> int:
         return 4
@@ -136,7 +134,6 @@ class AveragePool2DFloatMve(_Pool2DMve):
     features = frozenset({"mve_fp"})
     dtype = DType.FLOAT32
     kind = "average"
-    block = 14
 
 
 @register
@@ -146,7 +143,6 @@ class MaxPool2DMve(_Pool2DMve):
     name = "s8_max_pool2d__mve"
     op = MaxPool2D
     kind = "max"
-    block = 14
 
 
 @register

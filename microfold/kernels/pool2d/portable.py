@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from microfold.ir.types import DType, TensorType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
@@ -72,17 +73,11 @@ class _Pool2D(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_pool(layer, self.dtype)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         _, out, window = pool_types(layer)
-        # Floats are compared by four instructions.
-        tap = 9 if self.dtype.is_float and self.kind == "max" else 5
-        each = tap * window.size[0] * window.size[1] + 6 * window.size[0] + 12
-        return out.size * each + out.size // out.shape[3] * 45
-
-    def cost_alone(self, layer: LayerContext) -> float:
-        # Compilers make a function that has one caller for its window.
-        specialised = layer.target.has("thumb2") and not layer.target.has("dsp")
-        return self.cost(layer) * (0.4 if specialised else 1.0)
+        rows = out.size * window.size[0]
+        pixels = out.size // out.shape[3]
+        return Terms(call=1, pixel=pixels, output=out.size, row=rows, tap=rows * window.size[1])
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)
@@ -116,6 +111,17 @@ class AveragePool2DInt8(_Pool2D):
     op = AveragePool2D
     kind = "average"
     dtype = DType.INT8
+
+
+@register
+class AveragePool2DUint8(_Pool2D):
+    """Means of legacy uint8, by a division of the int32 sum."""
+
+    name = "u8_average_pool2d__c"
+    like = "s8_average_pool2d__c"
+    op = AveragePool2D
+    kind = "average"
+    dtype = DType.UINT8
 
 
 @register

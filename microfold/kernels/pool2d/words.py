@@ -13,10 +13,9 @@ A maximum compares words that are shifted until a channel's byte is the uppermos
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -35,16 +34,11 @@ class _Pool2DWords(Kernel):
 
     Class attributes:
         kind: ``average`` or ``max``.
-        per_tap, per_row, per_output: estimated instructions for four channels: per tap, row of taps and
-            output pixel.
     """
 
     kind: str
     superseded_by = frozenset({"dsp"})
     fields = (*POOL_FIELDS, *output_range.LIMIT_FIELDS)
-    per_tap: ClassVar[float]
-    per_row: ClassVar[float]
-    per_output: ClassVar[float]
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_pool(layer, DType.INT8)
@@ -56,14 +50,14 @@ class _Pool2DWords(Kernel):
             return f"it sums at most {MAX_COUNT} elements; the window has {count}"
         return reason
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, out, window = pool_types(layer)
-        batch, rows, columns, channels = out.shape
         height, width = window.size
         # Whole rows are one.
         loops = 1 if width == x.shape[2] and out.shape[2] == 1 else height
-        block = self.per_tap * height * width + self.per_row * loops + self.per_output
-        return batch * rows * columns * (60 + channels // 4 * block)
+        pixels = out.size // out.shape[3]
+        words = pixels * (out.shape[3] // 4)
+        return Terms(call=1, pixel=pixels, word=words, row=words * loops, tap=words * height * width)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)
@@ -110,35 +104,31 @@ class _MaxPool2DWords(_Pool2DWords):
 
 @register
 class AveragePool2DThumb1(_AveragePool2DWords):
-    """With the estimates of cores with the short instructions of Armv6-M."""
+    """For cores with the short instructions of Armv6-M."""
 
     name = "s8_average_pool2d__thumb1_words"
     features = frozenset({"thumb1"})
-    per_tap, per_row, per_output = 14, 38, 98
 
 
 @register
 class AveragePool2DThumb2(_AveragePool2DWords):
-    """With the estimates of cores with Thumb-2."""
+    """For cores with Thumb-2."""
 
     name = "s8_average_pool2d__thumb2_words"
     features = frozenset({"thumb2"})
-    per_tap, per_row, per_output = 10, 6, 100
 
 
 @register
 class MaxPool2DThumb1(_MaxPool2DWords):
-    """With the estimates of cores with the short instructions of Armv6-M."""
+    """For cores with the short instructions of Armv6-M."""
 
     name = "s8_max_pool2d__thumb1_words"
     features = frozenset({"thumb1"})
-    per_tap, per_row, per_output = 18, 20, 38
 
 
 @register
 class MaxPool2DThumb2(_MaxPool2DWords):
-    """With the estimates of cores with Thumb-2."""
+    """For cores with Thumb-2."""
 
     name = "s8_max_pool2d__thumb2_words"
     features = frozenset({"thumb2"})
-    per_tap, per_row, per_output = 19, 1, 32

@@ -10,6 +10,7 @@ import numpy as np
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
@@ -156,20 +157,10 @@ def unit_count(layer: LayerContext) -> int:
 
 
 class _Portable(IntegerLstm):
-    """Weights are [units][inputs][4]; the four sums of a unit share the loads of inputs.
+    """Weights are [units][inputs][4]; the four sums of a unit share the loads of inputs."""
 
-    Class attributes:
-        instructions: of a product, and of all else of a unit's step.
-        thumb1_instructions: the same on cores that have no long multiplication.
-    """
-
-    instructions: ClassVar[tuple[float, float]]
-    thumb1_instructions: ClassVar[tuple[float, float]]
-
-    def cost(self, layer: LayerContext) -> float:
-        thumb1 = layer.target.has("thumb1")
-        product, unit = self.thumb1_instructions if thumb1 else self.instructions
-        return product * layer.node.macs() + unit * unit_count(layer) + 50 * step_count(layer)
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, step=step_count(layer), unit=unit_count(layer), product=layer.node.macs())
 
     def packed(self, layer: LayerContext, form: str, records: list[Array], wide: bool) -> Products:
         """The matrices as they are, with sums in 64 bits if they are wide."""
@@ -196,8 +187,6 @@ class LstmInt8(_Portable):
 
     name = "s8_lstm__c_4"
     dtype = DType.INT8
-    instructions = (2.3, 540.0)
-    thumb1_instructions = (6.0, 1230.0)
 
     def refuses(self, layer: LayerContext) -> str | None:
         return None
@@ -213,8 +202,6 @@ class LstmInt16(_Portable):
 
     name = "s16_lstm__c_4"
     dtype = DType.INT16
-    instructions = (2.6, 560.0)
-    thumb1_instructions = (12.0, 1560.0)
 
     def refuses(self, layer: LayerContext) -> str | None:
         if any(

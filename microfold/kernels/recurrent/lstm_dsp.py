@@ -7,6 +7,7 @@ import numpy as np
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fully_connected.s16_dsp import pack_unit_blocks
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
@@ -67,15 +68,21 @@ class LstmInt8Dsp(_Dsp):
             return "accumulators might overflow"
         return super().refuses(layer)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         matrices = self.matrices(layer)
         depths = [matrix.weights.shape[2] for matrix in matrices]
-        block = 17.2 if _packing(matrices) == "paired" else 15.2
-        finish = 240 if plan_smlad(matrices).shift else 345
-        unit = (
-            block * sum(-(-depth // 4) for depth in depths) + finish + 12 * sum(depth % 4 for depth in depths)
+        units = unit_count(layer)
+        blocks = units * sum(-(-depth // 4) for depth in depths)
+        return Terms(
+            {
+                "call": 1,
+                "step": step_count(layer),
+                "unit": units,
+                "unshifted": units * (not plan_smlad(matrices).shift),
+                f"{_packing(matrices)}_block": blocks,
+                "rest": units * sum(depth % 4 for depth in depths),
+            }
         )
-        return unit * unit_count(layer) + 60 * step_count(layer)
 
     def products(self, layer: LayerContext) -> Products:
         matrices = self.matrices(layer)
@@ -118,11 +125,11 @@ class LstmInt16Dsp(_Dsp):
             return "a multiplier is too small"
         return super().refuses(layer)
 
-    def cost(self, layer: LayerContext) -> float:
-        matrices = self.matrices(layer)
+    def terms(self, layer: LayerContext) -> Terms:
+        matrices, units = self.matrices(layer), unit_count(layer)
         pairs = sum(-(-matrix.weights.shape[2] // 2) for matrix in matrices)
-        finish = 80 if plan_int16(matrices)[0] == "once" else 160
-        return (12.0 * pairs + 220 + finish) * unit_count(layer) + 60 * step_count(layer)
+        twice = plan_int16(matrices)[0] != "once"
+        return Terms(call=1, step=step_count(layer), unit=units, twice=units * twice, pair=units * pairs)
 
     def products(self, layer: LayerContext) -> Products:
         matrices = self.matrices(layer)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, DType
-from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
+from microfold.kernels.elementwise.dynamic_quantize import vector_helper
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_parameters
+from microfold.ops.hybrid import weight_scales
+from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.lstm import OPTIONAL, Lstm
 
 
@@ -53,15 +57,22 @@ class LstmFloat(Kernel):
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 4, 5)
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
-        units = layer.node.outputs[2].type.shape[1]
-        functions = 450.0 + 60.0 * layer.present(9)
-        return 4.1 * layer.node.macs() + x.shape[0] * x.shape[1] * (functions * units + 10 * out.shape[2])
+        steps = x.shape[0] * x.shape[1]
+        units = steps * layer.node.outputs[2].type.shape[1]
+        return Terms(
+            call=1,
+            step=steps,
+            unit=units,
+            peephole=units * layer.present(9),
+            output=steps * out.shape[2],
+            product=layer.node.macs(),
+        )
 
     def lower(self, layer: LayerContext) -> KernelCall:
         op = layer.node.op
-        assert isinstance(op, Lstm)
+        assert isinstance(op, Lstm | HybridLstm)
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         units = layer.node.outputs[2].type.shape[1]
         given = {name: layer.array(6 + k) for k, name in enumerate(OPTIONAL)}
@@ -93,10 +104,69 @@ class LstmFloat(Kernel):
             ("projection_bias", "projection_biases" in parameters),
             ("clip", "cell_limit" in parameters),
             ("projection_clip", "projection_limit" in parameters),
-            ("scratch", floats > 0),
+            ("scratch", floats > 0 or self.quantized(layer) > 0),
+            *self.choice(layer),
         )
         function = CFunction("recurrent/lstm_f32.c.j2", self.name, spec, self.fields)
-        return KernelCall(function, parameters, scratch=4 * floats)
+        scratch = 4 * floats + 2 * self.quantized(layer)
+        return KernelCall(function, parameters | self.scales(layer), scratch)
+
+    def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
+        """Compile-time choices besides those that say what the cell has."""
+        return ()
+
+    def scales(self, layer: LayerContext) -> dict[str, Parameter]:
+        """Of weights that are integers."""
+        return {}
+
+    def quantized(self, layer: LayerContext) -> int:
+        """Activations that are kept in the scratch as integers."""
+        return 0
+
+
+@register
+class LstmHybrid(LstmFloat):
+    """The same with int8 weights; x and hidden of each step are quantised in the scratch.
+
+    So are then, in their place, the results of the units before a projection. Sums of integers have 32 bits,
+    as the type rule sees to; they are scaled, and added to the bias.
+    """
+
+    name = "f32_s8w_hybrid_lstm__c"
+    like = "f32_lstm__c"
+    op = HybridLstm
+    fields = (
+        *LstmFloat.fields,
+        *declare(
+            Field("input_scales", "of the weights of each gate"),
+            Field("hidden_scales", "of the weights of each gate"),
+            "projection_scale",
+        ),
+    )
+
+    def cost(self, layer: LayerContext) -> float:
+        return super().cost(layer) + 40.0 * layer.node.operands[0].type.size
+
+    def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
+        assert isinstance(layer.node.op, HybridLstm)
+        return (("hybrid", vector_helper(layer, layer.node.op.asymmetric)),)
+
+    def scales(self, layer: LayerContext) -> dict[str, Parameter]:
+        units = layer.node.outputs[2].type.shape[1]
+        parameters: dict[str, Parameter] = {}
+        for name, index in (("input_scales", 1), ("hidden_scales", 2)):
+            value = layer.node.inputs[index]
+            assert value is not None
+            gates = np.ascontiguousarray(weight_scales(value.type, 0)[::units])
+            parameters[name] = Constant(name, gates)
+        projection = layer.node.inputs[7] if layer.present(7) else None
+        if projection is not None:
+            parameters["projection_scale"] = float(weight_scales(projection.type, 0)[0])
+        return parameters
+
+    def quantized(self, layer: LayerContext) -> int:
+        x, hidden, cell = layer.node.operands[0].type, *(v.type for v in layer.node.outputs[1:])
+        return max(x.shape[2] + hidden.shape[1], cell.shape[1])
 
 
 def _by_unit(rows: Array, units: int) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array, DType
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import mve, product_sum
@@ -40,10 +41,11 @@ class LstmInt8Mve(IntegerLstm):
             return "it needs multipliers below one half"
         return None
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         vectors = sum(-(-matrix.weights.shape[2] // mve.LANES) for matrix in self.matrices(layer))
-        blocks = -(-layer.node.operands[5].type.shape[1] // mve.BLOCK)
-        return step_count(layer) * (blocks * (4 * (10 * vectors + 80) + 250) + 60)
+        steps = step_count(layer)
+        blocks = steps * -(-layer.node.operands[5].type.shape[1] // mve.BLOCK)
+        return Terms(call=1, step=steps, block=blocks, vector=4 * blocks * vectors)
 
     def products(self, layer: LayerContext) -> Products:
         first, second = (_packed(matrix) for matrix in self.matrices(layer))

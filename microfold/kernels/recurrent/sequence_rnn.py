@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from microfold.ir.types import DType
-from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
+from microfold.kernels.elementwise.dynamic_quantize import vector_helper
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_parameters
+from microfold.ops.hybrid import weight_scales
+from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 
 GROUP = 4
@@ -51,15 +55,15 @@ class SequenceRnnFloat(Kernel):
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 4)
 
-    def cost(self, layer: LayerContext) -> float:
-        assert isinstance(layer.node.op, SequenceRnn)
-        unit = 120.0 if layer.node.op.activation == "tanh" else 20.0
-        return 3.2 * layer.node.macs() + unit * layer.node.outputs[0].type.size
+    def terms(self, layer: LayerContext) -> Terms:
+        assert isinstance(layer.node.op, SequenceRnn | HybridSequenceRnn)
+        size, tanh = layer.node.outputs[0].type.size, layer.node.op.activation == "tanh"
+        return Terms(call=1, unit=size, tanh=size * tanh, product=layer.node.macs())
 
     def lower(self, layer: LayerContext) -> KernelCall:
         op = layer.node.op
         weights, recurrent, bias = (layer.array(i) for i in (1, 2, 3))
-        assert isinstance(op, SequenceRnn)
+        assert isinstance(op, SequenceRnn | HybridSequenceRnn)
         assert weights is not None and recurrent is not None and bias is not None
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         parameters: dict[str, Parameter] = {
@@ -69,5 +73,49 @@ class SequenceRnnFloat(Kernel):
             "units": len(bias),
             **sequence_parameters(x, out, op.time_major),
         }
-        spec = (("expression", EXPRESSIONS[op.activation]), ("math", op.activation == "tanh"))
-        return KernelCall(CFunction("recurrent/sequence_rnn.c.j2", self.name, spec, self.fields), parameters)
+        spec = (
+            *self.choice(layer),
+            ("expression", EXPRESSIONS[op.activation]),
+            ("math", op.activation == "tanh"),
+        )
+        function = CFunction("recurrent/sequence_rnn.c.j2", self.name, spec, self.fields)
+        return KernelCall(function, parameters | self.scales(layer), self.scratch(layer))
+
+    def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
+        """Compile-time choices besides the activation."""
+        return ()
+
+    def scales(self, layer: LayerContext) -> dict[str, Parameter]:
+        """Of weights that are integers."""
+        return {}
+
+    def scratch(self, layer: LayerContext) -> int:
+        """Bytes for activations that are quantised."""
+        return 0
+
+
+@register
+class SequenceRnnHybrid(SequenceRnnFloat):
+    """The same with int8 weights; x and hidden of each step are quantised in the scratch.
+
+    Sums of integers have 32 bits, as the type rule sees to; they are scaled, and added to the bias.
+    """
+
+    name = "f32_s8w_hybrid_sequence_rnn__c_4"
+    like = "f32_sequence_rnn__c_4"
+    op = HybridSequenceRnn
+    fields = (*SequenceRnnFloat.fields, *declare("input_scale", "hidden_scale"))
+
+    def cost(self, layer: LayerContext) -> float:
+        return super().cost(layer) + 40.0 * layer.node.operands[0].type.size
+
+    def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
+        assert isinstance(layer.node.op, HybridSequenceRnn)
+        return (("hybrid", vector_helper(layer, layer.node.op.asymmetric)),)
+
+    def scales(self, layer: LayerContext) -> dict[str, Parameter]:
+        scales = (float(weight_scales(value.type, 0)[0]) for value in layer.node.operands[1:3])
+        return dict(zip(("input_scale", "hidden_scale"), scales, strict=True))
+
+    def scratch(self, layer: LayerContext) -> int:
+        return 2 * sum(value.type.shape[1] for value in layer.node.operands[1:3])

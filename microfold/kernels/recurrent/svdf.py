@@ -8,6 +8,7 @@ import numpy as np
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
@@ -58,8 +59,8 @@ class _Svdf(Kernel):
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 4)
 
-    def cost(self, layer: LayerContext) -> float:
-        return 7.0 * layer.node.macs()
+    def terms(self, layer: LayerContext) -> Terms:
+        return Terms(call=1, output=layer.node.outputs[0].type.size, product=layer.node.macs())
 
     def call(
         self, layer: LayerContext, choice: tuple[tuple[str, SpecValue], ...], fields: dict[str, Parameter]

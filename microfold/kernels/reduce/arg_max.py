@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
@@ -36,8 +37,9 @@ class _ArgExtremum(Kernel):
             return f"it does not know {x.dtype.value}"
         return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.operands[0].type.size * 6.0
+    def terms(self, layer: LayerContext) -> Terms:
+        x, outputs = layer.node.operands[0].type, layer.node.outputs[0].type.size
+        return Terms({"call": 1, "output": outputs, f"{x.dtype.value}_element": x.size})
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
@@ -27,14 +28,10 @@ class _ChannelSums(QuantizedSum):
 
     Class attributes:
         template: of the function.
-        estimate: instructions per addend of four channels, and around them.
-        wider: more instructions per addend for int16.
     """
 
     dtypes = (DType.INT8, DType.INT16)
     template: ClassVar[str]
-    estimate: ClassVar[tuple[float, float]]
-    wider: ClassVar[float] = 0.0
     fields = declare(
         "scale",
         "images",
@@ -56,17 +53,15 @@ class _ChannelSums(QuantizedSum):
             return f"it needs at least {LANES} channels; there are {kept[-1][0]}"
         return None
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         kept, reduced = self.loops(layer)
-        each, around = self.estimate
-        if layer.node.operands[0].type.dtype is DType.INT16:
-            each += self.wider
-        if self.finish(layer)[0] == RequantizeForm.GENERAL.value:
-            around += 75
-        blocks = -(-kept[-1][0] // LANES)
-        return (
-            layer.node.outputs[0].type.size / kept[-1][0] * (blocks * (reduced[0][0] * each + around) + 20)
-            + 30
+        wide = layer.node.operands[0].type.dtype is DType.INT16
+        general = self.finish(layer)[0] == RequantizeForm.GENERAL.value
+        images = layer.node.outputs[0].type.size // kept[-1][0]
+        blocks = images * -(-kept[-1][0] // LANES)
+        addends = blocks * reduced[0][0]
+        return Terms(
+            call=1, image=images, block=blocks, general=blocks * general, addend=addends, wide=addends * wide
         )
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -95,8 +90,6 @@ class _Words(_ChannelSums):
 
     features = frozenset({"dsp"})
     template = "reduce/words.c.j2"
-    estimate = (5.5, 105.0)
-    wider = 3.5
 
 
 class _Vectors(_ChannelSums):
@@ -104,7 +97,6 @@ class _Vectors(_ChannelSums):
 
     features = frozenset({"mve"})
     template = "reduce/mve.c.j2"
-    estimate = (3.5, 95.0)
 
 
 @register

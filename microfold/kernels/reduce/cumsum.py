@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
@@ -31,8 +32,9 @@ class CumsumPortable(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, layer: LayerContext) -> float:
-        return layer.node.operands[0].type.size * 8.0
+    def terms(self, layer: LayerContext) -> Terms:
+        x = layer.node.operands[0].type
+        return Terms({"call": 1, f"{x.dtype.value}_element": x.size})
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         # An element is read before its sum is written, and only sums are read again; in reverse order,
@@ -53,7 +55,7 @@ class CumsumPortable(Kernel):
         }
         spec = (
             ("type", C_TYPES[x.dtype]),
-            ("wraps", x.dtype.is_integer),
+            ("wraps", f"u{x.dtype.value}_t" if x.dtype.is_integer else ""),
             ("exclusive", op.exclusive),
             ("reverse", op.reverse),
         )

@@ -7,6 +7,7 @@ from typing import ClassVar
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
@@ -29,12 +30,10 @@ class _Lanes(Reduction):
     Class attributes:
         dtype: of the elements.
         core: ``mve``, or ``fpu``.
-        estimate: instructions per element of all lanes, and around them.
     """
 
     dtype: ClassVar[DType]
     core: ClassVar[str]
-    estimate: ClassVar[tuple[float, float]]
     fields = declare(
         Field("reciprocal", "1 / count"),
         Field("divisor", "count"),
@@ -59,11 +58,11 @@ class _Lanes(Reduction):
     def _count(self) -> int:
         return 16 // self.dtype.itemsize if self.core == "mve" else FLOATS
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         kept, reduced = self.loops(layer)
-        each, around = self.estimate
-        images = layer.node.outputs[0].type.size / kept[-1][0]
-        return 40 + images * (20 + -(-kept[-1][0] // self._count()) * (reduced[0][0] * each + around))
+        images = layer.node.outputs[0].type.size // kept[-1][0]
+        blocks = images * -(-kept[-1][0] // self._count())
+        return Terms(call=1, image=images, block=blocks, element=blocks * reduced[0][0])
 
     def lower(self, layer: LayerContext) -> KernelCall:
         kept, reduced = self.loops(layer)
@@ -94,9 +93,9 @@ class _Lanes(Reduction):
 def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:
     """Registers the kernel for Helium, and that of a floating-point unit if it has one."""
     prefix = TYPES[dtype]
-    for core, combine, feature, estimate in (
-        ("mve", mve, "mve_fp" if dtype.is_float else "mve", (5.0, 22.0)),
-        ("fpu", fpu, "fpu", (11.0 if fpu.startswith("+") else 23.0, 50.0)),
+    for core, combine, feature in (
+        ("mve", mve, "mve_fp" if dtype.is_float else "mve"),
+        ("fpu", fpu, "fpu"),
     ):
         if not combine:
             continue
@@ -110,7 +109,6 @@ def _define(operator: type[Op], dtype: DType, mve: str, fpu: str = "") -> None:
             "dtype": dtype,
             "core": core,
             "combine": combine,
-            "estimate": estimate,
         }
         register(type(f"{operator.__name__}{dtype.name.title()}{core.title()}", (_Lanes,), attributes))
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import contiguous_strides, loop_records, merge_axes
@@ -32,17 +32,11 @@ class Reduction(Kernel):
         dtypes: element types.
         combine: C statement that takes `element` into `value`.
         start: C expression of the initial value; empty: the first element.
-        instructions: estimated ones per element and per result, by instruction set.
     """
 
     dtypes: ClassVar[tuple[DType, ...]]
     combine: ClassVar[str]
     start: ClassVar[str] = ""
-    instructions: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "thumb1": (20.8, 99.0),
-        "thumb2": (10.1, 38.0),
-        "mve": (7.2, 42.0),
-    }
     fields = declare(
         Field("kept", "loops over the output; first: step in the input"),
         "reduced",
@@ -59,10 +53,9 @@ class Reduction(Kernel):
             return "the axes alternate too often between kept and reduced ones"
         return output_range.unsupported_epilogue(layer.node)
 
-    def cost(self, layer: LayerContext) -> float:
-        column = "thumb1" if layer.target.has("thumb1") else "mve" if layer.target.has("mve") else "thumb2"
-        each, output = self.instructions[column]
-        return layer.node.operands[0].type.size * each + layer.node.outputs[0].type.size * output
+    def terms(self, layer: LayerContext) -> Terms:
+        x, outputs = layer.node.operands[0].type, layer.node.outputs[0].type.size
+        return Terms({"call": 1, "output": outputs, f"{x.dtype.value}_element": x.size})
 
     def loops(self, layer: LayerContext) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Loops (size, step) over kept and over reduced axes."""
@@ -125,11 +118,6 @@ class QuantizedSum(Reduction):
     dtypes = (DType.INT8, DType.INT16)
     start = "layer->scale->bias"
     combine = "value += element"
-    instructions: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "thumb1": (14.3, 144.0),
-        "thumb2": (8.0, 78.0),
-        "mve": (5.1, 78.0),
-    }
 
     def supports(self, layer: LayerContext) -> str | None:
         x = layer.node.operands[0].type

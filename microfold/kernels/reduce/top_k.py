@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
@@ -32,9 +33,11 @@ class TopKPortable(Kernel):
             return f"it does not know {x.dtype.value}"
         return "it fuses nothing" if layer.node.epilogue else None
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         assert isinstance(layer.node.op, TopK)
-        return layer.node.operands[0].type.size * (8.0 + 2.0 * layer.node.op.count)
+        x, count = layer.node.operands[0].type, layer.node.op.count
+        rows, element = x.size // x.shape[-1], f"{x.dtype.value}_element"
+        return Terms({"call": 1, "row": rows, element: x.size, f"kept_{element}": x.size * count})
 
     def lower(self, layer: LayerContext) -> KernelCall:
         assert isinstance(layer.node.op, TopK)

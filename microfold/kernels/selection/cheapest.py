@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.op import Op
@@ -13,11 +13,11 @@ from microfold.kernels.selection.variants import Offer, weigh_variants
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
 
-# Operators that passes take away where they can.
+# Operators that passes replace where they can.
 _NO_KERNEL: Mapping[type[Op], str] = {
-    While: "a loop must run a number of times that is known at compile time, and sensible, to be unrolled; "
-    "`microfold ir MODEL --explain partial_evaluate` says why it is not; export the model with a constant "
-    "number of steps (Keras RNN layers have `unroll=True`)",
+    While: "a loop must have a bound on how often it runs; `microfold ir MODEL --explain lower_loops` says "
+    "why this one has none; give one with `--max-iterations`, or export the model with a constant number of "
+    "steps",
 }
 
 
@@ -40,12 +40,15 @@ class Ranking:
     """A layer with the kernels considered for it, the best first.
 
     Attributes:
-        fixed: no other kernel may take the first one's place, which an external code generator gave.
+        fixed: no other kernel may take the first one's place: an external code generator gave it, or there is
+            no other way.
+        runs: how often a run of the model computes it, at most: that of the loops around it.
     """
 
     layer: LayerContext
     candidates: Sequence[Candidate]
     fixed: bool = False
+    runs: int = 1
 
 
 def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
@@ -54,7 +57,13 @@ def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
     Where speed is all that counts, cycles decide. Otherwise instructions do, and those with closely packed
     weights come before the others.
     """
-    found = [consider(k, layer, policy) for k in KERNELS if k.op is type(layer.node.op)]
+    return in_order(
+        [consider(k, layer, policy) for k in KERNELS if k.op is type(layer.node.op)], layer, policy
+    )
+
+
+def in_order(found: Iterable[Candidate], layer: LayerContext, policy: Policy) -> list[Candidate]:
+    """Candidates as `candidates` sorts them."""
     speed = policy.level == "speed"
 
     def order(candidate: Candidate) -> tuple[bool, bool, float, str]:

@@ -3,25 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from microfold.errors import InputError
 from microfold.kernels.selection.cheapest import Candidate, Ranking
-from microfold.kernels.selection.flash_budget import select_within
-from microfold.kernels.selection.least_flash import Planner, select_least_flash
+from microfold.kernels.selection.flash_budget import Considered, select_within
+from microfold.kernels.selection.least_flash import (
+    Planner,
+    select_least_flash,
+    select_least_of_any_arena,
+)
 from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.peak_relief import relieve_peak
+from microfold.kernels.selection.ram_budget import ArenaPlanner, Fitting, RamBudget, select_within_ram
 from microfold.options import Options
 
 
-def decide(layers: Sequence[Ranking], model: Model, options: Options, plan: Planner) -> list[Candidate]:
+def decide(
+    layers: Sequence[Ranking], model: Model, options: Options, planner: ArenaPlanner, state: int
+) -> list[Candidate]:
     """The choice for each layer.
 
     Args:
         layers: each with at least one kernel that fits.
-        plan: the arena of a choice.
+        planner: the arena of a choice.
+        state: bytes of RAM that the model keeps from run to run.
 
     Raises:
-        InputError: no kernels fit the flash that the options allow.
+        InputError: no kernels fit what the options allow.
     """
+    if options.ram is not None:
+        budget = RamBudget(options.ram, state)
+        return select_within_ram(budget, layers, model, planner, partial(_of_fitting, model, options))
+    chosen = _of_all(layers, model, options, planner.plan)
+    relieved = options.flash is None and options.optimize == "balanced"
+    return relieve_peak(layers, chosen, planner) if relieved else chosen
+
+
+def decide_with_nested(
+    layers: Sequence[Ranking], model: Model, options: Options, plan: Planner, state: int
+) -> list[Candidate]:
+    """The same where layers run others: what is chosen does not depend on the RAM, but must fit it.
+
+    Args:
+        plan: the arena of a choice.
+    """
+    chosen = _of_all(layers, model, options, plan)
+    if options.ram is not None:
+        kernels = [candidate.kernel for candidate in chosen]
+        calls = [kernel.lower(ranking.layer) for kernel, ranking in zip(kernels, layers, strict=True)]
+        size = plan(kernels, calls).size
+        if size + state > options.ram:
+            raise InputError(
+                f"arena and state must fit {options.ram} bytes of RAM; the state takes {state}, the arena "
+                f"{size}; in models with loops or conditions no kernels are looked for that need less: allow "
+                f"{size + state}, or make their tensors smaller"
+            )
+    return chosen
+
+
+def _of_all(layers: Sequence[Ranking], model: Model, options: Options, plan: Planner) -> list[Candidate]:
+    """The choice among all kernels, however much RAM there is."""
     if options.flash is not None:
         return _within(options.flash, layers, model)
     if options.optimize == "size":
@@ -29,10 +71,35 @@ def decide(layers: Sequence[Ranking], model: Model, options: Options, plan: Plan
     return [ranking.candidates[0] for ranking in layers]
 
 
-def _within(flash: int, layers: Sequence[Ranking], model: Model) -> list[Candidate]:
-    """The fastest kernels whose constants fit; external code generators keep their regions."""
-    found = select_within(flash, [ranking.layer for ranking in layers if not ranking.fixed], model)
+def _of_fitting(model: Model, options: Options, fitting: Fitting) -> list[Candidate]:
+    """The choice among the kernels whose calls fit the RAM."""
+    layers = fitting.rankings(options.optimize)
+    if options.flash is not None:
+        return _within(options.flash, layers, model, fitting.candidates)
+    if options.optimize == "size":
+        return select_least_of_any_arena(layers)
+    return [ranking.candidates[0] for ranking in layers]
+
+
+def _of_free_layers(
+    considered: Considered, free: Sequence[int], index: int, level: str
+) -> Sequence[Candidate]:
+    return considered(free[index], level)
+
+
+def _within(
+    flash: int, layers: Sequence[Ranking], model: Model, considered: Considered | None = None
+) -> list[Candidate]:
+    """The fastest kernels whose constants fit; what is fixed stays."""
+    free = [index for index, ranking in enumerate(layers) if not ranking.fixed]
+    fitting: Considered | None = None
+    if considered is not None:
+        fitting = partial(_of_free_layers, considered, free)
+    choosable = [layers[index] for index in free]
+    runs = [ranking.runs for ranking in choosable]
+    found = select_within(flash, [r.layer for r in choosable], model, runs=runs, considered=fitting)
     if isinstance(found, str):
-        raise InputError(f"constants must fit {flash} bytes of flash; {found}: allow as many")
-    free = iter(found)
-    return [ranking.candidates[0] if ranking.fixed else next(free) for ranking in layers]
+        limited = "" if considered is None else ", of those whose arena fits the RAM"
+        raise InputError(f"constants must fit {flash} bytes of flash; {found}{limited}: allow as many")
+    chosen = dict(zip(free, found, strict=True))
+    return [chosen.get(index, ranking.candidates[0]) for index, ranking in enumerate(layers)]

@@ -7,7 +7,7 @@ made that costs the fewest instructions per byte saved.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from microfold.kernels.call import KernelCall
@@ -24,7 +24,7 @@ class Choice:
     """One way to compute a layer.
 
     Attributes:
-        cost: estimated instructions.
+        cost: estimated instructions of a run of the model.
         flash: bytes of constants.
     """
 
@@ -33,17 +33,36 @@ class Choice:
     flash: int
 
 
-def select_within(flash: int, layers: Sequence[LayerContext], model: Model) -> list[Candidate] | str:
+# The kernels of a layer, by its index, that a level would consider, the best first.
+Considered = Callable[[int, str], Sequence[Candidate]]
+
+
+def select_within(
+    flash: int,
+    layers: Sequence[LayerContext],
+    model: Model,
+    *,
+    runs: Sequence[int] | None = None,
+    considered: Considered | None = None,
+) -> list[Candidate] | str:
     """The choice for each layer.
 
     Args:
         flash: bytes that all constants together may have.
         layers: each with at least one kernel that fits.
+        runs: how often each is computed; default: once.
+        considered: default: whatever kernels there are.
 
     Returns:
         The choices, or the reason why nothing fits.
     """
-    options = [_worthwhile(layer, model) for layer in layers]
+
+    def all_candidates(index: int, level: str) -> Sequence[Candidate]:
+        return candidates(layers[index], Policy(level, model))
+
+    considered = considered or all_candidates
+    runs = [1] * len(layers) if runs is None else runs
+    options = [_worthwhile(layer, i, runs[i], considered) for i, layer in enumerate(layers)]
     chosen = [choices[0] for choices in options]
     needed = sum(choice.flash for choice in chosen)
     best = [exchange for index in range(len(layers)) if (exchange := _exchange(index, chosen, options))]
@@ -74,9 +93,9 @@ def _exchange(
     )
 
 
-def _worthwhile(layer: LayerContext, model: Model) -> list[Choice]:
+def _worthwhile(layer: LayerContext, index: int, runs: int, considered: Considered) -> list[Choice]:
     """The choices of a layer that no other one beats in both respects, fastest and largest first."""
-    found = sorted(_choices(layer, model), key=lambda choice: (choice.cost, choice.flash))
+    found = sorted(_choices(layer, index, runs, considered), key=lambda choice: (choice.cost, choice.flash))
     kept: list[Choice] = []
     for choice in found:
         if not kept or choice.flash < kept[-1].flash:
@@ -84,13 +103,13 @@ def _worthwhile(layer: LayerContext, model: Model) -> list[Choice]:
     return kept
 
 
-def _choices(layer: LayerContext, model: Model) -> Iterator[Choice]:
+def _choices(layer: LayerContext, index: int, runs: int, considered: Considered) -> Iterator[Choice]:
     """What any level would consider."""
     for level in OPTIMIZE:
-        for candidate in candidates(layer, Policy(level, model)):
+        for candidate in considered(index, level):
             if candidate.cost is not None:
                 size = constant_bytes(candidate.kernel, layer, candidate.kernel.lower(layer))
-                yield Choice(candidate, candidate.cost, size)
+                yield Choice(candidate, candidate.cost * runs, size)
 
 
 def constant_bytes(kernel: Kernel, layer: LayerContext, call: KernelCall) -> int:

@@ -40,6 +40,13 @@ class _Choice:
     memory: Memory
 
 
+def select_least_of_any_arena(layers: Sequence[Ranking]) -> list[Candidate]:
+    """The choice for each layer, whatever arena it needs; see `select_smallest`."""
+    free = {i: layer_options(r.layer, r.candidates, r.runs) for i, r in enumerate(layers) if not r.fixed}
+    chosen = dict(zip(free, select_smallest([*free.values()]), strict=True))
+    return [chosen[i].candidate if i in chosen else r.candidates[0] for i, r in enumerate(layers)]
+
+
 def select_least_flash(layers: Sequence[Ranking], plan: Planner) -> list[Candidate]:
     """The choice for each layer; see `select_smallest`.
 
@@ -60,7 +67,7 @@ def select_least_flash(layers: Sequence[Ranking], plan: Planner) -> list[Candida
         lowered = [chosen[i].call if i in chosen else call for i, call in enumerate(calls)]
         return _Choice(options, chosen, plan([c.kernel for c in candidates(chosen)], lowered))
 
-    free = {i: layer_options(r.layer, r.candidates) for i, r in enumerate(layers) if not r.fixed}
+    free = {i: layer_options(r.layer, r.candidates, r.runs) for i, r in enumerate(layers) if not r.fixed}
     choice = choose(free)
     while choice.memory.size > limit:
         changed = [i for i, option in choice.chosen.items() if option.candidate is not fastest[i]]

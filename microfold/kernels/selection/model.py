@@ -15,12 +15,24 @@ from microfold.ir.types import DType
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.packing import float16_weights, int4
 from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
 
-# Of all int8 constants, the part by which int16 weights may add to them.
+# Of all int8 constants, the part by which int16 weights may add to them: those of the first layers of an
+# image network, which have few weights for most of the outputs.
 WIDENED_SHARE = 1 / 8
-# Of all weights that fit 4 bits, so small a part may keep bytes where speed counts as well as flash.
+# Of all weights that fit 4 bits, so small a part may keep bytes where speed counts as well as flash. They
+# cost half of themselves: a thirty-second of what packing halves.
 EXPANDED_SHARE = 1 / 16
+
+# Operators with kernels for weights of four bits, and the type of their activations then.
+_PACKABLE: Mapping[type[Op], DType] = {
+    Conv2D: DType.INT8,
+    FullyConnected: DType.INT8,
+    HybridConv2D: DType.INT16,
+    HybridFullyConnected: DType.INT16,
+}
 
 
 class Model:
@@ -62,11 +74,11 @@ class Model:
         """Weights that fit 4 bits, with the layers that have them and whose kernels could pack them."""
         found: dict[Value, list[Node]] = {}
         for node in self.graph.nodes:
-            if not isinstance(node.op, (Conv2D, FullyConnected)):
+            if type(node.op) not in _PACKABLE:
                 continue
             x, value = node.operands[:2]
             weights, quant = self.graph.array(value), value.type.quant
-            if weights is None or (x.type.dtype, value.type.dtype) != (DType.INT8, DType.INT8):
+            if weights is None or (x.type.dtype, value.type.dtype) != (_PACKABLE[type(node.op)], DType.INT8):
                 continue
             zero_point = quant.zero_point if quant is not None and quant.axis is None else 0
             if int4.fit(weights.astype(np.int16) - zero_point):

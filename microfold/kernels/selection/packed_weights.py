@@ -12,11 +12,13 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.policy import Case
 
 # Bytes of code that a kernel for 4 bits takes: less is not saved by packing.
-_FOUR_BIT_CODE = 1024
-# How much slower than with float32 a layer may be, unless each byte saved costs at most one instruction.
-_SLOWEST: Mapping[str, float] = {"size": 2.0, "balanced": 1.15}
+FOUR_BIT_CODE = 1024
+# How much slower than with float32 a layer may be, unless each byte saved costs at most one instruction. What
+# converts in registers takes 5 to 15 % longer, which halved weights are worth to whoever does not ask for
+# speed alone; without a floating-point unit it is twice, which is worth it where size counts alone.
+SLOWEST: Mapping[str, float] = {"size": 2.0, "balanced": 1.15}
 # Bytes of code that conversions of float16 take, and that another kernel of an operator takes besides.
-_CONVERSION_CODE, _KERNEL_CODE = 256, 768
+CONVERSION_CODE, KERNEL_CODE = 256, 768
 # A multiply-add of floating-point units, cycles, where a core's table does not say:
 # Cortex-M4 Technical Reference Manual (Arm DDI 0439), 7.2.3.
 _MULTIPLY_ADD = 3
@@ -27,7 +29,7 @@ def four_bits(case: Case) -> str | None:
     if case.policy.level != "balanced":
         return None
     saved = case.policy.model.four_bit_sizes[type(case.layer.node.op)] // 2
-    if saved < _FOUR_BIT_CODE:
+    if saved < FOUR_BIT_CODE:
         return f"4 bits for each weight save {saved} bytes; its code takes as much"
     weights = case.layer.node.operands[1]
     if weights in case.policy.model.expanded_weights:
@@ -37,13 +39,13 @@ def four_bits(case: Case) -> str | None:
 
 def half_floats(case: Case) -> str | None:
     """Why the weights of a layer stay float32; None if they are packed."""
-    slowest = _SLOWEST.get(case.policy.level)
+    slowest = SLOWEST.get(case.policy.level)
     if slowest is None:
         return None
     kernel, layer = case.kernel, case.layer
     saved, everywhere = case.policy.model.half_savings(kernel.op)
     # Where layers with other weights remain, two kernels are needed for one.
-    room = _CONVERSION_CODE + (0 if everywhere else _KERNEL_CODE)
+    room = CONVERSION_CODE + (0 if everywhere else KERNEL_CODE)
     if saved < room:
         return f"float16 weights save {saved} bytes; the code for them takes up to {room}"
     others = _plain(layer)

@@ -15,10 +15,12 @@ class Policy:
 
     Attributes:
         level: ``size``, ``balanced`` or ``speed``.
+        ram_limited: the arena has a limit, see `ram_budget`: below it, its size does not count.
     """
 
     level: str
     model: Model
+    ram_limited: bool = False
 
 
 def far_from_largest(layer: LayerContext, model: Model) -> bool:
@@ -28,8 +30,8 @@ def far_from_largest(layer: LayerContext, model: Model) -> bool:
 
 
 def cycles_per_instruction(kernel: Kernel, layer: LayerContext) -> float:
-    """As far as waits are known: cores with vectors have pipelines of their own, and instructions count."""
-    return 1.0 if layer.target.has("mve") else kernel.cycles_per_instruction(layer)
+    """As far as waits are known: elsewhere instructions count, see `Kernel.cycles`."""
+    return kernel.cycles(layer) / max(kernel.cost(layer), 1.0)
 
 
 @dataclass(frozen=True)

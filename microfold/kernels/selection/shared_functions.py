@@ -16,7 +16,8 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate
 
-# Bytes of flash that are worth as much as all of the model's time with its fastest kernels.
+# Bytes of flash that are worth as much as all of the model's time with its fastest kernels. The fastest code
+# of a small network has about as many: `size` gives up a percent of the time for each percent of the code.
 BYTES_FOR_TIME = 6144
 # Bytes of a field of a layer's description, on average.
 FIELD_BYTES = 2
@@ -27,7 +28,7 @@ class Option:
     """One way to compute a layer.
 
     Attributes:
-        cost: estimated instructions.
+        cost: estimated instructions of a run of the model.
         flash: bytes of its constants and description.
     """
 
@@ -45,8 +46,12 @@ class Option:
         return self.call.function
 
 
-def layer_options(layer: LayerContext, candidates: Iterable[Candidate]) -> list[Option]:
-    """Those of the candidates that fit, fastest first."""
+def layer_options(layer: LayerContext, candidates: Iterable[Candidate], runs: int) -> list[Option]:
+    """Those of the candidates that fit, fastest first.
+
+    Args:
+        runs: how often the layer is computed.
+    """
     found: list[Option] = []
     for candidate in candidates:
         if candidate.cost is None:
@@ -54,7 +59,7 @@ def layer_options(layer: LayerContext, candidates: Iterable[Candidate]) -> list[
         call = candidate.kernel.lower(layer)
         flash = sum(constant.array.nbytes for constant in call.constants.values())
         flash += FIELD_BYTES * len(call.parameters)
-        found.append(Option(candidate, call, candidate.cost, flash))
+        found.append(Option(candidate, call, candidate.cost * runs, flash))
     return sorted(found, key=lambda option: (option.cost, option.flash))
 
 

@@ -10,10 +10,12 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.policy import Case, Policy, cycles_per_instruction, far_from_largest
 from microfold.kernels.selection.worth import refuse
 
-# Parts of a layer's time that as many bytes of arena are worth as its input and output have.
-_MEMORY_FOR_TIME: Mapping[str, float] = {"size": 2.0, "balanced": 1.0, "speed": 0.25}
-# What is left of that far from the largest layer of the model.
-_FAR_FROM_LARGEST = 0.25
+# Parts of a layer's time that as many bytes of arena are worth as its input and output have: twice the
+# memory for half of the time is an even exchange where both count, and memory counts twice or a fourth where
+# only the arena, or only time, is to be small.
+MEMORY_FOR_TIME: Mapping[str, float] = {"size": 2.0, "balanced": 1.0, "speed": 0.25}
+# What is left of that far from the largest layer of the model, which decides how large the arena gets.
+FAR_FROM_LARGEST = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +24,12 @@ class Offer:
 
     Attributes:
         reason: why the kernel's choice is not this one; None if it is.
+        worth_it: whether it might be, as far as it is worth what it gives up.
     """
 
     case: Case
     reason: str | None
+    worth_it: bool = True
 
 
 def weigh_variants(kernel: Kernel, layer: LayerContext, policy: Policy) -> list[Offer]:
@@ -35,9 +39,9 @@ def weigh_variants(kernel: Kernel, layer: LayerContext, policy: Policy) -> list[
         kernel: it supports the layer.
     """
     cases = [Case(variant, layer, policy) for variant in kernel.variants(layer)]
-    judged = [Offer(case, refuse(case)) for case in cases]
-    allowed = [offer for offer in judged if offer.reason is None]
-    refused = [offer for offer in judged if offer.reason is not None]
+    judged = [Offer(case, reason, worth_it=reason is None) for case in cases for reason in [refuse(case)]]
+    allowed = [offer for offer in judged if offer.worth_it]
+    refused = [offer for offer in judged if not offer.worth_it]
     if len(allowed) > 1:
         scored = [(_score(offer.case), offer) for offer in allowed]
         scored.sort(key=lambda pair: (pair[0], _tie(pair[1].case)))
@@ -67,8 +71,8 @@ def _score(case: Case) -> float:
     """Cycles, and for memory some more of them."""
     variant, layer, policy = case.kernel, case.layer, case.policy
     size = layer.node.operands[0].type.nbytes + layer.node.outputs[0].type.nbytes
-    weight = _MEMORY_FOR_TIME[policy.level]
+    weight = MEMORY_FOR_TIME[policy.level]
     if far_from_largest(layer, policy.model):
-        weight *= _FAR_FROM_LARGEST
+        weight *= FAR_FROM_LARGEST
     cycles = variant.cost(layer) * cycles_per_instruction(variant, layer)
-    return cycles * (1 + weight * variant.extra_memory(layer) / size)
+    return cycles if policy.ram_limited else cycles * (1 + weight * variant.extra_memory(layer) / size)

@@ -21,6 +21,9 @@ from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 FEWEST_OUTPUTS = 3000
 # Bytes of scratch for inputs that are never too many; more are, unless input and output together are larger.
 INPUT_SCRATCH = 8192
+# The same for transformed tiles, and how many times as large as input and output they may be beyond that.
+TILE_SCRATCH = 8192
+TILE_SCRATCH_RATIO = 3
 # Of all products, the part of layers with one window that is worth long code of their own: some 2 KB.
 WINDOW_SHARE = 1 / 3
 # Different shapes of images whose functions together have about the size of one function for all shapes.
@@ -30,13 +33,17 @@ IMAGE_SHARE = 1 / 4
 # Bytes of a table that an element is worth.
 TABLE_BYTES = 4
 
+# What gives up nothing but bytes of the arena.
+ARENA_TRADES = frozenset({Trade.SCRATCH, Trade.INPUT_SCRATCH, Trade.TILE_SCRATCH, Trade.SPARE_SCRATCH})
+
 # None, or the reason why not.
 Rule = Callable[[Case], str | None]
 
 
 def refuse(case: Case) -> str | None:
     """Why a variant is not worth what it gives up; None if it is."""
-    reasons = (_RULES[trade](case) for trade in Trade if trade in case.kernel.trades)
+    trades = case.kernel.trades - (ARENA_TRADES if case.policy.ram_limited else frozenset())
+    reasons = (_RULES[trade](case) for trade in Trade if trade in trades)
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -75,6 +82,13 @@ def _input_scratch(case: Case) -> str | None:
     if scratch <= max(INPUT_SCRATCH, node.operands[0].type.nbytes + node.outputs[0].type.nbytes):
         return None
     return f"its inputs would take {scratch} bytes of scratch, more than input and output"
+
+
+def _tile_scratch(case: Case) -> str | None:
+    node, scratch = case.layer.node, case.kernel.extra_memory(case.layer)
+    tensors = node.operands[0].type.nbytes + node.outputs[0].type.nbytes
+    allowed = max(TILE_SCRATCH, TILE_SCRATCH_RATIO * tensors)
+    return None if scratch <= allowed else f"its tiles would take {scratch} bytes of scratch, over {allowed}"
 
 
 def _spare_scratch(case: Case) -> str | None:
@@ -118,11 +132,13 @@ _RULES: Mapping[Trade, Rule] = {
     Trade.LONG_ITERATIONS: _at(["speed"], f"its loops are written out several times over; {_SPEED}"),
     Trade.SCRATCH: _at(["speed"], f"it takes up to twice the scratch; {_SPEED}"),
     Trade.INPUT_SCRATCH: _input_scratch,
+    Trade.TILE_SCRATCH: _tile_scratch,
     Trade.SPARE_SCRATCH: _spare_scratch,
     Trade.TABLE: _table,
     Trade.WIDE_WEIGHTS: _wide_weights,
     Trade.TRANSFORMED_WEIGHTS: _at(["speed"], f"its weights take several times the flash; {_SPEED}"),
     Trade.RESTS: _at(["speed"], f"what would be taken off large weights would take much flash; {_SPEED}"),
     Trade.FOUR_BITS: four_bits,
+    Trade.BYTE_WEIGHTS: _at(["size"], "to convert its weights takes time: it is for optimize = size"),
     Trade.HALF_FLOATS: half_floats,
 }

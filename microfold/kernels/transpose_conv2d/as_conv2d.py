@@ -20,10 +20,11 @@ from microfold.kernels.conv2d import dsp, f32_block, mve, pairs, s16_dsp
 from microfold.kernels.conv2d import portable as conv2d
 from microfold.kernels.conv2d import s16_mve as conv2d_s16_mve
 from microfold.kernels.conv2d.delegation import ByConvolution, register_by
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare, inner_fields
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.movement.copy import copy_cost, copy_helper
+from microfold.kernels.movement.copy import copy_helper, copy_terms
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 
@@ -139,15 +140,13 @@ class _TransposeConv2DRows(ByConvolution):
             return "the kernel's size must be a multiple of the stride"
         return self.convolution.supports(convolution_layer(layer, rows, columns))
 
-    def cost(self, layer: LayerContext) -> float:
+    def terms(self, layer: LayerContext) -> Terms:
         rows, columns = self._phases(layer)
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         run = columns.stride * out.shape[3] * out.dtype.itemsize
         runs = out.shape[0] * out.shape[1] * columns.count
-        copies = copy_cost(layer, runs, run) + 12 * runs
-        # A row is a call.
-        calls = x.shape[0] * rows.count * 60
-        return self._variant.cost(convolution_layer(layer, rows, columns)) + copies + calls
+        # A row is a call of the convolution.
+        return Terms(row=x.shape[0] * rows.count, run=runs) + copy_terms(runs, run)
 
     def row_granularity(self, layer: LayerContext) -> int:
         return self._phases(layer)[0].stride

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
@@ -46,11 +47,9 @@ class _TransposeConv2D(Kernel):
             return "a bias or a multiplier is too large"
         return reason
 
-    def cost(self, layer: LayerContext) -> float:
-        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
-        product, tap, output = (11.5, 39.0, 39.0) if layer.target.has("thumb1") else (8.0, 36.0, 5.0)
-        macs = layer.node.macs()
-        return product * macs + tap * macs / x.shape[3] + output * out.size
+    def terms(self, layer: LayerContext) -> Terms:
+        x, out, macs = layer.node.operands[0].type, layer.node.outputs[0].type, layer.node.macs()
+        return Terms(call=1, output=out.size, tap=macs / x.shape[3], product=macs)
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
@@ -152,9 +151,6 @@ class TransposeConv2DFloat(_TransposeConv2D):
         choice = (("type", "float"), ("weight_type", weights), ("accumulator", "float"), ("requantize", ""))
         return Constant("biases", biases), choice
 
-    def cost(self, layer: LayerContext) -> float:
-        return super().cost(layer) + float16_weights.software_cost(layer) * layer.node.macs()
-
 
 @register
 class TransposeConv2DFloatHalf(float16_weights.HalfWeights, TransposeConv2DFloat):
@@ -166,8 +162,8 @@ class TransposeConv2DFloatHalf(float16_weights.HalfWeights, TransposeConv2DFloat
         weights="float16, [output_channels][kernel_height][kernel_width][input_channels]",
     )
 
-    def conversion_cost(self, layer: LayerContext) -> float:
-        return layer.node.macs() * float16_weights.convert_cost(layer)
+    def conversions(self, layer: LayerContext) -> float:
+        return layer.node.macs()
 
     def lower(self, layer: LayerContext) -> KernelCall:
         return float16_weights.with_half_weights(super().lower(layer))

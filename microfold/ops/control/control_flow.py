@@ -15,9 +15,19 @@ def _is_condition(type: TensorType) -> bool:
     return type.dtype is DType.BOOL and type.size == 1
 
 
-def _require_stateless(op: str, names: Sequence[str], bodies: Sequence[Signature]) -> None:
+def require_stateless(op: str, names: Sequence[str], bodies: Sequence[Signature]) -> None:
+    """Raise `TypeRuleError` if a body keeps something from run to run by itself."""
     stateful = [f"@{name}" for name, body in zip(names, bodies, strict=True) if body.stateful]
     require(not stateful, f"{op}: {', '.join(stateful)} must get its state as operands")
+
+
+def require_condition(op: str, name: str, condition: Signature) -> None:
+    """Raise `TypeRuleError` unless a subgraph gives one bool."""
+    results = condition.outputs
+    require(
+        len(results) == 1 and _is_condition(results[0]),
+        f"{op}: the condition @{name} must give one bool; it gives {list(map(str, results))}",
+    )
 
 
 @register
@@ -52,7 +62,7 @@ class If(Op):
         return self.results
 
     def check_bodies(self, operands: Sequence[TensorType | None], bodies: Sequence[Signature]) -> None:
-        _require_stateless("if", self.bodies, bodies)
+        require_stateless("if", self.bodies, bodies)
         for name, body in zip(self.bodies, bodies, strict=True):
             check_signature(f"if: subgraph @{name}", body, operands[1:], self.results)
 
@@ -93,14 +103,10 @@ class While(Op):
         return operands
 
     def check_bodies(self, operands: Sequence[TensorType | None], bodies: Sequence[Signature]) -> None:
-        _require_stateless("while", self.bodies, bodies)
+        require_stateless("while", self.bodies, bodies)
         condition, body = bodies
-        results = condition.outputs
-        require(
-            len(results) == 1 and _is_condition(results[0]),
-            f"while: the condition @{self.condition} must give one bool; it gives {list(map(str, results))}",
-        )
-        check_signature(f"while: subgraph @{self.condition}", condition, operands, results)
+        require_condition("while", self.condition, condition)
+        check_signature(f"while: subgraph @{self.condition}", condition, operands, condition.outputs)
         check_signature(f"while: subgraph @{self.body}", body, operands, body.inputs)
         check_signature(f"while: subgraph @{self.body}", body, body.inputs, body.inputs)
 

@@ -55,17 +55,24 @@ class Conv2D(Op):
 
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
         x = to_nhwc(x, self.layout)
-        window = self.window(weights.type)
-        filters, kernel_height, kernel_width, depth = weights.type.shape
-        groups = x.type.shape[3] // depth
-        image = accumulate.widened(x)
+        acc = self.sums(accumulate.widened(x), weights.data)
+        return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
+
+    def sums(self, image: Array, filters: Array) -> Array:
+        """Products summed up, [N, OH, OW, OC] of the image's element type.
+
+        Args:
+            image: NHWC; padding is 0.
+            filters: OHWI.
+        """
+        count, kernel_height, kernel_width, depth = filters.shape
+        window = Window((kernel_height, kernel_width), self.strides, self.dilations, self.padding)
+        groups = image.shape[3] // depth
         patches = window.patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
         batch, rows, columns = patches.shape[:3]
         size = depth * kernel_height * kernel_width
-        kernel = (
-            weights.data.transpose(0, 3, 1, 2).reshape(groups, filters // groups, size).astype(image.dtype)
-        )
-        acc = np.empty((batch, rows, columns, filters), image.dtype)
+        kernel = filters.transpose(0, 3, 1, 2).reshape(groups, count // groups, size).astype(image.dtype)
+        acc = np.empty((batch, rows, columns, count), image.dtype)
         for block in window.blocks(patches):
             matrix = patches[block].reshape(-1, groups, size)
             sums = (
@@ -74,7 +81,7 @@ class Conv2D(Op):
                 else matrix[:, 0] @ kernel[0].T
             )
             acc[block] = sums.reshape(acc[block].shape)
-        return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
+        return acc
 
     def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
         return self.infer(x, weights, bias).size * (weights.size // weights.shape[0])

@@ -57,18 +57,27 @@ class DepthwiseConv2D(Op):
 
     def reference(self, x: Tensor, weights: Tensor, bias: Tensor | None = None) -> Array:
         x = to_nhwc(x, self.layout)
-        image = accumulate.widened(x)
-        window = self.window(weights.type)
+        acc = self.sums(accumulate.widened(x), weights.data)
+        return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
+
+    def sums(self, image: Array, filters: Array) -> Array:
+        """Products summed up, [N, OH, OW, channels] of the image's element type.
+
+        Args:
+            image: NHWC; padding is 0.
+            filters: [1, KH, KW, channels].
+        """
+        _, kernel_height, kernel_width, count = filters.shape
+        window = Window((kernel_height, kernel_width), self.strides, self.dilations, self.padding)
         patches = window.patches(image, fill=0)  # [N, OH, OW, IC, KH, KW]
         batch, rows, columns, channels = patches.shape[:4]
-        filters = weights.type.shape[3]
-        kernel = weights.data[0].reshape(*weights.type.shape[1:3], channels, filters // channels)
+        kernel = filters[0].reshape(kernel_height, kernel_width, channels, count // channels)
         kernel = kernel.astype(image.dtype)
-        acc = np.empty((batch, rows, columns, filters), image.dtype)
+        acc = np.empty((batch, rows, columns, count), image.dtype)
         for block in window.blocks(patches):
             sums = np.einsum("nyxchw,hwcm->nyxcm", patches[block], kernel, optimize=True)
             acc[block] = sums.reshape(acc[block].shape)
-        return from_nhwc(accumulate.finish(acc, x, weights, bias, self.out), self.layout)
+        return acc
 
     def macs(self, x: TensorType, weights: TensorType, bias: TensorType | None = None) -> int:
         return self.infer(x, weights, bias).size * weights.shape[1] * weights.shape[2]

@@ -23,14 +23,14 @@ def broadcast_shape(op: str, *operands: TensorType) -> tuple[int, ...]:
 
 
 def check_binary(op: str, first: TensorType, second: TensorType, out: ElementType) -> TensorType:
-    """Equal element types; int8 and int16 quantised per tensor; plain int32 and floats unquantised."""
+    """Equal element types; int8 and int16 quantised per tensor; plain integers and floats unquantised."""
     shape = broadcast_shape(op, first, second)
     require(
         first.dtype is second.dtype is out.dtype,
         f"{op}: operands and result must have one element type; they are {first.dtype.value}, "
         f"{second.dtype.value} and {out.dtype.value}",
     )
-    supported = (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT16, DType.FLOAT32)
+    supported = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT32)
     require(first.dtype in supported, f"{op}: {first.dtype.value} is not supported")
     if first.dtype in (DType.INT8, DType.INT16):
         for quant in (first.quant, second.quant, out.quant):

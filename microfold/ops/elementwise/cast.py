@@ -37,5 +37,5 @@ class Cast(Op):
                 return x.data.astype(self.dtype.numpy)
         low, high = self.dtype.range
         whole = np.nan_to_num(np.trunc(x.data.astype(np.float64)), nan=0.0)
-        inside = np.clip(whole, low, np.nextafter(float(high) + 1, 0)).astype(np.int64)
-        return np.clip(inside, low, high).astype(self.dtype.numpy)
+        # What lies between the highest integer and the next one is cut off.
+        return np.clip(whole, low, np.nextafter(float(high) + 1, 0)).astype(self.dtype.numpy)

@@ -25,13 +25,16 @@ RELATIONS: dict[str, Callable[[Array, Array], Array]] = {
 }
 LEFT_SHIFT = 8  # of int8 operands before they are scaled
 
-_DTYPES = (DType.BOOL, DType.INT8, DType.INT32, DType.INT64, DType.FLOAT32)
+_DTYPES = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
 
 
 @register
 @dataclass(frozen=True)
 class Compare(Op):
-    """``first relation second`` as bool, broadcast as numpy does; int8 operands in real units of 1/256."""
+    """``first relation second`` as bool, broadcast as numpy does; int8 operands in real units of 1/256.
+
+    Operands of int16 are quantised alike: elsewhere LiteRT's relations contradict each other.
+    """
 
     name: ClassVar[str] = "compare"
     pattern: ClassVar[Pattern] = Pattern.BROADCAST
@@ -48,6 +51,10 @@ class Compare(Op):
         require(
             first.dtype is second.dtype and first.dtype in _DTYPES,
             f"compare: {first.dtype.value} with {second.dtype.value} is not supported",
+        )
+        require(
+            first.dtype is not DType.INT16 or first.element == second.element,
+            f"compare: int16 operands must be quantised alike; they are {first.quant} and {second.quant}",
         )
         if first.dtype is DType.INT8:
             require_per_tensor("compare", first=first, second=second)

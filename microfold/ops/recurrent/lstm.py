@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
@@ -165,7 +162,7 @@ class Lstm(Op):
         projection: Tensor | None = None,
         projection_bias: Tensor | None = None,
         norm: Tensor | None = None,
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, ...]:
         steps = sequence.steps_first(x.data, self.time_major)
         if x.type.dtype.is_float:
             optional = (None if t is None else t.data for t in (peephole, projection, projection_bias, norm))
@@ -182,12 +179,7 @@ class Lstm(Op):
                 x.type, input_weights, recurrent_weights, bias, hidden.type, cell.type, self.cell_clip
             )
             step, inputs = integer.step, integer.input_products(steps)
-        states = hidden.data, cell.data
-        results: list[Array] = []
-        for element in inputs:
-            states = step(element, *states)
-            results.append(states[0])
-        return sequence.restore(np.stack(results), self.time_major), *states
+        return sequence.run(step, inputs, (hidden.data, cell.data), self.time_major)
 
     def macs(
         self,
@@ -201,6 +193,4 @@ class Lstm(Op):
         projection: TensorType | None = None,
         *_: TensorType | None,
     ) -> int:
-        rows = math.prod(x.shape[:2])
-        weights = input_weights.size + recurrent_weights.size
-        return rows * (weights + (projection.size if projection is not None else 0))
+        return sequence.products(x, input_weights, recurrent_weights, projection)

@@ -37,9 +37,7 @@ class FloatCell:
     def step(self, x: Array, hidden: Array, cell: Array) -> tuple[Array, Array]:
         """Both states after one step."""
         units = cell.shape[1]
-        products = x @ self.input_weights.T + hidden @ self.recurrent_weights.T
-        if self.norm is None:
-            products = products + self.bias
+        products = self.sums(x, hidden)
         coupled = len(self.bias) == 3 * units
         names = "fgo" if coupled else "ifgo"
         rows = {name: slice(k * units, (k + 1) * units) for k, name in enumerate(names)}
@@ -58,11 +56,21 @@ class FloatCell:
         new = _clipped(f * cell + i * g, self.clips[0])
         shown = sigmoid(gate("o", new)) * np.tanh(new)
         if self.projection is not None:
-            shown = shown @ self.projection.T
+            shown = self.projected(shown)
             if self.projection_bias is not None:
                 shown = shown + self.projection_bias
             shown = _clipped(shown, self.clips[1])
         return shown.astype(np.float32), new.astype(np.float32)
+
+    def sums(self, x: Array, hidden: Array) -> Array:
+        """Of the gates: products, and the bias where they are not normalised before it is added."""
+        products = x @ self.input_weights.T + hidden @ self.recurrent_weights.T
+        return products if self.norm is not None else products + self.bias
+
+    def projected(self, shown: Array) -> Array:
+        """The units' results times the projection."""
+        assert self.projection is not None
+        return shown @ self.projection.T
 
 
 def _clipped(x: Array, limit: float) -> Array:

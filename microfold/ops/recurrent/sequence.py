@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +50,27 @@ def check_input(op: str, x: TensorType, time_major: bool) -> SequenceLayout:
 def steps_first(x: Array, time_major: bool) -> Array:
     """A sequence as [steps, batch, inputs]."""
     return x if time_major else x.swapaxes(0, 1)
+
+
+def run(
+    step: Callable[..., tuple[Array, ...]], elements: Iterable[Any], states: Sequence[Array], time_major: bool
+) -> tuple[Array, ...]:
+    """The first state after each step, as a sequence in its own layout, then all states after the last one.
+
+    Args:
+        step: of an element and the states before it, the states behind it.
+        elements: for each step.
+    """
+    results: list[Array] = []
+    for element in elements:
+        states = step(element, *states)
+        results.append(states[0])
+    return restore(np.stack(results), time_major), *states
+
+
+def products(x: TensorType, *weights: TensorType | None) -> int:
+    """Multiplications where each element of each sequence meets all of these weights."""
+    return math.prod(x.shape[:2]) * sum(each.size for each in weights if each is not None)
 
 
 def restore(x: Array, time_major: bool) -> Array:

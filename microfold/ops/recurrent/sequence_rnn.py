@@ -86,4 +86,4 @@ class SequenceRnn(Op):
         _bias: TensorType,
         _hidden: TensorType,
     ) -> int:
-        return x.shape[0] * x.shape[1] * (input_weights.size + recurrent_weights.size)
+        return sequence.products(x, input_weights, recurrent_weights)

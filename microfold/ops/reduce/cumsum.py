@@ -30,8 +30,8 @@ class Cumsum(Op):
     def infer(self, x: TensorType) -> TensorType:
         require(0 <= self.axis < x.rank, f"cumsum: axis {self.axis} must be in [0, {x.rank})")
         require(
-            x.dtype in (DType.FLOAT32, DType.INT32) and x.quant is None,
-            f"cumsum: {x.dtype.value} is not supported; float32 and int32 are",
+            x.dtype in (DType.FLOAT32, DType.INT32, DType.INT64) and x.quant is None,
+            f"cumsum: {x.dtype.value} is not supported; float32, int32 and int64 are",
         )
         return x
 

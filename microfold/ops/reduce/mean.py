@@ -11,21 +11,22 @@ import numpy as np
 from microfold.arithmetic import numerics
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
-from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
-from microfold.ops.reduce.reduce import check_reduction
+from microfold.ops.reduce.reduce import DTYPES, check_reduction
 
 
 @dataclass(frozen=True)
 class _SumOrMean(Op):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
+    dtypes: ClassVar[tuple[DType, ...]] = DTYPES
 
     axes: tuple[int, ...]
     keep_dims: bool
     out: ElementType
 
     def infer(self, x: TensorType) -> TensorType:
-        shape = check_reduction(self.name, x, self.axes, self.keep_dims, self.out.dtype)
+        shape = check_reduction(self.name, x, self.axes, self.keep_dims, self.out.dtype, self.dtypes)
         if x.dtype in QUANTIZED:
             require_per_tensor(self.name, input=x, output=self.out)
             assert x.quant is not None
@@ -65,6 +66,7 @@ class Mean(_SumOrMean):
     """
 
     name: ClassVar[str] = "mean"
+    dtypes: ClassVar[tuple[DType, ...]] = (*QUANTIZED, DType.FLOAT16, DType.FLOAT32)
 
     def multiplier(self, x: Quant, count: int) -> Multiplier:
         """``scale_in / scale_out / count``: the mantissa is divided, shifted left before."""

@@ -10,7 +10,7 @@ import numpy as np
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
 
-_DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT32)
+DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT32)
 
 
 def check_reduction(
@@ -19,7 +19,7 @@ def check_reduction(
     axes: tuple[int, ...],
     keep_dims: bool,
     out: DType,
-    dtypes: tuple[DType, ...] = _DTYPES,
+    dtypes: tuple[DType, ...] = DTYPES,
 ) -> Shape:
     """The type rule that reductions share: distinct axes in range, sorted; no empty ones.
 
@@ -44,7 +44,7 @@ def check_reduction(
 class _Reduce(Op):
     pattern: ClassVar[Pattern] = Pattern.REDUCTION
 
-    dtypes: ClassVar[tuple[DType, ...]] = _DTYPES
+    dtypes: ClassVar[tuple[DType, ...]] = DTYPES
 
     axes: tuple[int, ...]
     keep_dims: bool
@@ -60,7 +60,7 @@ class ReduceMax(_Reduce):
     """Largest element over axes; of bool: whether any is true."""
 
     name: ClassVar[str] = "reduce_max"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, *_DTYPES)
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, *DTYPES)
     any_zero_point: ClassVar[bool] = True
     takes_infinities: ClassVar[bool] = True
 
@@ -74,7 +74,7 @@ class ReduceMin(_Reduce):
     """Smallest element over axes; of bool: whether all are true."""
 
     name: ClassVar[str] = "reduce_min"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, *_DTYPES)
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, *DTYPES)
     any_zero_point: ClassVar[bool] = True
     takes_infinities: ClassVar[bool] = True
 

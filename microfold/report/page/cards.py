@@ -86,10 +86,9 @@ def _ram(report: BuildReport, other: BuildReport | None) -> Card:
         ("state", ours.state, theirs and theirs.state),
         ("stack, at most", ours.stack, theirs and theirs.stack),
     ]
-    note = ""
-    if ours.arena < ours.arena_without_overlap:
-        saved = 100 * (1 - ours.arena / ours.arena_without_overlap)
-        note = f"The arena is {saved:.0f} % below what is possible without overlap."
+    note = "It is proved that no arena for these kernels is smaller."
+    if ours.arena > ours.arena_bound:
+        note = f"No arena for these kernels can have less than {number(ours.arena_bound)} bytes."
     total = change(ours.total, theirs and theirs.total)
     return _memory("RAM", ours.total, total, figures, note)
 

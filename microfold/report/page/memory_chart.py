@@ -121,7 +121,7 @@ def memory_chart(report: BuildReport, palette: Palette) -> MemoryChart | None:
     steps = columns(len(report.layers), _LEFT, WIDTH - _RIGHT, _NARROWEST, _WIDEST)
     right = round(steps[-1].x + steps[-1].width, 1)
     bottom = _TOP + _PLOT
-    highest = max(report.ram.arena, report.ram.arena_without_overlap, *(b.end for b in report.blocks))
+    highest = max(report.ram.arena, *(b.end for b in report.blocks))
     y = Linear(highest, bottom, _TOP)
     return MemoryChart(
         # Texts need some room, however few layers there are.
@@ -209,23 +209,14 @@ def _shared(blocks: tuple[Block, ...], steps: list[Column], y: Linear) -> Iterat
 
 
 def _levels(report: BuildReport, y: Linear) -> list[Level]:
-    """The arena's size, and what no plan without overlap can go below."""
-    arena, bound = report.ram.arena, report.ram.arena_without_overlap
+    """The arena's size, and what no plan for these kernels can go below."""
+    arena, bound = report.ram.arena, report.ram.arena_bound
     if arena == bound:
-        text = f"arena: {number(arena)} bytes, the least without overlap"
+        text = f"arena: {number(arena)} bytes, proved to be the least"
         return [Level(y(arena), "arena", text, y(arena) - 6)]
     # The label of the lower line is below it, so that both have room.
-    below, above = 14, -6
-    least = Level(
-        y(bound),
-        "bound",
-        f"at least {number(bound)} without overlap",
-        y(bound) + (above if bound > arena else below),
-    )
-    size = Level(
-        y(arena), "arena", f"arena: {number(arena)} bytes", y(arena) + (below if bound > arena else above)
-    )
-    return [least, size]
+    least = Level(y(bound), "bound", f"at least {number(bound)} bytes", y(bound) + 14)
+    return [least, Level(y(arena), "arena", f"arena: {number(arena)} bytes", y(arena) - 6)]
 
 
 def bytes_in_use(report: BuildReport) -> list[int]:

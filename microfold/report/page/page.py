@@ -97,7 +97,8 @@ def collect_page(
         alternatives: the same model for other targets and levels.
     """
     palette = Palette(report.layers)
-    own = (report.target, report.options.optimize) if report.options.flash is None else None
+    limited = report.options.flash is not None or report.options.ram is not None
+    own = None if limited else (report.target, report.options.optimize)
     figures, rows = layer_table(report, palette, profile)
     return Page(
         version=__version__,

@@ -28,6 +28,12 @@ FUSABLE: Mapping[Pattern, frozenset[Pattern]] = {
     Pattern.BROADCAST: frozenset({Pattern.ELEMENTWISE}),
 }
 
+
+def takes_clip(producer: Node) -> bool:
+    """Whether a clip may follow in the epilogue of a node."""
+    return Pattern.ELEMENTWISE in FUSABLE.get(producer.op.pattern, frozenset())
+
+
 FusionRule = Callable[[Node, Op], "str | None"]
 
 

@@ -9,16 +9,17 @@
 Clips, transposes and pads in a row become one, and so do sums and products with constants; those that change
 nothing go; a difference with a constant is a sum, a quotient a product, the negative a product with -1; a sum
 with one constant per channel behind weights is their bias; a grouped convolution with one input channel per
-group is a depthwise one. Each rule keeps the bits of integers; in floating point, two constants made one are
-rounded in another order. A quotient becomes a product where the reciprocals are exact, that is for powers of
-two; others are rounded twice and need relaxed numerics. Reshapes are removed in between, see
-`remove_redundant_reshape`, since what they hide may match.
+group is a depthwise one; neighbouring slices of one value, put together, are one slice, or the value itself;
+the larger, or smaller, of a value and a number is a clip where a layer before takes one. Each rule keeps the
+bits of integers; in floating point, two constants made one are rounded in another order. A quotient becomes a
+product where the reciprocals are exact, that is for powers of two; others are rounded twice and need relaxed
+numerics. Reshapes are removed in between, see `remove_redundant_reshape`, since what they hide may match.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,15 +34,20 @@ from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.div import Div
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.unary import Unary
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.image import refuses_layout
+from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.transform.placement.fuse_ops import takes_clip
 from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 
 
@@ -74,6 +80,9 @@ class _Rules:
             Mul: self.mul,
             Div: self.div,
             Unary: self.unary,
+            Concatenate: self.concatenate,
+            Maximum: self.bound,
+            Minimum: self.bound,
         }
 
     def remove(self, site: RewriteSite[None], reason: str) -> Replacement:
@@ -224,6 +233,57 @@ class _Rules:
         factor = site.builder.constant(np.array(-1, np.float32), minus_one, f"{node.output.name}_sign")
         return site.emit(Mul(node.op.out), site.value(0), factor, epilogue=site.epilogue)
 
+    def concatenate(self, site: RewriteSite[None]) -> Replacement:
+        """Parts that are neighbouring slices of one value."""
+        node = site.node
+        assert isinstance(node.op, Concatenate)
+        if node.epilogue:
+            return None
+        rows: list[tuple[_Slice, list[Value]]] = []
+        for index in range(len(node.inputs)):
+            value = site.value(index)
+            assert value is not None
+            part = _slice_of(site, value)
+            both = rows[-1][0].followed_by(part, node.op.axis) if rows else None
+            if both is not None:
+                rows[-1] = (both, [*rows[-1][1], value])
+            else:
+                rows.append((part, [value]))
+        parts: list[Value] = []
+        for row, values in rows:
+            if len(values) == 1 or not (row.is_everything or row.is_read_here_only):
+                parts += values
+            elif row.is_everything:
+                parts.append(row.source)
+            else:
+                parts += site.builder.emit(row.op, [row.source], [node.output.name])
+        if len(parts) == len(node.inputs) > 1:
+            return None
+        self.context.fired(
+            node, "some of its parts are neighbours in one value" if len(parts) > 1 else "it is one part"
+        )
+        return parts[0] if len(parts) == 1 else site.emit(node.op, *parts)
+
+    def bound(self, site: RewriteSite[None]) -> Replacement:
+        """A float and one number; `fold_quantize` sees to integers."""
+        node, found = site.node, _float_constant(site)
+        if found is None or node.epilogue:
+            return None
+        data, _, constant = found
+        producer, source = site.producer(data), site.value(data)
+        if source is None or constant.size != 1 or source.type != node.output.type:
+            return None
+        number = float(constant.reshape(()))
+        if not math.isfinite(number):
+            return None
+        takes = producer is not None and (isinstance(producer.op, Clip) or takes_clip(producer))
+        if producer is None or not takes or not site.is_only_reader(data):
+            self.context.declined(node, f"no layer computes %{source.name} for it alone: a clip is no better")
+            return None
+        clip = Clip(number, math.inf) if isinstance(node.op, Maximum) else Clip(-math.inf, number)
+        self.context.fired(node, f"it is a clip, which {producer.op.name} %{source.name} takes")
+        return site.emit(clip, source)
+
     def _merge(self, site: RewriteSite[None], data: int, value: Value, constant: Array) -> Replacement:
         """Two sums, or two products, with constants."""
         node, inner = site.node, _bare_producer(site, type(site.node.op), data)
@@ -271,6 +331,46 @@ class _Rules:
         self.context.fired(node, f"it is the bias of {inner.op.name} %{inner.output.name}")
         merged = site.builder.constant(total.copy(), TensorType(DType.FLOAT32, (channels,)), name)
         return site.emit(inner.op, *inner.inputs[:2], merged, epilogue=site.epilogue)
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A part of a value.
+
+    Attributes:
+        is_read_here_only: nothing else reads any of the slices that it is made of.
+    """
+
+    source: Value
+    op: StridedSlice
+    is_read_here_only: bool
+
+    @property
+    def is_everything(self) -> bool:
+        return self.op.size == self.source.type.shape
+
+    def followed_by(self, other: _Slice, axis: int) -> _Slice | None:
+        """Both as one, if the other one begins where this one ends."""
+        first, second = self.op, other.op
+        if self.source is not other.source or not first.strides == second.strides == (1,) * len(first.size):
+            return None
+        begin, size = list(first.begin), list(first.size)
+        begin[axis] += size[axis]
+        size[axis] = second.size[axis]
+        if (tuple(begin), tuple(size)) != (second.begin, second.size):
+            return None
+        size[axis] += first.size[axis]
+        op = StridedSlice(first.begin, tuple(size), first.strides)
+        return _Slice(self.source, op, self.is_read_here_only and other.is_read_here_only)
+
+
+def _slice_of(site: RewriteSite[None], value: Value) -> _Slice:
+    """A value as a slice; all of it if it is none."""
+    node = site.builder.producer(value)
+    if node is not None and isinstance(node.op, StridedSlice) and not node.epilogue:
+        return _Slice(node.operands[0], node.op, site.uses[value] == 1)
+    shape = value.type.shape
+    return _Slice(value, StridedSlice((0,) * len(shape), shape, (1,) * len(shape)), True)
 
 
 def _operand(node: Node, index: int) -> Value:

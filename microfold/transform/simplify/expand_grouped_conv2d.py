@@ -16,6 +16,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.ops.image import refuses_layout
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
@@ -48,7 +49,7 @@ def expand_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
             dense[rows, ..., group * depth : (group + 1) * depth] = array[rows]
         value = site.builder.constant(dense, weights.type.with_shape(dense.shape), weights.name)
         context.fired(node, f"{groups} groups of {depth} channels")
-        rest = (site.value(2),) if len(node.inputs) > 2 else ()
+        rest = (site.value(index) for index in range(2, len(node.inputs)))
         return site.emit(node.op, image, value, *rest, epilogue=site.epilogue)
 
-    return forward_rewrite(graph, {Conv2D: expand})
+    return forward_rewrite(graph, {Conv2D: expand, HybridConv2D: expand})

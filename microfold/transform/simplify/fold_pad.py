@@ -23,12 +23,17 @@ from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
+from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 from microfold.ops.image import refuses_layout
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Padding
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+
+Convolution = Conv2D | DepthwiseConv2D | HybridConv2D | HybridDepthwiseConv2D
+_CONVOLUTIONS = (Conv2D, DepthwiseConv2D, HybridConv2D, HybridDepthwiseConv2D)
 
 
 @function_pass(opt_level=2)
@@ -61,13 +66,13 @@ def _fold_once(graph: Graph, context: PassContext) -> Graph:
         if pad is None or producer is None:
             return None
         assert isinstance(pad.op, Pad)
-        assert isinstance(node.op, Conv2D | DepthwiseConv2D | MaxPool2D)
+        assert isinstance(node.op, Convolution | MaxPool2D)
         op = replace(node.op, padding=_sum(pad.op, node.op.padding))
         rest = [site.value(index) for index in range(1, len(node.inputs))]
         context.fired(pad, f"{node.op.name} %{node.outputs[0].name} pads by {op.padding} itself")
         return site.emit(op, producer.inputs[0], *rest, epilogue=site.epilogue)
 
-    return forward_rewrite(graph, {Conv2D: fold, DepthwiseConv2D: fold, MaxPool2D: fold})
+    return forward_rewrite(graph, dict.fromkeys((*_CONVOLUTIONS, MaxPool2D), fold))
 
 
 def _why_not(pad: Node, readers: list[Node], is_end: bool) -> str | None:
@@ -91,7 +96,7 @@ def _refusal(pad: Node, reader: Node) -> str | None:
     assert isinstance(pad.op, Pad)
     if isinstance(op, AveragePool2D):
         return "it counts only elements inside the image, so that padding would change the mean"
-    if not isinstance(op, Conv2D | DepthwiseConv2D | MaxPool2D):
+    if not isinstance(op, Convolution | MaxPool2D):
         return "it has no padding of its own"
     if reader.operands.count(value) != 1 or reader.inputs[0] is not value:
         return "it reads the padded value as another operand than its image"

@@ -1,4 +1,4 @@
-"""Takes the way through floating point out of what begins and ends in integers.
+"""Makes one step of what computes each quantised number from one other number.
 
     %a: float32[8] = dequantize(%x)
     %y: int8[8] q(0.1, 3) = quantize(%a)           ->   nothing: %x is int8[8] q(0.1, 3)
@@ -6,168 +6,151 @@
     %a: float32[8] = dequantize(%x)
     %y: int8[8] q(0.2, 5) = quantize(%a)           ->   %y: int8[8] q(0.2, 5) = requantize(%x)
 
-    %a: float32[8] = dequantize(%x)
-    %b: float32[8] = tanh(%a)
-    %y: int8[8] q(0.0078125, 0) = quantize(%b)     ->   %y: int8[8] q(...) = lookup(%x) {table=(...)}
+    %a: int8[8] q(0.05, -1) = add(%x, %three)
+    %b: int8[8] q(0.05, -1) = clip(%a) {minimum=0.0, maximum=6.0}
+    %y: int8[8] q(0.2, 5) = mul(%x, %b)            ->   %y: int8[8] q(0.2, 5) = lookup(%x) {table=(...)}
 
-Whatever elementwise operators stand between, an 8-bit value has 256 numbers: the chain is evaluated on all
-of them. If the results are the numbers themselves, the chain goes; if they are those of `requantize`, which
-computes with integers what the chain computes with floats, it is one; else they become the table of a
-`lookup`. A 16-bit value has 65536 numbers: enough to prove the first two, too many for a table. Two
-`requantize` in a row are such a chain, too. The bits stay in every case.
+    %y: int8[8] q(0.1, 3) = maximum(%x, %zero)     ->   %y: int8[8] q(0.1, 3) = clip(%x) {minimum=0.0, ...}
 
-Constants of one element may take part (a product with 0.5). Values between that something else reads keep
-the chain: they are computed anyway.
+Whatever elementwise operators stand between, an 8-bit value has 256 numbers: they are all evaluated, by the
+operators' references. If the results are the numbers themselves, everything goes; if they are those of a
+clip that fits an epilogue, or of `requantize`, which computes with integers what floats computed, it is one;
+else they become the table of a `lookup`, if that saves a kernel. A 16-bit value has 65536 numbers: enough to
+prove the first three, too many for a table (int16 tables of the references interpolate: two in a row are no
+third). The bits stay in every case.
+
+Constants of one element may take part. Values between that something else reads keep what computes them: it
+is computed anyway. Not so `dequantize`: the rest reads what it reads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import numpy as np
 
+from microfold.analysis.elementwise_region import ElementwiseRegion, every_number, find_regions
 from microfold.errors import TypeRuleError
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Value, describe
-from microfold.ir.op import Op, Pattern
+from microfold.ir.match import Dataflow
+from microfold.ir.node import Node, Value
+from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
+from microfold.ir.rewrite_patterns import SiteFlow
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.dequantize import Dequantize
 from microfold.ops.elementwise.lookup import Lookup
+from microfold.ops.elementwise.maximum import Maximum
+from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.quantize import Quantize
 from microfold.ops.elementwise.requantize import Requantize
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
+from microfold.transform.placement.fuse_ops import takes_clip
 
-_NARROW = (DType.INT8, DType.UINT8, DType.INT16)
-_TABLES = (DType.INT8, DType.UINT8)
-
-
-@dataclass(frozen=True)
-class _Chain:
-    """Elementwise nodes in a row.
-
-    Attributes:
-        source: what the first node reads.
-        nodes: from the first to the last.
-    """
-
-    source: Value
-    nodes: tuple[Node, ...]
-
-    def evaluate(self, site: RewriteSite[None]) -> Array:
-        """The last node's result for every number of the source's type, lowest first."""
-        numbers = _numbers(self.source.type)
-        tensor = Tensor(self.source.type.with_shape(numbers.shape), numbers)
-        for node in self.nodes:
-            operands = [self._constant(site, value) or tensor for value in node.operands]
-            (tensor,) = node.op.evaluate(operands)
-        return tensor.data
-
-    def _constant(self, site: RewriteSite[None], value: Value) -> Tensor | None:
-        array = site.array(value)
-        return Tensor(value.type.with_shape((1,)), array.reshape(1)) if array is not None else None
+_BYTES = (DType.INT8, DType.UINT8)
+_RESULTS = (*_BYTES, DType.INT16)
+_EVERYTHING = Clip(-math.inf, math.inf)
+# Where the source has 16 bits, only behind these can it be worth to look at all its numbers.
+_ENDS_OF_16_BITS = (Maximum, Minimum, Quantize, Requantize)
 
 
 @function_pass(opt_level=2)
 def fold_quantize(graph: Graph, context: PassContext) -> Graph:
-    """Replace chains that end in quantize or requantize by the shortest thing that has their bits."""
+    """Replace what computes a quantised number from another one by the shortest thing that has its bits."""
 
     def fold(site: RewriteSite[None]) -> Replacement:
-        node, out = site.node, site.node.output.type
-        chain = _chain(site)
-        if isinstance(chain, str):
-            context.declined(node, chain)
+        node = site.node
+        if len(node.outputs) != 1 or node.output.type.dtype not in _RESULTS:
             return None
-        source, words = chain.source, " and ".join(inner.op.name for inner in chain.nodes)
-        if len(chain.nodes) == 1 and source.type != out:
+        flow = SiteFlow(site)
+        # An epilogue stays behind whatever comes out.
+        regions = find_regions(Node(node.op, flow.root.inputs, node.outputs), flow)
+        if isinstance(regions, str):
+            if isinstance(node.op, Quantize | Requantize):
+                context.declined(node, regions)
             return None
-        results = chain.evaluate(site)
-        if source.type == out and not node.epilogue and np.array_equal(results, _numbers(out)):
+        narrow = [region for region in regions if region.source.type.dtype in _BYTES]
+        wide = [region for region in regions if region.source.type.dtype not in _BYTES]
+        answers = (_replace(site, region, flow, context) for region in (*wide[-1:], *narrow[-1:], *wide[:1]))
+        return next((answer for answer in answers if answer is not None), None)
+
+    return forward_rewrite(graph, fold)
+
+
+def _replace(
+    site: RewriteSite[None], region: ElementwiseRegion, flow: Dataflow, context: PassContext
+) -> Replacement:
+    """What stands for a region, if it is shorter."""
+    node, source, out = site.node, region.source, site.node.output.type
+    kernels = sum(not _is_free(inner, flow) for inner in region.nodes)
+    if not _is_worth_evaluating(region, kernels):
+        return None
+    results = region.evaluate(flow)
+    words = " and ".join(inner.op.name for inner in region.nodes)
+    if source.type == out:
+        clip = _as_clip(results, source.type)
+        if clip == _EVERYTHING and not node.epilogue:
             context.fired(node, f"{words} give back every {out.dtype.value}")
             return source
-        if len(chain.nodes) == 1:
-            return None
-        shorter = Requantize(out.element)
-        if _has_results(shorter, source.type, results):
-            context.fired(node, f"{words} give the bits of one requantize")
-            return site.emit(shorter, source, epilogue=site.epilogue)
-        if source.type.dtype not in _TABLES:
-            context.declined(node, f"{words} are no requantize; a table would have {results.size} entries")
-            return None
-        context.fired(node, f"{words} become one table of {results.size} results")
-        lookup = Lookup(tuple(int(n) for n in results), out.element)
-        return site.emit(lookup, source, epilogue=site.epilogue)
-
-    return forward_rewrite(graph, {Quantize: fold, Requantize: fold})
-
-
-def _chain(site: RewriteSite[None]) -> _Chain | str:
-    """The chain that ends here and begins with a narrow integer; or why there is none."""
-    source = site.value(0)
-    assert source is not None
-    nodes: list[Node] = [Node(site.node.op, (source,), site.node.outputs)]
-    if isinstance(site.node.op, Requantize):
-        inner = site.builder.producer(source)
-        # A clip is better off in the epilogue of what it follows.
-        if inner is not None and not isinstance(inner.op, Clip) and _why_not(site, inner) is None:
-            (value,) = _data(site, inner)
-            if _is_narrow(value.type):
-                nodes.insert(0, inner)
-                source = value
-    else:
-        while not isinstance(nodes[0].op, Dequantize):
-            inner = site.builder.producer(source)
-            reason = f"no node computes %{source.name}" if inner is None else _why_not(site, inner)
-            if reason is not None or inner is None:
-                return reason or ""
-            nodes.insert(0, inner)
-            (source,) = _data(site, inner)
-    if site.array(source) is not None:
-        return f"%{source.name} is constant, and so is the result"
-    if not _is_narrow(source.type):
-        return f"%{source.name} must have 8 or 16 bits and one scale; it is {source.type}"
-    return _Chain(source, tuple(nodes))
+        reads = sum(inner.operands.count(source) for inner in region.nodes)
+        if clip is not None and _takes_clip(source, reads, flow):
+            context.fired(node, f"{words} give the bits of one clip")
+            return site.emit(clip, source, epilogue=site.epilogue)
+    if kernels < 2:
+        return None
+    if _has_results(Requantize(out.element), source.type, results):
+        context.fired(node, f"{words} give the bits of one requantize")
+        return site.emit(Requantize(out.element), source, epilogue=site.epilogue)
+    if source.type.dtype not in _BYTES:
+        context.declined(node, f"{words} are no requantize; a table would have {results.size} entries")
+        return None
+    context.fired(node, f"{words} become one table of {results.size} results")
+    lookup = Lookup(tuple(int(n) for n in results), out.element)
+    return site.emit(lookup, source, epilogue=site.epilogue)
 
 
-def _is_narrow(type: TensorType) -> bool:
-    return type.dtype in _NARROW and type.quant is not None and type.quant.axis is None
+def _is_free(node: Node, flow: Dataflow) -> bool:
+    """A clip that runs in the epilogue of what it follows."""
+    return isinstance(node.op, Clip) and _takes_clip(node.operands[0], 1, flow)
 
 
-def _data(site: RewriteSite[None], node: Node) -> list[Value]:
-    """The operands that are not constant."""
-    return [value for value in node.operands if site.array(value) is None]
+def _takes_clip(value: Value, readers: int, flow: Dataflow) -> bool:
+    """What computes a value, for so many readers, takes a clip into its epilogue."""
+    producer = flow.producer(value)
+    return producer is not None and flow.readers(value) <= readers and takes_clip(producer)
 
 
-def _why_not(site: RewriteSite[None], node: Node) -> str | None:
-    """Why a node cannot be the part of a chain that another one follows."""
-    where = describe(node)
-    if node.op.pattern not in (Pattern.ELEMENTWISE, Pattern.BROADCAST) or node.op.has_effect:
-        return f"{where} is not elementwise"
-    if node.epilogue:
-        return f"{where} has an epilogue"
-    # A dequantize may serve others as well: the chain reads what it reads.
-    if not isinstance(node.op, Dequantize) and site.uses[node.outputs[0]] > 1:
-        return f"{where} has other readers"
-    data = _data(site, node)
-    sizes = [value.type.size for value in node.operands if value not in data]
-    if len(data) != 1 or any(size != 1 for size in sizes):
-        return f"{where} reads more than one number for each element"
-    if data[0].type.shape != node.outputs[0].type.shape:
-        return f"{where} broadcasts"
-    return None
+def _is_worth_evaluating(region: ElementwiseRegion, kernels: int) -> bool:
+    """Whether something shorter may come out."""
+    last = region.nodes[-1]
+    if region.source.type.dtype not in _BYTES and not isinstance(last.op, _ENDS_OF_16_BITS):
+        return False
+    if kernels >= 2:
+        return True
+    return region.source.type == last.outputs[0].type and any(
+        not isinstance(node.op, Clip) for node in region.nodes
+    )
 
 
-def _numbers(type: TensorType) -> Array:
-    """Every number of an integer type, lowest first."""
-    low, high = type.dtype.range
-    return np.arange(low, high + 1).astype(type.dtype.numpy)
+def _as_clip(results: Array, type: TensorType) -> Clip | None:
+    """The clip of a type's numbers that gives these results; None if there is none."""
+    numbers, (lowest, highest) = every_number(type), type.dtype.range
+    low, high = int(results[0]), int(results[-1])
+    if low > high or not np.array_equal(results, np.clip(numbers, low, high)):
+        return None
+    if (low, high) == (lowest, highest):
+        return _EVERYTHING
+    if type.quant is None:
+        return None
+    minimum, maximum = (type.quant.scale * (bound - type.quant.zero_point) for bound in (low, high))
+    clip = Clip(-math.inf if low == lowest else minimum, math.inf if high == highest else maximum)
+    return clip if clip.bounds(type.element) == (low, high) else None
 
 
 def _has_results(op: Op, source: TensorType, results: Array) -> bool:
     """The operator admits the type and gives these results for all its numbers."""
-    numbers = _numbers(source)
+    numbers = every_number(source)
     try:
         (tensor,) = op.evaluate([Tensor(source.with_shape(numbers.shape), numbers)])
     except TypeRuleError:

@@ -8,30 +8,24 @@
       condition="less_than_2", body="step"              ->  %j: int32[], %y: int8[4] = call(%a, %b) {...}
     }
 
-A loop is a row of calls when its trip count can be computed: when the operands that its condition depends on,
-from run to run, begin as constants and each follows from the others alone. A loop that would grow the graph
-beyond `max_nodes` nodes stays. `inline` then puts the bodies in place. Every bit stays. Conditions that a
-computed value decides run both ways: see `if_conversion`.
+A loop is a row of calls when its trip count is known (see `analysis.trip_count`). A loop that would grow the
+graph beyond `max_nodes` nodes stays. `inline` then puts the bodies in place. Every bit stays. Conditions that
+a computed value decides run both ways: see `if_conversion`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from microfold.ir.families import carried
+from microfold.analysis.ranges import NO_RANGES
+from microfold.analysis.trip_count import stops_early, trip_count
 from microfold.ir.graph import Graph
-from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value
-from microfold.ir.rewrite import RewriteSite, forward_rewrite, remove_dead_nodes
-from microfold.ir.types import Array
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.control.call import Call
 from microfold.ops.control.control_flow import If, While
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
-
-MAX_NODES = 4096
-MAX_ELEMENTS = 1024  # to compute in one run, where nothing but the trip count is wanted
 
 
 @function_pass(opt_level=0, mandatory=True)
@@ -40,10 +34,11 @@ class PartialEvaluate:
     """Replace conditions and loops that constants decide by calls.
 
     Attributes:
-        max_nodes: how many nodes all runs of a loop together may have.
+        max_nodes: how many nodes all runs of a loop together may have; one run may have any number. Default:
+            what the context says.
     """
 
-    max_nodes: int = MAX_NODES
+    max_nodes: int | None = None
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         def choose(site: RewriteSite[None]) -> tuple[Value, ...] | None:
@@ -65,14 +60,19 @@ class PartialEvaluate:
                 return None
             body = graph.subgraphs[op.body]
             size = max(1, _size(body))
-            trips = _trip_count(
-                graph.subgraphs[op.condition],
-                body,
-                [site.array(value) for value in node.inputs],
-                self.max_nodes // size,
-            )
-            if isinstance(trips, str):
-                context.declined(node, trips)
+            limit = max(1, (context.unroll if self.max_nodes is None else self.max_nodes) // size)
+            count = trip_count(node, graph, NO_RANGES, limit)
+            trips = count.exact
+            if trips is None:
+                context.declined(node, count.reason)
+                return None
+            if trips > limit:
+                context.declined(
+                    node, f"it runs {trips} times; more than {limit} times its nodes would be too many"
+                )
+                return None
+            if stops_early(node, count):
+                context.declined(node, "it is stopped before it ends")
                 return None
             context.fired(node, f"it runs {trips} times over the {size} nodes of @{op.body}")
             names = [value.name for value in node.outputs]
@@ -87,36 +87,3 @@ class PartialEvaluate:
 def _size(graph: Graph) -> int:
     """Nodes of a graph with all that it runs."""
     return sum(1 + sum(_size(graph.subgraphs[name]) for name in node.op.bodies) for node in graph.nodes)
-
-
-def _trip_count(condition: Graph, body: Graph, initial: Sequence[Array | None], limit: int) -> int | str:
-    """How often a loop runs, or why that is not known.
-
-    Args:
-        initial: the operands that are constant before the first run.
-    """
-    order = sorted(carried(condition, body))
-    for index in order:
-        if initial[index] is None:
-            return f"its condition depends on %{body.inputs[index].name}, which is not constant before it"
-    decide = _slice(condition, order, condition.outputs)
-    step = _slice(body, order, [body.outputs[i] for i in order])
-    nodes = (*decide.nodes, *step.nodes)
-    if any(node.op.bodies for node in nodes):
-        return "another loop or condition decides how often it runs"
-    if sum(value.type.size for node in nodes for value in node.outputs) > MAX_ELEMENTS:
-        return f"how often it runs depends on more than {MAX_ELEMENTS} elements"
-    current = [array for i in order if (array := initial[i]) is not None]
-    decider, stepper = Interpreter(decide), Interpreter(step)
-    for trips in range(limit + 1):
-        (again,) = decider.run(*current)
-        if not again.item():
-            return trips
-        current = list(stepper.run(*current))
-    return f"it runs more than {limit} times, the number at which its nodes would be too many"
-
-
-def _slice(graph: Graph, inputs: Sequence[int], outputs: Sequence[Value]) -> Graph:
-    """What computes some outputs from some inputs."""
-    slim = replace(graph, inputs=tuple(graph.inputs[i] for i in inputs), outputs=tuple(outputs))
-    return remove_dead_nodes(slim)

@@ -250,7 +250,7 @@ class _RunCheck:
             self.faults.append(Fault("kernel", tap.role, layer.index, value, layer.index, elements, buffer))
 
     def _tolerance(self, node: Node) -> tuple[float, float | None]:
-        if not reads_halves(node):
+        if not reads_halves(node, self.program.graph):
             return FLOAT_TOLERANCE, None
         read = {v: content.data for v in node.operands if (content := self._contents[v]).data is not None}
         return half_tolerance(node, read)

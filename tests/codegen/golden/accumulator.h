@@ -15,10 +15,10 @@
  * belongs to one thread or interrupt at a time.
  * Buffers: inputs and outputs start at multiples of ACCUMULATOR_ALIGNMENT bytes, and do not overlap each
  * other or the context. Inputs are only read.
- * Needs: a floating-point unit (without one it gives the same, but slower, and compilers warn); loads and
- * stores of words at any address (where they fault, e.g. with CCR.UNALIGN_TRP set: -mno-unaligned-access, and
- * it is slower); at most 2048 bytes of stack, interrupts aside; what is measured is compiled with
- * arm-none-eabi-gcc -mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16 -O2.
+ * Needs: Thumb-2 instructions; a floating-point unit (without one it gives the same, but slower, and
+ * compilers warn); loads and stores of words at any address (where they fault, e.g. with CCR.UNALIGN_TRP set:
+ * -mno-unaligned-access, and it is slower); at most 2048 bytes of stack, interrupts aside; what is measured
+ * is compiled with arm-none-eabi-gcc -mcpu=cortex-m4 -mthumb -mfloat-abi=hard -mfpu=fpv4-sp-d16 -O2.
  * Compiler: use GCC with -O2, which is what the kernels are measured with. -O3, -Os and Clang need about
  * as many instructions, at most 15 % more.
  * Helpers: accumulator_helpers.h, for whoever includes it: real numbers, images, classes, names of layers.

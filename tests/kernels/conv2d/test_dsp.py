@@ -49,7 +49,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "3x3 same, relu6, other zero point": (
         (7, 9, 5, 7),
         {"padding": SAME3, "strides": (2, 1), "activation": graphs.RELU6},
-        {"requantize": "short_relu", "clamp": True},
+        {"requantize": "short_relu", "clamp_behind": True},
     ),
     "3x3 stride 2, asymmetric": (
         (12, 11, 3, 8),

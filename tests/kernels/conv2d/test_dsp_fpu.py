@@ -17,6 +17,7 @@ from microfold.kernels.conv2d.dsp_fpu_registers import Placement, place_weights
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.selection import worth
 from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.elementwise.clip import Clip
 from microfold.options import Options
 from tests.codegen.builds import STRICT, write_sources
 from tests.codegen.sweep import arm_headers
@@ -69,6 +70,21 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
         (5, 5, 96, 3),
         {"kernel": (1, 1), "saturated": True, "out": SATURATED_OUT},
         {"packing": "int16", "loop": True},
+    ),
+    "pointwise, clamped, 153 outputs": (
+        (3, 3, 1, 17),
+        {"kernel": (1, 1), "activation": graphs.RELU6},
+        {"clamp_behind": True, "rest": 1},
+    ),
+    "3x3 same, clamped below, batch 2": (
+        (7, 9, 5, 3),
+        {"padding": SAME3, "activation": graphs.RELU, "batch": 2},
+        {"clamp_behind": True},
+    ),
+    "padded, clamped above": (
+        (21, 3, 3, 4),
+        {"padding": SAME3, "activation": Clip(-20.0, 1.0)},
+        {"clamp_behind": True, "padded": True},
     ),
     "1x1 stride 2": (
         (9, 17, 12, 8),
@@ -202,9 +218,6 @@ def test_placement() -> None:
 
 
 def test_reasons() -> None:
-    graph = graphs.conv2d_graph(8, 8, 8, 8, (1, 1), activation=graphs.RELU6)
-    with pytest.raises(UnsupportedModelError, match="all values of int8"):
-        compile_graph(graph, target.load("cortex-m4"), SPEED)
     graph = graphs.conv2d_graph(8, 8, 8, 8, (1, 1))
     chosen = target.load("cortex-m4")
     with pytest.raises(UnsupportedModelError, match="the target lacks fpu"):
@@ -229,7 +242,9 @@ def test_compilers_are_silent(compiler: str, optimize: str, tmp_path: Path) -> N
     need_tools("arm-none-eabi-gcc", compiler)
     flags = [*target.load("cortex-m4").cpu_flags, *STRICT, optimize, "-c"]
     command = ["clang", "--target=arm-none-eabi", *arm_headers()] if compiler == "clang" else [compiler]
-    for number, name in enumerate(["pointwise, batches", "3x3, 16 channels, batch 2", "10x4, 1 channel"]):
+    for number, name in enumerate(
+        ["pointwise, batches", "3x3 same, clamped below, batch 2", "10x4, 1 channel"]
+    ):
         arguments, options, _ = CASES[name]
         folder = tmp_path / str(number)
         folder.mkdir()

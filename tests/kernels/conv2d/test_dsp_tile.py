@@ -29,7 +29,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "3x3 same, relu6, other zero point": (
         (5, 9, 12, 5),
         {"padding": SAME3, "activation": graphs.RELU6},
-        {"clamp": True},
+        {"clamp_behind": True},
     ),
     "3x3 stride 2": ((9, 17, 4, 6), {"padding": ((0, 1), (0, 1)), "strides": (2, 2)}, {"stride": 2}),
     "3x3 stride 3": ((7, 22, 8, 4), {"strides": (1, 3)}, {}),

@@ -14,6 +14,7 @@ from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.elementwise.abs import Abs
 from microfold.ops.movement.bitcast import Bitcast
+from microfold.ops.movement.dynamic_slice import DynamicSlice
 from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
 from microfold.ops.movement.gather_nd import GatherNd
 from microfold.ops.movement.scatter_nd import ScatterNd
@@ -100,6 +101,24 @@ def test_updates() -> None:
     )
 
 
+def test_slices() -> None:
+    shape = (2, 3, 4, 5)
+    parts = [(1, 1, 1, 1), (2, 3, 4, 5), (2, 2, 4, 5), (1, 3, 2, 5), (2, 1, 3, 2)]
+    cases: dict[str, Graph] = {}
+    for part, dtype, index in zip(
+        parts, itertools.cycle(ELEMENTS), itertools.cycle((DType.INT32, DType.INT64)), strict=False
+    ):
+        operands = [value("x", dtype, *shape), value("s", index, 4)]
+        cases[f"{part} of {dtype}"] = one_node_graph(DynamicSlice(part), operands, {})
+    check_all(cases)
+
+
+def test_a_start_is_moved_so_that_the_slice_is_there() -> None:
+    x = np.arange(9, dtype=np.int8).reshape(3, 3)
+    assert evaluate(DynamicSlice((2, 1)), x, np.array([9, -4], np.int64)).tolist() == [[3], [6]]
+    assert evaluate(DynamicSlice((1, 2)), x, np.array([0, 1], np.int32)).tolist() == [[1, 2]]
+
+
 def test_an_update_in_place() -> None:
     """What dies is not copied."""
     x, update, start = float_input("x", (64, 8)), float_input("u", (1, 8)), value("s", DType.INT32, 2)
@@ -144,6 +163,12 @@ def test_bytes_as_other_elements() -> None:
             DynamicUpdateSlice(),
             [(DType.INT8, (2, 3)), (DType.INT8, (1, 1)), (DType.INT32, (3,))],
             r"the start must be int32 or int64 \[2\]",
+        ),
+        (DynamicSlice((3, 3)), [(DType.INT8, (2, 3)), (DType.INT32, (2,))], "the slice must fit"),
+        (
+            DynamicSlice((1, 3)),
+            [(DType.INT8, (2, 3)), (DType.INT32, (3,))],
+            "the start must be int32 or int64",
         ),
         (Bitcast(ElementType(DType.INT32)), [(DType.INT8, (2, 3))], "must have the 4 elements of one int32"),
         (Bitcast(ElementType(DType.BOOL)), [(DType.INT8, (2, 3))], "bool is not supported"),

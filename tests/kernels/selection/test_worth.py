@@ -60,6 +60,15 @@ def test_inputs_in_the_scratch_take_less_than_input_and_output(pixels: int, fits
     assert fits or str(reason).endswith("bytes of scratch, more than input and output")
 
 
+@pytest.mark.parametrize(
+    ("pixels", "reason"),
+    [(5, "its tiles would take 8896 bytes of scratch, over 8192"), (7, None)],
+)
+def test_tiles_are_not_much_larger_than_the_image(pixels: int, reason: str | None) -> None:
+    graph = conv2d_graph(pixels, pixels, 64, 8, padding=SAME)
+    assert _reason(graph, "s8_conv2d__dsp_winograd_2x2", "speed") == reason
+
+
 @pytest.mark.parametrize(("size", "levels"), [(255, ["speed"]), (256, ["balanced", "speed"])])
 def test_a_table_pays_for_many_elements(size: int, levels: list[str]) -> None:
     operands = [

@@ -44,7 +44,7 @@ def places(data: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def test_damage() -> None:
     report = whole()
     ways = list(places(report))
-    rng = random.Random(7)
+    rng = random.Random(8)
     drawn = refused = 0
     for _ in range(ROUNDS):
         damaged = copy.deepcopy(report)

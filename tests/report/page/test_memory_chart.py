@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def test_blocks_are_where_they_are_in_the_arena(path: Path) -> None:
     report = report_of(path)
     chart = draw(report)
     assert len(chart.blocks) == len(report.blocks)
-    pixels = (chart.bottom - chart.top) / max(report.ram.arena, report.ram.arena_without_overlap)
+    pixels = (chart.bottom - chart.top) / report.ram.arena
     for block, shape in zip(report.blocks, chart.blocks, strict=True):
         assert shape.x == chart.columns[block.first_layer].x
         layers = block.last_layer - block.first_layer + 1
@@ -62,13 +63,17 @@ def test_shared_bytes_are_those_of_two_blocks() -> None:
 def test_levels_and_peak() -> None:
     report = report_of(DIGITS)
     chart = draw(report)
-    bound, arena = chart.levels
+    (arena,) = chart.levels
+    assert report.ram.arena == report.ram.arena_bound
+    assert arena.y == chart.top and arena.kind == "arena"
+    assert f"{report.ram.arena:,} bytes, proved to be the least" in arena.text
+    larger = replace(report, ram=replace(report.ram, arena=report.ram.arena + 400))
+    bound, arena = draw(larger).levels
     assert (bound.kind, arena.kind) == ("bound", "arena")
-    assert report.ram.arena < report.ram.arena_without_overlap
-    assert bound.y == chart.top < arena.y
-    assert f"{report.ram.arena:,}" in arena.text and f"{report.ram.arena_without_overlap:,}" in bound.text
+    assert arena.y < bound.y
+    assert f"{larger.ram.arena:,}" in arena.text and f"{larger.ram.arena_bound:,}" in bound.text
     # Their texts are on different sides: they do not run into each other.
-    assert bound.text_y < bound.y and arena.y < arena.text_y
+    assert bound.text_y > bound.y and arena.y > arena.text_y
     used = bytes_in_use(report)
     assert max(used) <= report.ram.arena
     assert chart.peak.layers == tuple(i for i, each in enumerate(used) if each == max(used))

@@ -367,3 +367,77 @@ def test_constants_that_stay() -> None:
         """
     check_declined(canonicalize_ops, graph, "(4,) and (2, 1), would become (2, 4)")
     check_declined(canonicalize_ops, graph, "(2, 1) is not one constant per channel")
+
+
+def test_parts_that_are_neighbours() -> None:
+    check_rewrite(
+        canonicalize_ops,
+        """
+        graph @g(%x: int8[1,6], %z: int8[1,2]) -> (%p, %q, %r) {
+          %a: int8[1,2] = strided_slice(%x) {begin=(0, 0), size=(1, 2), strides=(1, 1)}
+          %b: int8[1,1] = strided_slice(%x) {begin=(0, 2), size=(1, 1), strides=(1, 1)}
+          %c: int8[1,3] = strided_slice(%x) {begin=(0, 3), size=(1, 3), strides=(1, 1)}
+          %p: int8[1,6] = concatenate(%a, %b, %c) {axis=1}
+          %d: int8[1,1] = strided_slice(%x) {begin=(0, 1), size=(1, 1), strides=(1, 1)}
+          %e: int8[1,3] = strided_slice(%x) {begin=(0, 2), size=(1, 3), strides=(1, 1)}
+          %q: int8[1,6] = concatenate(%z, %d, %e) {axis=1}
+          %r: int8[1,2] = concatenate(%z) {axis=1}
+        }
+        """,
+        """
+        graph @g(%x: int8[1,6], %z: int8[1,2]) -> (%x, %q#1, %z) {
+          %q: int8[1,4] = strided_slice(%x) {begin=(0, 1), size=(1, 4), strides=(1, 1)}
+          %q#1: int8[1,6] = concatenate(%z, %q) {axis=1}
+        }
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outputs"),
+    [
+        ("{begin=(0, 0), size=(1, 2), strides=(1, 1)}", "{begin=(0, 3), size=(1, 2), strides=(1, 1)}", "%y"),
+        ("{begin=(0, 2), size=(1, 2), strides=(1, 1)}", "{begin=(0, 0), size=(1, 2), strides=(1, 1)}", "%y"),
+        ("{begin=(0, 0), size=(1, 2), strides=(1, 2)}", "{begin=(0, 3), size=(1, 2), strides=(1, 1)}", "%y"),
+        (
+            "{begin=(0, 0), size=(1, 2), strides=(1, 1)}",
+            "{begin=(0, 2), size=(1, 2), strides=(1, 1)}",
+            "%y, %a",
+        ),
+    ],
+)
+def test_parts_that_are_not(first: str, second: str, outputs: str) -> None:
+    check_declined(
+        canonicalize_ops,
+        f"""
+        graph @g(%x: int8[1,6]) -> ({outputs}) {{
+          %a: int8[1,2] = strided_slice(%x) {first}
+          %b: int8[1,2] = strided_slice(%x) {second}
+          %y: int8[1,4] = concatenate(%a, %b) {{axis=1}}
+        }}
+        """,
+    )
+
+
+def test_maximum_and_minimum_with_a_number() -> None:
+    check_rewrite(
+        canonicalize_ops,
+        """
+        graph @g(%x: float32[4], %i: float32[4]) -> (%y, %z) {
+          %zero = constant float32[] [0.0]
+          %six = constant float32[1] [6.0]
+          %a: float32[4] = mul(%x, %i)
+          %b: float32[4] = maximum(%zero, %a)
+          %y: float32[4] = minimum(%b, %six)
+          %z: float32[4] = minimum(%x, %six)
+        }
+        """,
+        """
+        graph @g(%x: float32[4], %i: float32[4]) -> (%y, %z) {
+          %a: float32[4] = mul(%x, %i)
+          %y: float32[4] = clip(%a) {minimum=0.0, maximum=6.0}
+          %six = constant float32[1] [6.0]
+          %z: float32[4] = minimum(%x, %six)
+        }
+        """,
+    )

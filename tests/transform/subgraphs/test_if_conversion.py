@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from microfold.transform.subgraphs.if_conversion import if_conversion
+from tests import loops
 from tests.transform.check import check_declined, check_rewrite
 
 BODIES = """
@@ -42,3 +43,19 @@ graph @g(%x: int8[2] q(0.1, 3), %c: bool[1]) -> (%y, %z) {
         + BODIES,
         "it has an epilogue",
     )
+
+
+def test_products_and_loops_are_not_run_for_nothing() -> None:
+    check_declined(if_conversion, loops.BRANCH, "@f has 16 products")
+    text = f"""
+    graph @g(%c: bool[], %x: int32[3]) -> (%y) {{
+      %y: int32[3] = if(%c, %x) {{then="f", otherwise="h"}}
+      subgraph @f = graph @f(%x: int32[3]) -> (%u) {{
+        %y = constant int32[3] [1, 2, 3]
+        {loops.SWAP.partition("{")[2].replace("%k)", "%x)").rstrip().removesuffix("}")}
+      }}
+      subgraph @h = graph @h(%x: int32[3]) -> (%x) {{
+      }}
+    }}
+    """
+    check_declined(if_conversion, text, "@f has a loop or a condition that stays")

@@ -24,6 +24,7 @@ from microfold.verification.taps.diagnosis import Diagnosis, RunResult, context_
 from microfold.verification.taps.dump import Dump
 from microfold.verification.taps.records import RecordParser
 from microfold.verification.verify import input_sets
+from tests import loops
 from tests.codegen import graphs
 from tests.counts import MODELS
 from tests.taps_device import encode, records, tapped
@@ -112,6 +113,8 @@ def assert_equal(program: Program, found: Sequence[RunResult]) -> None:
         (graphs.accumulator, {"step": True, "single_file": True}),
         (graphs.swapped_states, {"weights": "blob", "io": "caller"}),
         (graphs.constant_operand, {}),
+        (loops.bounded, {"weights": "blob"}),
+        (loops.branch, {"io": "caller", "step": True}),
     ],
     ids=lambda value: getattr(value, "__name__", None) or "-".join(map(str, value.values())),
 )

@@ -1,4 +1,4 @@
-"""Operators that run subgraphs: IF, WHILE, CALL.
+"""Operators that run subgraphs: IF, WHILE, CALL, STABLEHLO_COMPOSITE.
 
 Variables that a subgraph touches become operands and results of the operator.
 """
@@ -47,7 +47,20 @@ def while_(context: OperatorContext) -> None:
 
 @imports("CALL")
 def call(context: OperatorContext) -> None:
-    runs = _Runs(context, (int(context.required_options("CallOptions").Subgraph()),), first=0)
+    _call(context, int(context.required_options("CallOptions").Subgraph()))
+
+
+@imports("STABLEHLO_COMPOSITE")
+def composite(context: OperatorContext) -> None:
+    """What a composite stands for is in the file, too: the subgraph that it decomposes to."""
+    options = context.raw.newer_options("StableHLOCompositeOptions")
+    if options is None:
+        raise Unsupported("its StableHLOCompositeOptions are missing", "export the model again")
+    _call(context, int(options.DecompositionSubgraphIndex()))
+
+
+def _call(context: OperatorContext, subgraph: int) -> None:
+    runs = _Runs(context, (subgraph,), first=0)
     (body,) = runs.bodies
     runs.finish(Call(runs.add(body), runs.results(body)), runs.operands, body)
 

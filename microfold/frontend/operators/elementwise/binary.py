@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
 from microfold.ir.node import Value
 from microfold.ir.op import Op
-from microfold.ir.types import DType
+from microfold.ir.types import DType, ElementType
 from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.compare import Compare
 from microfold.ops.elementwise.div import Div
 from microfold.ops.elementwise.float_binary import FloatBinary, float_binary_operators
@@ -20,6 +21,8 @@ from microfold.ops.elementwise.select import Select
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.trunc_div import TruncDiv
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.reduce.mean import Sum
 
 
 def _arithmetic(context: OperatorContext, op: Op, options_kind: str) -> None:
@@ -84,6 +87,32 @@ def add_n(context: OperatorContext) -> None:
 def compare(context: OperatorContext) -> None:
     op = Compare(context.raw.name.lower())
     context.finish(*context.emit(op, context.input(0), context.input(1)))
+
+
+@imports("BUCKETIZE")
+def bucketize(context: OperatorContext) -> None:
+    """How many boundaries are not above a number."""
+    options, x, name = context.required_options("BucketizeOptions"), context.input(0), context.name()
+    count = int(options.BoundariesLength())
+    if x.type.dtype not in (DType.FLOAT32, DType.INT32, DType.INT64) or not 1 <= count <= MAX_LIST:
+        raise Unsupported(
+            f"needs float32, int32 or int64, and 1 to {MAX_LIST} boundaries; they are {x.type} and {count}"
+        )
+    numbers = np.array([options.Boundaries(i) for i in range(count)], np.float32)
+    is_float = x.type.dtype is DType.FLOAT32
+    # Of larger ones, float32, in which LiteRT compares integers, does not have all.
+    if not (np.diff(numbers) >= 0).all() or not (is_float or np.abs(numbers).max() <= 1 << 24):
+        raise Unsupported(
+            "its boundaries must ascend, and not be beyond 2^24 where they are held against integers; they "
+            f"are {numbers.tolist()[:8]}"
+        )
+    if not is_float:
+        numbers = np.ceil(numbers)  # of integers, the least one that is not below
+    boundaries = context.add_constant(numbers.astype(x.type.dtype.numpy), f"{name}_boundaries")
+    (column,) = context.emit(Reshape((*x.type.shape, 1)), x, names=[f"{name}_column"])
+    (above,) = context.emit(Compare("greater_equal"), column, boundaries, names=[f"{name}_above"])
+    (ones,) = context.emit(Cast(DType.INT32), above, names=[f"{name}_ones"])
+    context.finish(*context.emit(Sum((x.type.rank,), False, ElementType(DType.INT32)), ones))
 
 
 @imports("SELECT", "SELECT_V2")

@@ -7,18 +7,21 @@ import math
 import numpy as np
 import tflite
 
-from microfold.frontend.context import OperatorContext, imports
-from microfold.ir.types import DType
+from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.ir.node import Value
+from microfold.ir.types import DType, ElementType, Quant
 from microfold.ops.elementwise.abs import Abs
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.hard_swish import HardSwish
 from microfold.ops.elementwise.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.logistic import Logistic
+from microfold.ops.elementwise.lookup import Lookup
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.relu import Relu
 from microfold.ops.elementwise.rsqrt import Rsqrt
+from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.tanh import Tanh
 from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 
@@ -59,8 +62,8 @@ def hard_swish(context: OperatorContext) -> None:
     context.finish(*context.emit(HardSwish(context.element()), context.input(0)))
 
 
-# Functions that the format has under the same name; of GELU, options say which, and SIGN has integers.
-_FUNCTIONS = [name.upper() for name in FUNCTIONS if name not in ("gelu", "sign")]
+# Functions that the format has under the same name; of GELU, options say which, NEG and SIGN have integers.
+_FUNCTIONS = [name.upper() for name in FUNCTIONS if name not in ("gelu", "neg", "sign")]
 
 
 @imports(*(name for name in _FUNCTIONS if hasattr(tflite.BuiltinOperator, name)))
@@ -70,7 +73,32 @@ def unary(context: OperatorContext) -> None:
 
 @imports("ABS")
 def abs_(context: OperatorContext) -> None:
-    context.finish(*context.emit(Abs(context.element()), context.input(0)))
+    """Of plain integers, the larger one of a number and its negative; the lowest one has none."""
+    x = context.input(0)
+    if x.type.dtype is DType.INT32:
+        context.finish(*context.emit(Maximum(), x, _negative(context, x, f"{context.name()}_negative")))
+    else:
+        context.finish(*context.emit(Abs(context.element()), x))
+
+
+@imports("NEG")
+def neg(context: OperatorContext) -> None:
+    """Of integers, the negative of what is stored, whatever the scale is, as in LiteRT."""
+    x, out = context.input(0), context.element()
+    if x.type.dtype is DType.FLOAT32:
+        context.finish(*context.emit(Unary("neg", out), x))
+    elif x.type.dtype is DType.INT8:
+        numbers = np.arange(*x.type.dtype.range, dtype=np.int8)
+        table = np.negative(np.append(numbers, np.int8(x.type.dtype.range[1])))
+        context.finish(*context.emit(Lookup(tuple(table.tolist()), out), x))
+    else:
+        context.finish(_negative(context, x, context.name()))
+
+
+def _negative(context: OperatorContext, x: Value, name: str) -> Value:
+    """The difference of 0 and plain integers."""
+    zero = context.add_constant(np.zeros((), x.type.dtype.numpy), f"{name}_zero", x.type.element)
+    return context.emit(Sub(x.type.element), zero, x, names=[name])[0]
 
 
 @imports("RSQRT")
@@ -92,7 +120,16 @@ def sign(context: OperatorContext) -> None:
 
 @imports("PRELU")
 def prelu(context: OperatorContext) -> None:
-    context.finish(*context.emit(Prelu(context.element()), context.input(0), context.input(1)))
+    """Slopes of int16 values are int8: the references take them for that."""
+    x, slopes = context.input(0), context.input(1)
+    if x.type.dtype is DType.INT16:
+        array, quant = context.constant(1, "slopes"), slopes.type.quant
+        if slopes.type.dtype is not DType.INT8 or quant is None or quant.axis is not None:
+            raise Unsupported(f"slopes of int16 values must be int8 with one scale; they are {slopes.type}")
+        element = ElementType(DType.INT16, Quant.per_tensor(quant.scale))
+        centred = array.astype(np.int16) - np.int16(quant.zero_point)
+        slopes = context.add_constant(centred, f"{slopes.name}_centred", element)
+    context.finish(*context.emit(Prelu(context.element()), x, slopes))
 
 
 @imports("GELU")

@@ -51,6 +51,8 @@ def _require_in_range(context: OperatorContext, index: int, extent: int) -> None
 def gather(context: OperatorContext) -> None:
     options = context.required_options("GatherOptions")
     x, indices = context.input(0), context.input(1)
+    if indices.type.dtype is DType.INT16:
+        (indices,) = context.emit(Cast(DType.INT32), indices, names=[f"{context.name()}_indices"])
     context.require_same_quantization(x)
     axis = context.axis(int(options.Axis()), x.type.rank)
     batched = int(options.BatchDims())
@@ -105,7 +107,7 @@ def gather_nd(context: OperatorContext) -> None:
 def scatter_nd(context: OperatorContext) -> None:
     indices, updates = context.input(0), context.input(1)
     context.require_same_quantization(updates)
-    shape = context.shape(2, "shape")
+    shape = context.result_shape(2, "shape")
     _require_positions(context, 0, shape)
     context.finish(*context.emit(ScatterNd(shape), indices, updates))
 
@@ -164,12 +166,15 @@ def one_hot(context: OperatorContext) -> None:
     """``on`` where an index is the position along the new axis, ``off`` elsewhere."""
     axis = int(context.required_options("OneHotOptions").Axis())
     indices, on, off = context.input(0), context.input(2), context.input(3)
-    (depth,) = one(context.shape(1, "depth"), "depth")
     if on.type.size != 1 or off.type.size != 1:
         raise Unsupported(f"its two values must be one element each; they are {on.type} and {off.type}")
     context.require_same_quantization(on, off)
     name, rank = context.name(), indices.type.rank
     axis = rank if axis == -1 else context.axis(axis, rank + 1)
+    if context.known(1) is None:
+        depth = context.static_shape("depth", rank + 1)[axis]
+    else:
+        (depth,) = one(context.shape(1, "depth"), "depth")
     shape = (*indices.type.shape[:axis], 1, *indices.type.shape[axis:])
     places = np.arange(depth).astype(indices.type.dtype.numpy)
     counted = context.add_constant(places.reshape(-1, *(1,) * (rank - axis)), f"{name}_places")
@@ -177,6 +182,37 @@ def one_hot(context: OperatorContext) -> None:
     (hot,) = context.emit(Compare("equal"), spread, counted, names=[f"{name}_hot"])
     scalars = [context.emit(Reshape(()), v, names=[f"{name}_{k}"])[0] for k, v in (("on", on), ("off", off))]
     context.finish(*context.emit(Select(), hot, *scalars))
+
+
+@imports("SPARSE_TO_DENSE")
+def sparse_to_dense(context: OperatorContext) -> None:
+    """A tensor of one number, with others at constant positions that no two of them share."""
+    values, default, name = context.input(2), context.input(3), context.name()
+    context.require_same_quantization(values, default)
+    positions, shape = context.constant(0, "positions"), context.result_shape(1, "shape")
+    positions = positions.reshape(-1, 1) if positions.ndim < 2 else positions
+    count = len(positions)
+    if positions.dtype.kind != "i" or not positions.size or not math.prod(shape):
+        raise Unsupported(f"needs positions in a tensor; they are {context.input(0).type}, in {list(shape)}")
+    if positions.shape[1] != len(shape) or values.type.shape not in ((), (count,)) or default.type.size != 1:
+        raise Unsupported(
+            f"needs a position along each axis of {list(shape)} for each value, and one default; they are "
+            f"{context.input(0).type}, {values.type} and {default.type}"
+        )
+    low, high = positions.min(axis=0), positions.max(axis=0)
+    flat = np.ravel_multi_index(tuple(np.clip(positions.T, 0, np.array(shape)[:, None] - 1)), shape)
+    if (low < 0).any() or (high >= shape).any() or np.unique(flat).size < count:
+        raise Unsupported(
+            f"positions must be distinct, and lie in {list(shape)}; they are {positions.tolist()[:8]}"
+        )
+    # Of each element, the value that lies there, or the default, which is put behind them.
+    places = np.full(math.prod(shape), count if values.type.rank else 1, np.int32)
+    places[flat] = np.arange(count) if values.type.rank else 0
+    (row,) = context.emit(Reshape((values.type.size,)), values, names=[f"{name}_values"])
+    (last,) = context.emit(Reshape((1,)), default, names=[f"{name}_default"])
+    (numbers,) = context.emit(Concatenate(0), row, last, names=[f"{name}_numbers"])
+    indices = context.add_constant(places.reshape(shape), f"{name}_places")
+    context.finish(*context.emit(Gather(0), numbers, indices))
 
 
 @imports("REVERSE_SEQUENCE")

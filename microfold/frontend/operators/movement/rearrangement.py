@@ -117,7 +117,13 @@ def depth_to_space(context: OperatorContext) -> None:
 def tile(context: OperatorContext) -> None:
     x = context.input(0)
     context.require_same_quantization(x)
-    repeats = context.integers(1, "multiples")
+    if context.known(1) is None:
+        shape = context.static_shape("multiples", x.type.rank)
+        if any(n % own for n, own in zip(shape, x.type.shape, strict=True)):
+            raise Unsupported(f"{x.type} must fit its result a number of times; that is {list(shape)}")
+        repeats = tuple(n // own for n, own in zip(shape, x.type.shape, strict=True))
+    else:
+        repeats = context.integers(1, "multiples")
     if len(repeats) != x.type.rank or any(not 1 <= n <= MAX_REPEATS for n in repeats):
         raise Unsupported(
             f"multiples must be in [1, {MAX_REPEATS}], one per axis of {x.type}; they are {list(repeats)}"
@@ -126,6 +132,34 @@ def tile(context: OperatorContext) -> None:
     for axis in axes:
         name = context.name() if axis == axes[-1] else f"{context.name()}_axis{axis}"
         (x,) = context.emit(Concatenate(axis), *[x] * repeats[axis], names=[name])
+    context.finish(x)
+
+
+@imports("DILATE")
+def dilate(context: OperatorContext) -> None:
+    """Along each axis, a number of equal elements between two that were neighbours."""
+    x, steps, array, name = (
+        context.input(0),
+        context.integers(1, "dilations"),
+        context.known(2),
+        context.name(),
+    )
+    context.require_same_quantization(x)
+    if array is None or array.size != 1 or len(steps) != x.type.rank or min(steps, default=1) < 1:
+        raise Unsupported(
+            f"its fill must be one constant, and its dilations positive, one for each axis of {x.type}; they "
+            f"are {context.input(2).type} and {list(steps)}"
+        )
+    fill = float(array.reshape(()))
+    for axis in (axis for axis, step in enumerate(steps) if step > 1 and x.type.shape[axis] > 1):
+        before, extent, rest = x.type.shape[:axis], x.type.shape[axis], x.type.shape[axis + 1 :]
+        (x,) = context.emit(Reshape((*before, extent, 1, *rest)), x, names=[f"{name}_split{axis}"])
+        pairs = tuple((0, steps[axis] - 1 if k == axis + 1 else 0) for k in range(x.type.rank))
+        (x,) = context.emit(Pad(pairs, fill), x, names=[f"{name}_spread{axis}"])
+        (x,) = context.emit(Reshape((*before, extent * steps[axis], *rest)), x, names=[f"{name}_run{axis}"])
+        size = (*before, (extent - 1) * steps[axis] + 1, *rest)
+        op = StridedSlice((0,) * len(size), size, (1,) * len(size))
+        (x,) = context.emit(op, x, names=[f"{name}_axis{axis}"])
     context.finish(x)
 
 
@@ -178,7 +212,7 @@ def reverse_v2(context: OperatorContext) -> None:
 def broadcast_to(context: OperatorContext) -> None:
     x = context.input(0)
     context.require_same_quantization(x)
-    context.finish(*context.emit(BroadcastTo(context.shape(1, "shape")), x))
+    context.finish(*context.emit(BroadcastTo(context.result_shape(1, "shape")), x))
 
 
 @imports("FILL")
@@ -188,4 +222,4 @@ def fill(context: OperatorContext) -> None:
         raise Unsupported(f"its value must be one element; it is {value.type}")
     context.require_same_quantization(value)
     (scalar,) = context.emit(Reshape(()), value, names=[f"{context.name()}_scalar"])
-    context.finish(*context.emit(BroadcastTo(context.shape(0, "shape")), scalar))
+    context.finish(*context.emit(BroadcastTo(context.result_shape(0, "shape")), scalar))

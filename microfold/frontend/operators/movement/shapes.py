@@ -11,11 +11,14 @@ from microfold.frontend.reader import OperatorOptions
 from microfold.ir.limits import MAX_RANK
 from microfold.ir.node import Value
 from microfold.ir.types import DType, Shape
+from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
 from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
+from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.ops.window import Pair
 
@@ -26,7 +29,10 @@ def reshape(context: OperatorContext) -> None:
     x = context.input(0)
     options = context.options("ReshapeOptions")
     listed = vector(options, "NewShape") if options is not None else ()
-    if context.optional(1) is not None:
+    computed = context.optional(1)
+    if computed is not None and context.known(1) is None:
+        target = context.static_shape("target shape", computed.type.size)
+    elif computed is not None:
         target = context.integers(1, "target shape")
     elif listed:
         target = listed
@@ -77,6 +83,9 @@ def squeeze(context: OperatorContext) -> None:
 @imports("EXPAND_DIMS")
 def expand_dims(context: OperatorContext) -> None:
     x = context.input(0)
+    if context.known(1) is None:
+        finish_reshaped(context, x, context.static_shape("axis", x.type.rank + 1))
+        return
     (axis,) = one(context.integers(1, "axis"), "axis")
     axis = context.axis(axis, x.type.rank + 1)
     finish_reshaped(context, x, (*x.type.shape[:axis], 1, *x.type.shape[axis:]))
@@ -101,16 +110,43 @@ def transpose(context: OperatorContext) -> None:
 def pad(context: OperatorContext) -> None:
     x = context.input(0)
     context.require_same_quantization(x)
-    zero = context.zero_point(x)
-    fill = float(zero)
-    if context.optional(2) is not None:
-        array = context.constant(2, "fill value")
-        if array.size != 1 or context.input(2).type.dtype is not x.type.dtype:
-            raise Unsupported(
-                f"its fill value must be one {x.type.dtype.value}; it is {context.input(2).type}"
-            )
+    fill, given = float(context.zero_point(x)), context.optional(2)
+    if given is not None:
+        if given.type.size != 1 or given.type.dtype is not x.type.dtype:
+            raise Unsupported(f"its fill value must be one {x.type.dtype.value}; it is {given.type}")
+        array = context.known(2)
+        if array is None:
+            context.finish(_laid_into(context, x, given))
+            return
         fill = float(array.reshape(-1)[0])
+    if context.known(1) is None:
+        array = np.array(fill).astype(x.type.dtype.numpy)
+        scalar = context.add_constant(array, f"{context.name()}_fill", x.type.element)
+        context.finish(_laid_into(context, x, scalar))
+        return
     context.finish(*context.emit(Pad(padding_pairs(context, x), fill), x))
+
+
+def _laid_into(context: OperatorContext, x: Value, fill: Value) -> Value:
+    """The value in a tensor of fills, where padding or fill are computed; padding in front is clamped."""
+    name, rank = context.name(), x.type.rank
+    if context.known(1) is None:
+        shape, padding = context.static_shape("padding", rank), context.input(1)
+        if padding.type.shape != (rank, 2):
+            raise Unsupported(
+                f"its padding must have two numbers for each axis of {x.type}; it is {padding.type}"
+            )
+        (column,) = context.emit(StridedSlice((0, 0), (rank, 1), (1, 1)), padding, names=[f"{name}_column"])
+        (start,) = context.emit(Reshape((rank,)), column, names=[f"{name}_start"])
+    else:
+        pairs = padding_pairs(context, x)
+        if any(min(pair) < 0 for pair in pairs):
+            raise Unsupported(f"its padding must not be negative; it is {pairs}")
+        shape = tuple(n + sum(pair) for n, pair in zip(x.type.shape, pairs, strict=True))
+        start = context.add_constant(np.array([pair[0] for pair in pairs], np.int32), f"{name}_start")
+    (scalar,) = context.emit(Reshape(()), fill, names=[f"{name}_scalar"])
+    (filled,) = context.emit(BroadcastTo(shape), scalar, names=[f"{name}_filled"])
+    return context.emit(DynamicUpdateSlice(), filled, x, start)[0]
 
 
 def padding_pairs(context: OperatorContext, x: Value) -> tuple[Pair, ...]:
@@ -174,6 +210,11 @@ def resize_bilinear(context: OperatorContext) -> None:
 
 def image_size(context: OperatorContext) -> Pair:
     """Input 1: the new height and width."""
+    if context.known(1) is None:
+        shape, x = context.static_shape("size", 4), context.input(0)
+        if (shape[0], shape[3]) != (x.type.shape[0], x.type.shape[-1]):
+            raise Unsupported(f"the shape of its result does not fit {x.type}; it is {list(shape)}")
+        return (shape[1], shape[2])
     size = context.integers(1, "size")
     if len(size) != 2:
         raise Unsupported(f"its size must be height and width; it is {list(size)}")

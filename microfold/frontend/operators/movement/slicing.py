@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
+from microfold.frontend.reader import OperatorOptions
 from microfold.ir.node import Value
-from microfold.ir.types import Shape
+from microfold.ir.types import DType, ElementType, Shape
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.cast import Cast
+from microfold.ops.elementwise.compare import Compare
+from microfold.ops.elementwise.select import Select
+from microfold.ops.movement.dynamic_slice import DynamicSlice
+from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.strided_slice import StridedSlice
 
@@ -15,6 +24,9 @@ from microfold.ops.movement.strided_slice import StridedSlice
 @imports("SLICE")
 def slice_(context: OperatorContext) -> None:
     x = context.input(0)
+    if context.known(1) is None or context.known(2) is None:
+        _slice_of_computed_place(context, x)
+        return
     begin, size = context.integers(1, "begin"), context.integers(2, "size")
     if not len(begin) == len(size) == x.type.rank:
         raise Unsupported(
@@ -28,12 +40,24 @@ def slice_(context: OperatorContext) -> None:
     context.finish(*context.emit(StridedSlice(begin, size, (1,) * x.type.rank), x))
 
 
+def _slice_of_computed_place(context: OperatorContext, x: Value) -> None:
+    """The file says how many elements there are; those that a constant size names must be as many."""
+    shape, named = context.static_shape("begin or size", x.type.rank), context.known(2)
+    if named is not None and any(n not in (-1, m) for n, m in zip(named.reshape(-1), shape, strict=False)):
+        raise Unsupported(f"its size must be that of its result, {list(shape)}; it is {named.tolist()}")
+    context.require_same_quantization(x)
+    context.finish(*context.emit(DynamicSlice(shape), x, context.input(1)))
+
+
 @imports("STRIDED_SLICE")
 def strided_slice(context: OperatorContext) -> None:
     """begin, end and strides as in Python's slices, with masks: one bit for each entry of the lists."""
     options = context.required_options("StridedSliceOptions")
     x = context.input(0)
     context.require_same_quantization(x)
+    if any(context.known(i) is None for i in (1, 2, 3)):
+        _strided_slice_of_computed_place(context, options, x)
+        return
     begin, end, strides = (
         context.integers(i, what) for i, what in enumerate(("begin", "end", "strides"), start=1)
     )
@@ -96,6 +120,44 @@ def strided_slice(context: OperatorContext) -> None:
     finish_slices(context, x, [(tuple(starts), tuple(sizes), tuple(steps), tuple(shape))])
 
 
+def _strided_slice_of_computed_place(context: OperatorContext, options: OperatorOptions, x: Value) -> None:
+    """As many elements as the file says, from `begin` on; where it is negative, it counts from the end."""
+    strides, begin, name, rank = context.integers(3, "strides"), context.input(1), context.name(), x.type.rank
+    begin_mask, shrink_mask = int(options.BeginMask()), int(options.ShrinkAxisMask())
+    if options.Offset() or options.EllipsisMask() or options.NewAxisMask() or any(n != 1 for n in strides):
+        raise Unsupported(
+            "its begin or end is computed by the model, so that all strides must be 1, and no axis may be "
+            f"new; strides are {list(strides)}, the masks of ellipses {options.EllipsisMask()}, of new axes "
+            f"{options.NewAxisMask()}"
+        )
+    entries = len(strides)
+    shapes = (context.input(1).type.shape, context.input(2).type.shape)
+    if shapes != ((entries,), (entries,)) or not 1 <= entries <= rank or shrink_mask >> entries:
+        raise Unsupported(f"begin and end must be {entries} numbers, for axes of {x.type}; they are {shapes}")
+    kept = [axis for axis in range(rank) if not shrink_mask >> axis & 1]
+    shape = context.static_shape("begin or end", len(kept))
+    size = tuple(shape[kept.index(axis)] if axis in kept else 1 for axis in range(rank))
+    if begin.type.dtype is not DType.INT32:
+        (begin,) = context.emit(Cast(DType.INT32), begin, names=[f"{name}_begin"])
+    used = np.array([not begin_mask >> axis & 1 for axis in range(entries)])
+    plain, zero = ElementType(DType.INT32), context.add_constant(np.zeros((), np.int32), f"{name}_none")
+    extents = context.add_constant(np.array(x.type.shape[:entries], np.int32), f"{name}_extents")
+    (is_negative,) = context.emit(Compare("less"), begin, zero, names=[f"{name}_is_negative"])
+    (from_end,) = context.emit(Add(plain), begin, extents, names=[f"{name}_from_end"])
+    (start,) = context.emit(Select(), is_negative, from_end, begin, names=[f"{name}_place"])
+    if not used.all():
+        mask = context.add_constant(used, f"{name}_used")
+        (start,) = context.emit(Select(), mask, start, zero, names=[f"{name}_masked"])
+    if entries < rank:
+        (start,) = context.emit(Pad(((0, rank - entries),), 0.0), start, names=[f"{name}_start"])
+    context.require_same_quantization(x)
+    names = [name if len(kept) == rank else f"{name}_slice"]
+    (value,) = context.emit(DynamicSlice(size), x, start, names=names)
+    if len(kept) < rank:
+        (value,) = context.emit(Reshape(shape), value)
+    context.finish(value)
+
+
 Slice = tuple[Shape, Shape, Shape, Shape]  # begin, size, strides, shape of the result
 
 
@@ -151,11 +213,15 @@ def split(context: OperatorContext) -> None:
 @imports("SPLIT_V")
 def split_v(context: OperatorContext) -> None:
     x = context.input(0)
-    parts = context.integers(1, "sizes")
     stated = int(context.required_options("SplitVOptions").NumSplits())
     context.require_count("num_splits", stated, len(context.raw.outputs), "outputs")
     (axis,) = one(context.integers(2, "axis"), "axis")
     axis = context.axis(axis, x.type.rank)
+    if context.known(1) is None:
+        count = len(context.raw.outputs)
+        parts = tuple(context.static_shape("sizes", x.type.rank, i)[axis] for i in range(count))
+    else:
+        parts = context.integers(1, "sizes")
     if parts.count(-1) == 1:
         rest = x.type.shape[axis] - sum(n for n in parts if n != -1)
         parts = tuple(rest if n == -1 else n for n in parts)

@@ -17,19 +17,6 @@ def is_present(context: OperatorContext, index: int) -> bool:
     return index < context.input_count and context.raw.inputs[index] >= 0
 
 
-def check_not_hybrid(x: Value, weights: Value) -> None:
-    """Refuse float32 activations with integer weights.
-
-    Raises:
-        Unsupported: they are that.
-    """
-    if x.type.dtype is DType.FLOAT32 and weights.type.dtype.is_integer:
-        raise Unsupported(
-            f"float32 activations with {weights.type.dtype.value} weights (dynamic range) are not supported",
-            "quantise the activations, too, or export with float32 or float16 weights",
-        )
-
-
 def stacked(context: OperatorContext, indices: Sequence[int], name: str) -> Value:
     """These inputs, one after the other along their first axis; each row of integers keeps its scale.
 

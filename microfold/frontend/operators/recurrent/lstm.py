@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.hybrid import is_hybrid, real_values
 from microfold.frontend.operators.recurrent.directions import finish_directions, reversed_in_time
-from microfold.frontend.operators.recurrent.gates import check_not_hybrid, is_present, stacked
+from microfold.frontend.operators.recurrent.gates import is_present, stacked
 from microfold.frontend.reader import OperatorOptions
 from microfold.ir.node import Value
 from microfold.ir.types import DType
 from microfold.ops.movement.reshape import Reshape
+from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.lstm import Lstm
 
 
@@ -114,7 +117,9 @@ def _check_count(context: OperatorContext, counts: Sequence[int]) -> None:
         raise Unsupported(f"it must have {wanted} inputs; it has {context.input_count}")
 
 
-def _operator(context: OperatorContext, options: OperatorOptions, time_major: bool, places: Places) -> Lstm:
+def _operator(
+    context: OperatorContext, options: OperatorOptions, time_major: bool, places: Places
+) -> Lstm | HybridLstm:
     """The operator of the options, if the cell is one that a reference can be followed for."""
     activation = int(options.FusedActivationFunction())
     if activation != tflite.ActivationFunctionType.TANH:
@@ -122,7 +127,6 @@ def _operator(context: OperatorContext, options: OperatorOptions, time_major: bo
             f"the activation of its cell must be TANH; it is {activation}, where the references differ"
         )
     x, weights = context.input(0), context.input(places.input_weights[1])
-    check_not_hybrid(x, weights)
     parts = {
         "coupled input and forget gates": not is_present(context, places.input_weights[0]),
         "a peephole": any(is_present(context, index) for index in places.peephole),
@@ -136,10 +140,12 @@ def _operator(context: OperatorContext, options: OperatorOptions, time_major: bo
             "export a cell without, or in float32",
         )
     clips = float(options.CellClip()), float(options.ProjClip())
+    if is_hybrid(x, weights):
+        return HybridLstm(time_major, *clips, bool(options.AsymmetricQuantizeInputs()))
     return Lstm(time_major, *clips, context.element())
 
 
-def _run(context: OperatorContext, op: Lstm, x: Value, places: Places, name: str) -> Value:
+def _run(context: OperatorContext, op: Lstm | HybridLstm, x: Value, places: Places, name: str) -> Value:
     """The cell on a sequence, its gates stacked; its states are updated."""
     first = 0 if is_present(context, places.input_weights[0]) else 1
     for what, gates in (("recurrent weights", places.recurrent_weights), ("bias", places.biases)):
@@ -172,4 +178,13 @@ def _optional(context: OperatorContext, indices: Sequence[int], name: str) -> Va
     there = [is_present(context, index) for index in indices]
     if any(there) and not all(there):
         raise Unsupported(f"inputs {list(indices)} must all be there, or none of them; {there} are")
-    return stacked(context, indices, name) if indices and all(there) else None
+    if not indices or not all(there):
+        return None
+    parts = [context.input(index) for index in indices]
+    if any(part.type.dtype is not DType.INT8 or part.type.quant is None for part in parts):
+        return stacked(context, indices, name)
+    # Vectors are multiplied as they are: those of hybrid cells are real numbers to begin with.
+    values = [
+        real_values(context.constant(i, name), part.type) for i, part in zip(indices, parts, strict=True)
+    ]
+    return context.add_constant(np.concatenate(values), name)

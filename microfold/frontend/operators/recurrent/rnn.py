@@ -5,11 +5,14 @@ from __future__ import annotations
 import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
+from microfold.frontend.hybrid import is_hybrid
 from microfold.frontend.operators.recurrent.directions import finish_directions, reversed_in_time
-from microfold.frontend.operators.recurrent.gates import check_not_hybrid, is_present
+from microfold.frontend.operators.recurrent.gates import is_present
+from microfold.frontend.reader import OperatorOptions
 from microfold.ir.node import Value
 from microfold.ir.types import DType
 from microfold.ops.movement.reshape import Reshape
+from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 
 ACTIVATIONS = {
@@ -25,7 +28,7 @@ AUXILIARY = (9, 10, 11)  # a second input of a bidirectional layer, and its weig
 @imports("UNIDIRECTIONAL_SEQUENCE_RNN")
 def unidirectional_sequence_rnn(context: OperatorContext) -> None:
     options = context.required_options("SequenceRNNOptions")
-    op = SequenceRnn(bool(options.TimeMajor()), _activation(int(options.FusedActivationFunction())))
+    op = _operator(context, options, bool(options.TimeMajor()))
     context.finish(_run(context, op, context.input(0), (1, 2, 3, 4), context.name()))
 
 
@@ -33,7 +36,7 @@ def unidirectional_sequence_rnn(context: OperatorContext) -> None:
 def rnn(context: OperatorContext) -> None:
     """One step: a sequence of length 1."""
     options = context.required_options("RNNOptions")
-    op = SequenceRnn(True, _activation(int(options.FusedActivationFunction())))
+    op = _operator(context, options, True)
     x = context.input(0)
     if x.type.rank != 2:
         raise Unsupported(f"its input must have two axes; it is {x.type}")
@@ -46,7 +49,7 @@ def rnn(context: OperatorContext) -> None:
 def bidirectional_sequence_rnn(context: OperatorContext) -> None:
     """A layer on the sequence, another one on the reversed sequence."""
     options = context.required_options("BidirectionalSequenceRNNOptions")
-    op = SequenceRnn(bool(options.TimeMajor()), _activation(int(options.FusedActivationFunction())))
+    op = _operator(context, options, bool(options.TimeMajor()))
     if any(is_present(context, index) for index in AUXILIARY):
         raise Unsupported("an auxiliary input is not supported", "concatenate it with the input")
     x = context.input(0)
@@ -57,11 +60,14 @@ def bidirectional_sequence_rnn(context: OperatorContext) -> None:
 
 
 def _run(
-    context: OperatorContext, op: SequenceRnn, x: Value, places: tuple[int, int, int, int], name: str
+    context: OperatorContext,
+    op: SequenceRnn | HybridSequenceRnn,
+    x: Value,
+    places: tuple[int, int, int, int],
+    name: str,
 ) -> Value:
     """The layer whose weights, recurrent weights, bias and state are these inputs."""
     weights, recurrent, bias, hidden = (context.input(place) for place in places)
-    check_not_hybrid(x, weights)
     if x.type.dtype is not DType.FLOAT32:
         raise Unsupported(f"its input must be float32; it is {x.type}: no reference computes others")
     result, state = context.emit(op, x, weights, recurrent, bias, hidden, names=[name, f"{hidden.name}_next"])
@@ -69,7 +75,13 @@ def _run(
     return result
 
 
-def _activation(code: int) -> str:
+def _operator(
+    context: OperatorContext, options: OperatorOptions, time_major: bool
+) -> SequenceRnn | HybridSequenceRnn:
+    """The operator of the options, of weights such as the first ones."""
+    code = int(options.FusedActivationFunction())
     if code not in ACTIVATIONS:
         raise Unsupported(f"activation {code} is not supported")
-    return ACTIVATIONS[code]
+    if is_hybrid(context.input(0), context.input(1)):
+        return HybridSequenceRnn(time_major, ACTIVATIONS[code], bool(options.AsymmetricQuantizeInputs()))
+    return SequenceRnn(time_major, ACTIVATIONS[code])

@@ -16,7 +16,7 @@ import numpy as np
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
-from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
+from microfold.ir.rewrite import GraphBuilder, Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.elementwise.clip import Clip
 from microfold.ops.movement.strided_slice import StridedSlice
@@ -96,16 +96,9 @@ def _groups(graph: Graph, op_type: type[Op], key: Key) -> list[list[Branch]]:
 
 def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) -> dict[Value, Value]:
     """The combined node and, for the result of each branch, a slice."""
-    builder, node = site.builder, site.node
-    name = f"{node.output.name}_combined"
-    operands = [site.value(0), builder.constant(weights.array, weights.type, f"{name}_weights")]
-    if weights.bias is not None:
-        element = TensorType(DType(weights.bias.dtype.name), weights.bias.shape)
-        operands.append(builder.constant(weights.bias, element, f"{name}_bias"))
-    (whole,) = builder.emit(node.op, operands, [name])
-    clip = group[0].clip
-    if clip is not None:
-        (whole,) = builder.emit(clip.op, [whole], [name])
+    builder, source = site.builder, site.value(0)
+    assert source is not None
+    whole = emit_combined(builder, group, source, weights, f"{site.node.output.name}_combined")
     slices: dict[Value, Value] = {}
     start = 0
     for branch in group:
@@ -115,6 +108,21 @@ def _emit(site: RewriteSite[None], group: Sequence[Branch], weights: Weights) ->
         (slices[branch.output],) = builder.emit(cut, [whole], [branch.output.name])
         start += shape[-1]
     return slices
+
+
+def emit_combined(
+    builder: GraphBuilder, group: Sequence[Branch], source: Value, weights: Weights, name: str
+) -> Value:
+    """The combined node, and its clip; gives the result, which gets the name."""
+    operands = [source, builder.constant(weights.array, weights.type, f"{name}_weights")]
+    if weights.bias is not None:
+        element = TensorType(DType(weights.bias.dtype.name), weights.bias.shape)
+        operands.append(builder.constant(weights.bias, element, f"{name}_bias"))
+    (whole,) = builder.emit(group[0].node.op, operands, [name])
+    clip = group[0].clip
+    if clip is not None:
+        (whole,) = builder.emit(clip.op, [whole], [name])
+    return whole
 
 
 def concatenated_quant(types: Sequence[TensorType], axis: int) -> Quant | str | None:

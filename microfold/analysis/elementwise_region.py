@@ -1,0 +1,163 @@
+"""Regions of a graph that compute each element of a value from one element of another value alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.ir.match import Dataflow
+from microfold.ir.node import Node, Value, describe
+from microfold.ir.op import Pattern
+from microfold.ir.types import Array, DType, Tensor, TensorType
+from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.movement.copy import Copy
+
+NARROW = (DType.INT8, DType.UINT8, DType.INT16)
+# Regions are looked for from every end: a bound keeps the work in proportion to the graph.
+LARGEST = 64
+
+
+@dataclass(frozen=True, eq=False)
+class ElementwiseRegion:
+    """Elementwise nodes that only the last of them reads, and that all come from one narrow integer.
+
+    Attributes:
+        source: of 8 or 16 bits and one scale. It is no constant.
+        nodes: in topological order.
+    """
+
+    source: Value
+    nodes: tuple[Node, ...]
+
+    def evaluate(self, flow: Dataflow) -> Array:
+        """The last node's result for every number of the source's type, lowest first."""
+        numbers = every_number(self.source.type)
+        tensors = {self.source: Tensor(self.source.type.with_shape(numbers.shape), numbers)}
+        for node in self.nodes:
+            for value in node.operands:
+                array = flow.array(value)
+                if array is not None:
+                    tensors[value] = Tensor(value.type.with_shape((1,)), array.reshape(1))
+            tensors.update(zip(node.outputs, node.evaluate(tensors), strict=True))
+        return tensors[self.nodes[-1].outputs[0]].data
+
+
+def every_number(type: TensorType) -> Array:
+    """Every number of an integer type, lowest first."""
+    low, high = type.dtype.range
+    return np.arange(low, high + 1).astype(type.dtype.numpy)
+
+
+def is_narrow(type: TensorType) -> bool:
+    """Of 8 or 16 bits and one scale, if any."""
+    return type.dtype in NARROW and (type.quant is None or type.quant.axis is None)
+
+
+def find_regions(root: Node, flow: Dataflow) -> list[ElementwiseRegion] | str:
+    """The regions that end in a node, the smallest first; or why there is none.
+
+    A node is in one if nothing outside reads its result. Of a dequantize that the region begins with,
+    something may: it is cheap, and what it reads is narrow.
+    """
+    search = _Search(flow)
+    reason = search.why_not(root)
+    if reason is not None:
+        return reason
+    search.add(root)
+    found = search.region()
+    while search.grow():
+        found += search.region()
+    return found or search.refusal()
+
+
+class _Search:
+    """A region in the making, grown from its end.
+
+    Attributes:
+        nodes: each behind those that read it.
+        edge: what they read that is neither constant nor computed by them, and how often.
+        pending: values on the edge to look at: what they have become since is not known.
+        stuck: values on the edge that no region computes. Where there are two, nothing is to be found.
+        reason: the first one against a larger region.
+    """
+
+    def __init__(self, flow: Dataflow):
+        self.flow = flow
+        self.nodes: list[Node] = []
+        self.edge: Counter[Value] = Counter()
+        self.pending: list[Value] = []
+        self.stuck: set[Value] = set()
+        self.reason = ""
+
+    def add(self, node: Node) -> None:
+        read = [value for value in node.operands if self.flow.array(value) is None]
+        self.nodes.append(node)
+        self.edge.update(read)
+        self.pending += dict.fromkeys(read)
+
+    def grow(self) -> bool:
+        """Take one more node in, if there is one."""
+        while self.pending and len(self.nodes) < LARGEST and len(self.stuck) < 2:
+            value = self.pending.pop()
+            node = self.flow.producer(value)
+            if node is not None and self.flow.readers(value) > self.edge[value]:
+                reason = f"{describe(node)} has other readers"
+            else:
+                reason = self.why_not(node) if node is not None else f"no node computes %{value.name}"
+                if node is not None and reason is None:
+                    del self.edge[value]
+                    self.add(node)
+                    return True
+                self.stuck.add(value)
+            self.reason = self.reason or reason or ""
+        return False
+
+    def region(self) -> list[ElementwiseRegion]:
+        """What has been found, if it reads one narrow value."""
+        source = self._source()
+        if source is None or self.flow.array(source) is not None or not is_narrow(source.type):
+            return []
+        begin = [node for node in map(self._dequantize, self.edge) if node is not None]
+        return [ElementwiseRegion(source, (*begin, *reversed(self.nodes)))]
+
+    def refusal(self) -> str:
+        """Why there is no region."""
+        source = self._source()
+        if source is not None and self.flow.array(source) is not None:
+            return f"%{source.name} is constant, and so is the result"
+        if source is not None and self.flow.producer(source) is None:
+            return f"%{source.name} must have 8 or 16 bits and one scale; it is {source.type}"
+        return self.reason
+
+    def _source(self) -> Value | None:
+        """What everything is computed from, if it is one value."""
+        found = {
+            node.operands[0] if node else v
+            for v, node in zip(self.edge, map(self._dequantize, self.edge), strict=True)
+        }
+        return found.pop() if len(found) == 1 else None
+
+    def _dequantize(self, value: Value) -> Node | None:
+        node = self.flow.producer(value)
+        return node if node is not None and isinstance(node.op, Dequantize) and not node.epilogue else None
+
+    def why_not(self, node: Node) -> str | None:
+        """Why a node cannot be in any region."""
+        where = describe(node)
+        if node.op.pattern not in (Pattern.ELEMENTWISE, Pattern.BROADCAST) or node.op.has_effect:
+            return f"{where} is not elementwise"
+        if isinstance(node.op, Copy):
+            return f"{where} gives a value storage of its own"
+        if len(node.outputs) != 1:
+            return f"{where} has several results"
+        shape = node.outputs[0].type.shape
+        arrays = [(value, self.flow.array(value)) for value in node.operands]
+        if all(array is not None for _, array in arrays):
+            return f"{where} is constant"
+        if any(array.size != 1 for _, array in arrays if array is not None):
+            return f"{where} reads more than one constant for the elements"
+        if any(array is None and value.type.shape != shape for value, array in arrays):
+            return f"{where} broadcasts"
+        return None

@@ -1,0 +1,254 @@
+"""How often loops run: exactly, at most, or why nothing says.
+
+A condition is taken apart into comparisons that all must hold (the minimum of bools is their conjunction).
+One that compares a counter, to which every run adds the same number, with a value that no run changes ends
+the loop by arithmetic; where all do, and all numbers are known, the count is exact. Other loops are run here,
+as far as what they decide on begins as constants. LLVM's ScalarEvolution counts in both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from microfold.analysis.interval import array_range, full_range
+from microfold.analysis.ranges import Ranges
+from microfold.ir.families import carried
+from microfold.ir.graph import Graph
+from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Node, Value
+from microfold.ir.rewrite import remove_dead_nodes
+from microfold.ir.types import Array
+from microfold.ops.control.loop import LimitedWhile
+from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.compare import Compare
+from microfold.ops.elementwise.minimum import Minimum
+from microfold.ops.elementwise.sub import Sub
+from microfold.ops.movement.reshape import Reshape
+
+MAX_ELEMENTS = 1024  # to compute in one run, where nothing but the trip count is wanted
+
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TripCount:
+    """What is known of a loop.
+
+    Attributes:
+        most: runs at most; None: no bound is known.
+        exact: the very number; None: it is not known.
+        reason: why no more is known; empty if it is exact.
+    """
+
+    most: int | None
+    exact: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _LoopAtHand:
+    """A loop, and what its operands may be before the first run.
+
+    Attributes:
+        initial: arrays of the operands that are constants.
+        ranges: of those that are integers.
+    """
+
+    condition: Graph
+    body: Graph
+    initial: Sequence[Array | None]
+    ranges: Sequence[Interval | None]
+
+
+def trip_count(node: Node, graph: Graph, ranges: Ranges, limit: int) -> TripCount:
+    """How often a `While` runs; one with a limit of its own runs no more often.
+
+    Args:
+        limit: runs to try here, where arithmetic does not tell.
+    """
+    loop = _at_hand(node, graph, ranges)
+    found = _by_arithmetic(loop)
+    if found.exact is None:
+        simulated = _simulated(loop, limit)
+        if isinstance(simulated, int):
+            return TripCount(simulated, simulated)
+        found = replace(found, reason=simulated)
+    return found
+
+
+def stops_early(node: Node, count: TripCount) -> bool:
+    """Whether nothing proves that a loop ends by its condition and not by its limit."""
+    return isinstance(node.op, LimitedWhile) and (count.most is None or count.most > node.op.limit)
+
+
+def _at_hand(node: Node, graph: Graph, ranges: Ranges) -> _LoopAtHand:
+    """That of a `While` node of a graph."""
+    condition, body = (graph.subgraphs[name] for name in node.op.bodies)
+    found: list[Interval | None] = []
+    for value in node.operands:
+        known = ranges.values.get(value)
+        found.append(known.hull if known is not None else None)
+    return _LoopAtHand(condition, body, [graph.array(value) for value in node.inputs], found)
+
+
+# Counters
+
+
+def _by_arithmetic(loop: _LoopAtHand) -> TripCount:
+    """The smallest bound of any comparison; exact if all are."""
+    producers = loop.condition.producers()
+    counts = [_comparison(loop, each) for each in _conjuncts(loop.condition.outputs[0], producers)]
+    known = [count for count in counts if count is not None]
+    if not known:
+        return TripCount(None)
+    most = min(high for _, high in known)
+    exact = len(known) == len(counts) and all(low == high for low, high in known)
+    return TripCount(most, most if exact else None)
+
+
+def _conjuncts(value: Value, producers: dict[Value, Node]) -> Iterator[Node | None]:
+    """What must hold so that a bool holds; None where that is not known."""
+    node = producers.get(value)
+    if node is None or node.epilogue:
+        yield None
+    elif isinstance(node.op, Minimum):
+        for operand in node.operands:
+            yield from _conjuncts(operand, producers)
+    elif isinstance(node.op, Reshape):
+        yield from _conjuncts(node.operands[0], producers)
+    else:
+        yield node
+
+
+def _comparison(loop: _LoopAtHand, node: Node | None) -> Interval | None:
+    """How often a comparison holds, at least and at most, one run after the other; None: not known."""
+    if node is None or not isinstance(node.op, Compare) or not node.operands[0].type.dtype.is_integer:
+        return None
+    if any(v.type.size != 1 or v.type.quant is not None for v in node.operands):
+        return None
+    sides = [_side(loop, value) for value in node.operands]
+    first, second = sides
+    if first is None or second is None or (first.step != 0) == (second.step != 0):
+        return None
+    relation = node.op.relation
+    if second.step:
+        first, second = second, first
+        relation = _MIRRORED.get(relation, relation)
+    counter, bound, step = first.start, second.start, first.step
+    # Upwards: what falls, rises with its sign changed.
+    if step < 0:
+        counter, bound, step = _negated(counter), _negated(bound), -step
+        relation = _MIRRORED.get(relation, relation)
+    if relation == "not_equal":
+        exact = counter[0] == counter[1] and bound[0] == bound[1]
+        distance = bound[0] - counter[0]
+        times = distance // step
+        return (times, times) if exact and distance >= 0 and distance % step == 0 else None
+    if relation == "less_equal":
+        bound, relation = (bound[0] + 1, bound[1] + 1), "less"
+    if relation != "less":
+        return None
+    # The counter must not wrap round before it gets there.
+    largest = node.operands[0].type.dtype.range[1]
+    if bound[1] - 1 + step > largest:
+        return None
+    return _runs(bound[0] - counter[1], step), _runs(bound[1] - counter[0], step)
+
+
+_MIRRORED = {
+    "less": "greater",
+    "greater": "less",
+    "less_equal": "greater_equal",
+    "greater_equal": "less_equal",
+}
+
+
+def _runs(distance: int, step: int) -> int:
+    return max(0, -(-distance // step))
+
+
+def _negated(interval: Interval) -> Interval:
+    return -interval[1], -interval[0]
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A side of a comparison: what it is before the first run, and what each run adds."""
+
+    start: Interval
+    step: int
+
+
+def _side(loop: _LoopAtHand, value: Value) -> _Side | None:
+    array = loop.condition.array(value)
+    if array is not None:
+        return _Side(array_range(array).hull, 0)
+    value = _through_reshapes(loop.condition, value)
+    if value not in loop.condition.inputs:
+        return None
+    index = loop.condition.inputs.index(value)
+    step = _step(loop.body, index)
+    initial = loop.initial[index]
+    start = array_range(initial).hull if initial is not None else loop.ranges[index]
+    if start is None:
+        start = full_range(value.type).hull
+    return _Side(start, step) if step is not None else None
+
+
+def _step(body: Graph, index: int) -> int | None:
+    """What every run adds to a carried value; None: not a constant."""
+    own, result = body.inputs[index], _through_reshapes(body, body.outputs[index])
+    if result is own:
+        return 0
+    node = body.producers().get(result)
+    if node is None or node.epilogue or own.type.size != 1 or not isinstance(node.op, Add | Sub):
+        return None
+    first, second = node.operands
+    if isinstance(node.op, Add) and body.array(first) is not None:
+        first, second = second, first
+    array = body.array(second)
+    if array is None or array.size != 1 or _through_reshapes(body, first) is not own:
+        return None
+    step = int(array.item())
+    return -step if isinstance(node.op, Sub) else step
+
+
+def _through_reshapes(graph: Graph, value: Value) -> Value:
+    producers = graph.producers()
+    while (node := producers.get(value)) is not None and isinstance(node.op, Reshape) and not node.epilogue:
+        value = node.operands[0]
+    return value
+
+
+# All others
+
+
+def _simulated(loop: _LoopAtHand, limit: int) -> int | str:
+    """How often a loop runs, or why that is not known."""
+    condition, body = loop.condition, loop.body
+    order = sorted(carried(condition, body))
+    for index in order:
+        if loop.initial[index] is None:
+            return f"its condition depends on %{body.inputs[index].name}, which is not constant before it"
+    decide = _slice(condition, order, condition.outputs)
+    step = _slice(body, order, [body.outputs[i] for i in order])
+    nodes = (*decide.nodes, *step.nodes)
+    if any(node.op.bodies for node in nodes):
+        return "another loop or condition decides how often it runs"
+    if sum(value.type.size for node in nodes for value in node.outputs) > MAX_ELEMENTS:
+        return f"how often it runs depends on more than {MAX_ELEMENTS} elements"
+    current = [array for i in order if (array := loop.initial[i]) is not None]
+    decider, stepper = Interpreter(decide), Interpreter(step)
+    for trips in range(limit + 1):
+        (again,) = decider.run(*current)
+        if not again.item():
+            return trips
+        current = list(stepper.run(*current))
+    return f"it runs more than {limit} times"
+
+
+def _slice(graph: Graph, inputs: Sequence[int], outputs: Sequence[Value]) -> Graph:
+    """What computes some outputs from some inputs."""
+    slim = replace(graph, inputs=tuple(graph.inputs[i] for i in inputs), outputs=tuple(outputs))
+    return remove_dead_nodes(slim)

@@ -1,0 +1,107 @@
+"""What the operators of one subgraph share while it is imported, and how one of them is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from microfold.frontend.bodies import Body
+from microfold.frontend.reader import RawTensor
+from microfold.frontend.variables import Variable, Variables
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
+from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
+
+
+class Unsupported(Exception):
+    """Raised by an importer function; becomes one `Problem` of the model."""
+
+    def __init__(self, reason: str, hint: str = ""):
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
+def describe(quant: Quant | None) -> str:
+    """A quantisation in words."""
+    if quant is None:
+        return "not quantised"
+    if quant.axis is not None:
+        return f"{len(quant.scales)} scales along axis {quant.axis}"
+    return f"scale {quant.scale:.9g} zero point {quant.zero_point}"
+
+
+@dataclass
+class Scope:
+    """What the operators of one subgraph share while it is imported.
+
+    Attributes:
+        tensors: all tensors of the subgraph.
+        variables: those of the whole model.
+        is_initializer: the subgraph gives variables their initial values.
+        initialize: runs an initialiser subgraph.
+        enter: imports a subgraph that runs on these operands.
+        subgraphs: bodies imported so far, by the names that nodes call them.
+        values: tensor index to the value that stands for it.
+        constants: arrays of constant values.
+        nodes: emitted so far.
+        large: float values that may be larger than `float_limits.ORDINARY` though the inputs are not.
+        unknown: tensors that cannot have a value because of a problem reported before.
+        runs: whether this call is one in which what follows changes state, bool []; None: every call is.
+        open_cycles: circular buffers so far that leave open how often what follows runs.
+        signed: legacy uint8 values as int8.
+    """
+
+    tensors: Sequence[RawTensor]
+    variables: Variables
+    is_initializer: bool
+    initialize: Callable[[int], None]
+    enter: Callable[[int, Sequence[Value | Variable]], Body]
+    values: dict[int, Value] = field(default_factory=dict[int, Value])
+    constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
+    nodes: list[Node] = field(default_factory=list[Node])
+    unknown: set[int] = field(default_factory=set[int])
+    large: set[Value] = field(default_factory=set[Value])
+    subgraphs: dict[str, Graph] = field(default_factory=dict[str, Graph])
+    runs: Value | None = None
+    open_cycles: int = 0
+    signed: dict[Value, Value] = field(default_factory=dict[Value, Value])
+
+    def declared_type(self, index: int) -> TensorType:
+        """The type that the file declares; an unknown (-1) dimension is taken as 1.
+
+        Raises:
+            Unsupported: it is no type of a value that operators compute.
+        """
+        tensor = self.tensors[index]
+        element = self.declared_element(index)
+        if tensor.shape_fault:
+            raise Unsupported(f"{tensor.name!r}: {tensor.shape_fault}")
+        shape = tuple(1 if extent == -1 else extent for extent in tensor.shape)
+        if math.prod(shape) == 0:
+            raise Unsupported(f"{tensor.name!r} has no elements: its shape is {list(shape)}")
+        return TensorType(element.dtype, shape, element.quant)
+
+    def declared_element(self, index: int) -> ElementType:
+        """The element type that the file declares; see `declared_type`."""
+        tensor = self.tensors[index]
+        if tensor.dtype is None or tensor.dtype is DType.INT4:
+            raise Unsupported(
+                f"{tensor.name!r} has element type {tensor.type_name}, which is not supported",
+                "activations may be int8, int16, uint8, int32 or float32",
+            )
+        if tensor.quant_fault:
+            raise Unsupported(f"{tensor.name!r}: {tensor.quant_fault}", "quantise the model again")
+        if tensor.quant is not None and tensor.quant.axis is not None:
+            raise Unsupported(
+                f"{tensor.name!r} has {len(tensor.quant.scales)} scales; activations must have one",
+                "quantise activations per tensor",
+            )
+        return ElementType(tensor.dtype, tensor.quant)
+
+    def declare_in_place(self, index: int) -> None:
+        """A tensor that operators update in place (`is_variable`) becomes state."""
+        value = Value(self.tensors[index].name, self.declared_type(index))
+        self.values[index] = value
+        self.variables.in_place[index] = Variable(value.name, value=value, current=value)

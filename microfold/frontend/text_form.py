@@ -1,0 +1,34 @@
+"""Graphs in their text form, from files."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from microfold.errors import InputError
+from microfold.ir.domain import admit
+from microfold.ir.graph import Graph
+from microfold.ir.text import parse
+from microfold.support.files import read_file
+
+SUFFIX = ".mf"
+
+
+def read_graph(path: Path) -> tuple[Graph, bytes]:
+    """The graph, and the bytes of the file.
+
+    Raises:
+        MicrofoldError: it cannot be read, is not well-formed, or is outside of what can be compiled.
+    """
+    data = read_file(path)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 text: byte {error.start} is {error.object[error.start]}; "
+            "give what `microfold ir` prints, or a .tflite file"
+        ) from None
+    import_module("microfold.ops")  # makes the operators' names known
+    graph = parse(text, source=str(path))
+    admit(graph)
+    return graph, data

@@ -1,0 +1,83 @@
+"""The pattern of a node all of whose operands come from one value, on whatever ways."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from microfold.ir.match import Search, State, States
+from microfold.ir.node import Node, Value
+from microfold.ir.pattern import DataflowPattern
+
+
+@dataclass(frozen=True, eq=False)
+class Dominated(DataflowPattern):
+    """See `DataflowPattern.dominates`."""
+
+    inner: DataflowPattern
+    parent: DataflowPattern
+    path: DataflowPattern | None
+
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        for found in self.inner.find(value, where, state, search):
+            node = search.flow.producer(value)
+            if node is None:
+                search.refuse(found, where, "be computed by a node", search.origin(value))
+                continue
+            grown = self._grown(node, where, found, search)
+            if grown is not None:
+                yield grown
+
+    def _grown(self, node: Node, where: str, state: State, search: Search) -> State | None:
+        """The state with the nodes between, if all ways lead to one parent."""
+        flow = search.flow
+        between: set[Node] = set()
+        parents: dict[Value, State] = {}
+        pending = [node]
+        while pending:
+            for value in pending.pop().operands:
+                producer = flow.producer(value)
+                if flow.array(value) is not None or value in parents or producer in between:
+                    continue
+                found = _first(self.parent, value, state, search)
+                if found is not None:
+                    parents[value] = found
+                elif producer is not None and self.path and _first(self.path, value, state, search):
+                    between.add(producer)
+                    pending.append(producer)
+                else:
+                    search.refuse(state, where, "come from the parent on all ways", search.origin(value))
+                    return None
+        if len(parents) != 1:
+            names = ", ".join(f"%{value.name}" for value in parents) or "none"
+            search.refuse(state, where, "come from one parent", f"there are {names}")
+            return None
+        ((parent, found),) = parents.items()
+        inside = _in_order(node, between, search)
+        for value in (parent, *(value for each in inside for value in each.outputs)):
+            if flow.readers(value) > sum(each.operands.count(value) for each in (node, *inside)):
+                rule = "read alone what lies between it and the parent"
+                search.refuse(state, where, rule, f"something else reads {value!r}")
+                return None
+        # The node itself has been matched before, and stays the last one.
+        above = tuple(each for each in found.nodes if each not in state.nodes)
+        return replace(found, nodes=(*above, *inside, *state.nodes))
+
+
+def _first(pattern: DataflowPattern, value: Value, state: State, search: Search) -> State | None:
+    """The first way in which a value fits; that it does not is no refusal yet."""
+    return next(pattern.find(value, f"%{value.name}", state, Search(search.flow)), None)
+
+
+def _in_order(node: Node, between: Collection[Node], search: Search) -> list[Node]:
+    """The nodes between in topological order."""
+    order: dict[Node, None] = {}
+    pending = [node]
+    while pending:
+        each = pending[-1]
+        above = [search.flow.producer(value) for value in each.operands]
+        missing = [n for n in above if n is not None and n in between and n not in order]
+        pending += missing
+        if not missing:
+            order[pending.pop()] = None
+    return [each for each in order if each is not node]

@@ -1,0 +1,147 @@
+"""Instructions and cycles of the parts of kernels: one data file for each core that was measured.
+
+Files lie in ``data``, one table for each kernel::
+
+    [s8_mul__c]
+    source = "measured"              # or "by hand": counted in the code, and compared with what was measured
+    samples = 24                     # layers, of which every third one was held back from the fit
+    error = 0.031                    # median of those held back: by how much estimates are off
+    note = "…"                       # why the error is larger than others are, if it is
+    terms.element = [13.9, 18.2]     # instructions, cycles
+    alone.element = 11.2             # where compilers make the function for its only layer
+
+Cycles are left out where the core has no timing table. A target has the files in the order of `distance`, and
+of each kernel the first row found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from microfold.support.toml import read_toml
+
+FOLDER = Path(__file__).parent / "data"
+# Of kernels of floats, how many other features a floating-point unit is worth.
+FPU_DISTANCE = 10
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a core was found to take for a kernel.
+
+    Attributes:
+        core: which core.
+        source: ``measured`` or ``by hand``.
+        samples: how many layers were measured.
+        error: median deviation of estimates from layers that were held back, as a part of these; None if
+            none were measured.
+        note: why it is larger than `LARGEST_ERROR`, if it is.
+        instructions: of each of `Kernel.terms`.
+        cycles: likewise.
+        alone: instructions where a function is made for its only layer; empty: the same.
+    """
+
+    core: str
+    source: str
+    samples: int
+    error: float | None
+    note: str
+    instructions: Mapping[str, float]
+    cycles: Mapping[str, float]
+    alone: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+# From which error on a row needs a note.
+LARGEST_ERROR = 0.1
+
+
+@dataclass(frozen=True)
+class Core:
+    """A data file.
+
+    Attributes:
+        name: a target's.
+        features: that target's, closed under implication.
+        provenance: how it was measured, for people.
+        timing: whether its cycles are those of a timing table; else they are instructions.
+        cycles_per_instruction: the median of its kernels, for those that only estimate instructions.
+    """
+
+    name: str
+    features: frozenset[str]
+    provenance: str
+    timing: bool
+    cycles_per_instruction: float
+    rows: Mapping[str, Row]
+
+
+@cache
+def cores() -> tuple[Core, ...]:
+    """All data files, by name."""
+    return tuple(read_core(path) for path in sorted(FOLDER.glob("*.toml")))
+
+
+def read_core(path: Path) -> Core:
+    """One data file."""
+    table = read_toml(path)
+    head = table.pop("core")
+    timing = "cycles_per_instruction" in head
+    rows = {name: _row(path.stem, row) for name, row in table.items()}
+    ratio = head.get("cycles_per_instruction", 1.0)
+    return Core(path.stem, frozenset(head["features"]), head["provenance"], timing, ratio, rows)
+
+
+def _row(core: str, table: Mapping[str, Any]) -> Row:
+    terms: Mapping[str, float | list[float]] = table.get("terms", {})
+    pairs = {name: value if isinstance(value, list) else [value, value] for name, value in terms.items()}
+    return Row(
+        core,
+        table["source"],
+        table.get("samples", 0),
+        table.get("error"),
+        table.get("note", ""),
+        {name: pair[0] for name, pair in pairs.items()},
+        {name: pair[1] for name, pair in pairs.items()},
+        table.get("alone", {}),
+    )
+
+
+def distance(features: frozenset[str], core: Core, floats: bool) -> int:
+    """How far a measured core is from a target: the features that one of both has and the other lacks.
+
+    Without a floating-point unit, floats are another matter; elsewhere it does not count. Where there is no
+    Thumb, on the machine that compiles, C is taken to be as on Armv7-M.
+    """
+    if not features & {"thumb1", "thumb2"}:
+        features |= {"thumb2"}
+    other = features ^ core.features
+    floating = {"fpu", "mve_fp"}
+    return len(other - floating) + (FPU_DISTANCE if floats and "fpu" in other else 0)
+
+
+@cache
+def chain(features: frozenset[str], floats: bool) -> tuple[Core, ...]:
+    """The data files for a target, the closest core first."""
+    return tuple(sorted(cores(), key=lambda core: (distance(features, core, floats), core.name)))
+
+
+@cache
+def find_row(kernel: str, features: frozenset[str]) -> Row | None:
+    """The row of the closest core that has one.
+
+    Args:
+        kernel: its name, which tells whether it computes floats.
+        features: of the target, closed under implication.
+    """
+    files = chain(features, kernel.startswith("f"))
+    return next((core.rows[kernel] for core in files if kernel in core.rows), None)
+
+
+def closest(features: frozenset[str]) -> Core:
+    """The core that a target is most like."""
+    return chain(features, False)[0]

@@ -1,0 +1,30 @@
+"""How often each part of a kernel's code runs in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class Terms(dict[str, float]):
+    """Counts by the names of parts: ``Terms(call=1, pixel=49, tap=441)``.
+
+    They follow from the loops alone. What each part takes on a core is a coefficient, see `coefficients`.
+    Sums add the counts of equal names; a factor is that of a loop around.
+    """
+
+    def __add__(self, other: Mapping[str, float]) -> Terms:
+        found = Terms(self)
+        for name, count in other.items():
+            found[name] = found.get(name, 0) + count
+        return found
+
+    def __mul__(self, factor: float) -> Terms:
+        return Terms({name: count * factor for name, count in self.items()})
+
+    __rmul__ = __mul__
+
+
+def vector_terms(runs: int, length: int, lanes: int) -> Terms:
+    """Of runs of neighbouring elements, so many in a vector: where some are left over, other loops do all."""
+    vectors = runs * -(-length // lanes)
+    return Terms(whole_vector=vectors) if length % lanes == 0 else Terms(tail=runs, tail_vector=vectors)

@@ -1,0 +1,90 @@
+"""Hybrid depthwise convolutions: as those of int16 activations up to the sums, which end as floats.
+
+`dynamic_finish` has what makes floats of sums. Activations are within [-255, 255], so that sums have 32 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from microfold.ir.types import Array
+from microfold.kernels.call import KernelCall
+from microfold.kernels.depthwise_conv2d.portable import PlaneDepthwise
+from microfold.kernels.depthwise_conv2d.s16_dsp import DepthwiseConv2DInt16Dsp, unsupported_taps
+from microfold.kernels.depthwise_conv2d.s16_mve import DepthwiseConv2DInt16Mve
+from microfold.kernels.kernel import Kernel, register
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.requantize.dynamic_scale import (
+    SUMS,
+    dynamic_finish,
+    scale_cost,
+    unsupported_hybrid,
+    with_scale_fields,
+)
+from microfold.kernels.requantize.finish import Finish
+from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
+
+
+class _HybridDepthwise(Kernel):
+    """What all of them share; before a kernel of int16 in the list of bases."""
+
+    op = HybridDepthwiseConv2D
+
+    def cost(self, layer: LayerContext) -> float:
+        return super().cost(layer) + scale_cost(layer)
+
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_hybrid(layer)
+
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        return super().overlap(layer, index) if index == 0 else None
+
+    def in_place(self, layer: LayerContext, index: int) -> bool:
+        return False  # outputs take twice the bytes of inputs
+
+    def reads_rows(self, layer: LayerContext) -> bool:
+        return False
+
+
+@register
+class HybridDepthwiseConv2DPortable(_HybridDepthwise, PlaneDepthwise):
+    """One channel at a time, from a padded plane; `weights` are those of `PlaneDepthwise`."""
+
+    name = "s16_f32_hybrid_depthwise_conv2d__c_plane"
+    like = "s16_depthwise_conv2d__c_plane"
+    fields = with_scale_fields(
+        tuple(field for field in PlaneDepthwise.fields if field.name != "input_zero_point")
+    )
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return self.call(layer, "depthwise_conv2d/hybrid.c.j2", dynamic_finish(layer))
+
+
+@register
+class HybridDepthwiseConv2DDsp(_HybridDepthwise, DepthwiseConv2DInt16Dsp):
+    """One channel at a time, two taps a SMLAD; plane and weights are those of `DepthwiseConv2DInt16Dsp`."""
+
+    name = "s16_f32_hybrid_depthwise_conv2d__dsp_1x4"
+    like = "s16_depthwise_conv2d__dsp_1x4"
+    fields = with_scale_fields(DepthwiseConv2DInt16Dsp.fields)
+
+    def supports(self, layer: LayerContext) -> str | None:
+        return unsupported_hybrid(layer) or unsupported_taps(layer)
+
+    def finish(self, layer: LayerContext) -> Finish:
+        finish = dynamic_finish(layer)
+        return replace(finish, spec=(("requantize", SUMS), *finish.spec))
+
+
+@register
+class HybridDepthwiseConv2DMve(_HybridDepthwise, DepthwiseConv2DInt16Mve):
+    """One pixel, eight channels at a time; `weights` are those of `DepthwiseConv2DInt16Mve`."""
+
+    name = "s16_f32_hybrid_depthwise_conv2d__mve_8"
+    like = "s16_depthwise_conv2d__mve_8"
+    fields = with_scale_fields(DepthwiseConv2DInt16Mve.fields)
+
+    def finish(self, layer: LayerContext, lanes: Array) -> Finish:
+        del lanes
+        finish = dynamic_finish(layer)
+        return replace(finish, spec=(("requantize", SUMS), *finish.spec))

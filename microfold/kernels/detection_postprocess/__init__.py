@@ -1,0 +1,1 @@
+"""Kernels that choose the boxes of a detector."""

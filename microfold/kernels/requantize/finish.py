@@ -1,0 +1,35 @@
+"""How a kernel's sums become outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from microfold.kernels.call import Constant, Parameter, SpecValue
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.requantize import output_range
+
+
+@dataclass(frozen=True, eq=False)
+class Finish:
+    """The part of a call that depends on it.
+
+    Attributes:
+        spec: compile-time choices.
+        parameters: layer fields, records of channels among them.
+    """
+
+    spec: tuple[tuple[str, SpecValue], ...]
+    parameters: Mapping[str, Parameter]
+
+
+def clamped_finish(
+    layer: LayerContext, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
+) -> Finish:
+    """By records of the channels, within the output's bounds.
+
+    Args:
+        choice: compile-time choices besides whether outputs are clamped.
+    """
+    clamp, limits = output_range.proved_clamping(layer)
+    return Finish((*choice, ("clamp", clamp)), {"channels": channels, **limits})

@@ -1,0 +1,297 @@
+"""Kernels under a budget of RAM: of each layer only the variants whose call fits.
+
+What a call needs does not depend on other layers' kernels: it is the smallest arena for what is alive in it,
+overlaps and scratch included. So a limit is a filter in front of the selection there is. Where a plan does
+not meet the limit all the same, since neighbours pull a tensor to different places, a lower one is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from microfold.errors import InputError
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, in_order
+from microfold.kernels.selection.least_flash import Memory
+from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.policy import Policy
+from microfold.kernels.selection.variants import Offer
+from microfold.options import OPTIMIZE
+
+
+@dataclass(frozen=True)
+class RamBudget:
+    """Bytes for arena and state together, and those of the state."""
+
+    total: int
+    state: int
+
+    @property
+    def arena(self) -> int:
+        return self.total - self.state
+
+
+class ArenaPlanner(Protocol):
+    """The arena of choices, for the calls in one order."""
+
+    def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Memory:
+        """With the calls in this order."""
+        ...
+
+    def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
+        """Whether an arena with so many bytes is found, with the calls in this order or in a better one."""
+        ...
+
+    def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
+        """Bytes of the smallest arena for what is alive in a layer's call, in this order."""
+        ...
+
+    def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
+        """Bytes that no order makes unnecessary."""
+        ...
+
+    def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ArenaPlanner | None:
+        """For the better order that these kernels have, if one was found."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Option:
+    """A variant with the bytes of arena that its call needs."""
+
+    offer: Offer
+    call: KernelCall
+    need: int
+
+
+class _Needs:
+    """What the variants of all layers need, in one order of the calls."""
+
+    def __init__(self, layers: Sequence[Ranking], model: Model, planner: ArenaPlanner):
+        self.layers = layers
+        self.model = model
+        self.planner = planner
+        self._options: dict[tuple[int, str], list[tuple[Candidate, list[_Option]]]] = {}
+
+    def options(self, index: int, level: str) -> list[tuple[Candidate, list[_Option]]]:
+        """The kernels of a layer that can compute it, each with its variants."""
+        if (index, level) not in self._options:
+            layer = self.layers[index].layer
+            self._options[index, level] = [
+                (candidate, [self._option(index, offer) for offer in candidate.offers])
+                for candidate in candidates(layer, Policy(level, self.model, ram_limited=True))
+            ]
+        return self._options[index, level]
+
+    def _option(self, index: int, offer: Offer) -> _Option:
+        call = offer.case.kernel.lower(self.layers[index].layer)
+        return _Option(offer, call, self.planner.need(index, offer.case.kernel, call))
+
+    def worthwhile(self, index: int) -> list[_Option]:
+        """All variants of a layer that some level takes."""
+        return [
+            option
+            for level in OPTIMIZE
+            for _, options in self.options(index, level)
+            for option in options
+            if option.offer.worth_it
+        ]
+
+    def least(self, index: int) -> tuple[int, Kernel, KernelCall]:
+        """Of the variants of a layer the one that needs least, the fastest of equals."""
+        ranking = self.layers[index]
+        if ranking.fixed:
+            kernel = ranking.candidates[0].kernel
+            call = kernel.lower(ranking.layer)
+            return self.planner.need(index, kernel, call), kernel, call
+        found = min(self.worthwhile(index), key=lambda o: (o.need, o.offer.case.instructions))
+        return found.need, found.offer.case.kernel, found.call
+
+    @property
+    def _free(self) -> list[int]:
+        """The layers that are left to choose for."""
+        return [index for index, ranking in enumerate(self.layers) if not ranking.fixed]
+
+    def limits(self, limit: int) -> list[int]:
+        """The limit, and lower ones that leave less to choose from; none if some layer needs more."""
+        if any(self.least(index)[0] > limit for index in range(len(self.layers))):
+            return []
+        needs = {option.need for index in self._free for option in self.worthwhile(index)}
+        return [limit, *sorted((need for need in needs if need < limit), reverse=True)]
+
+    def affected(self, limit: int, lower: int) -> list[int]:
+        """The layers that have variants between two limits."""
+        return [i for i in self._free if any(lower < o.need <= limit for o in self.worthwhile(i))]
+
+
+class Fitting:
+    """The kernels whose calls fit.
+
+    Args:
+        limits: bytes of arena that the call of each layer may need.
+    """
+
+    def __init__(self, needs: _Needs, limits: Sequence[int]):
+        self._needs = needs
+        self._limits = limits
+
+    def candidates(self, index: int, level: str) -> list[Candidate]:
+        """What a level would consider for a layer, the best first."""
+        layer = self._needs.layers[index].layer
+        options = self._needs.options(index, level)
+        limit = self._limits[index]
+        found = [_fitting(candidate, variants, limit) for candidate, variants in options]
+        return in_order(found, layer, Policy(level, self._needs.model, ram_limited=True))
+
+    def rankings(self, level: str) -> list[Ranking]:
+        """All layers; where a level has nothing that fits, with what others have."""
+        return [
+            ranking if ranking.fixed else replace(ranking, candidates=self._any(index, level))
+            for index, ranking in enumerate(self._needs.layers)
+        ]
+
+    def _any(self, index: int, level: str) -> list[Candidate]:
+        levels = [level, *(other for other in OPTIMIZE if other != level)]
+        found = (self.candidates(index, each) for each in levels)
+        return next(each for each in found if each[0].cost is not None)
+
+
+def _fitting(candidate: Candidate, options: Sequence[_Option], limit: int) -> Candidate:
+    """The best variant that fits, in the place of the one that would be best."""
+    if candidate.cost is None:
+        return candidate
+
+    def judged(option: _Option) -> Offer:
+        return (
+            option.offer if option.need <= limit else replace(option.offer, reason=_too_much(option, limit))
+        )
+
+    taken = next((o for o in options if o.offer.worth_it and o.need <= limit), None)
+    if taken is None:
+        least = min((o for o in options if o.offer.worth_it), key=lambda o: o.need)
+        return Candidate(candidate.kernel, None, _too_much(least, limit), [judged(o) for o in options])
+    case = taken.offer.case
+    others = [judged(option) for option in options if option is not taken]
+    return Candidate(case.kernel, case.instructions, None, [Offer(case, None), *others])
+
+
+def _too_much(option: _Option, limit: int) -> str:
+    return f"its call needs {option.need} bytes of arena, over {limit}"
+
+
+def select_within_ram(
+    budget: RamBudget,
+    layers: Sequence[Ranking],
+    model: Model,
+    planner: ArenaPlanner,
+    choose: Callable[[Fitting], list[Candidate]],
+) -> list[Candidate]:
+    """The choice for each layer whose arena fits: the fastest that orders of calls lead to.
+
+    Args:
+        layers: each with at least one kernel that fits the target.
+        choose: the selection among the kernels whose calls fit; raises InputError if it refuses all of them.
+
+    Raises:
+        InputError: no plan that was found fits; or what `choose` raises.
+    """
+    given = _Needs(layers, model, planner)
+    leanest = [given.least(index)[1:] for index in range(len(layers))]
+    other = planner.reordered([kernel for kernel, _ in leanest], [call for _, call in leanest])
+    orders = [given] if other is None else [given, _Needs(layers, model, other)]
+    found: list[list[Candidate]] = []
+    refusals: list[InputError] = []
+    for needs in orders:
+        try:
+            choice = _fitting_choice(needs, budget.arena, choose)
+        except InputError as refusal:
+            refusals.append(refusal)
+        else:
+            found += [choice] if choice is not None else []
+    if not found:
+        raise refusals[0] if refusals else InputError(_why_none(orders, budget))
+    return min(found, key=lambda choice: sum(candidate.cost or 0.0 for candidate in choice))
+
+
+def _fitting_choice(
+    needs: _Needs, limit: int, choose: Callable[[Fitting], list[Candidate]]
+) -> list[Candidate] | None:
+    """A choice whose plan fits.
+
+    If the limit alone does not make it fit, the highest one that does is looked for by bisection; then layers
+    get the first limit back, one by one, where plans still fit.
+    """
+    layers = range(len(needs.layers))
+
+    def attempt(limits: Sequence[int]) -> list[Candidate] | None:
+        enough = [max(each, needs.least(index)[0]) for index, each in enumerate(limits)]
+        chosen = choose(Fitting(needs, enough))
+        kernels = [candidate.kernel for candidate in chosen]
+        calls = [k.lower(ranking.layer) for k, ranking in zip(kernels, needs.layers, strict=True)]
+        return chosen if needs.planner.fits(kernels, calls, limit) else None
+
+    lower = needs.limits(limit)
+    if not lower:
+        return None
+    chosen = attempt([limit for _ in layers])
+    if chosen is not None:
+        return chosen
+    fails, fits = 0, len(lower) - 1
+    chosen = attempt([lower[fits] for _ in layers])
+    while chosen is not None and fits - fails > 1:
+        middle = (fails + fits) // 2
+        better = attempt([lower[middle] for _ in layers])
+        if better is not None:
+            chosen, fits = better, middle
+        else:
+            fails = middle
+    if chosen is None:
+        return None
+    limits = [lower[fits] for _ in layers]
+    for index in needs.affected(limit, lower[fits]):
+        better = attempt([*limits[:index], limit, *limits[index + 1 :]])
+        if better is not None:
+            chosen, limits[index] = better, limit
+    return chosen
+
+
+def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> str:
+    """What decides, and whether that is a proof."""
+    given = orders[0]
+    least = [given.least(index) for index in range(len(given.layers))]
+    smallest = min(_leanest_size(needs) for needs in orders)
+    any_order = [_least_in_any_order(given, index) for index in range(len(least))]
+    index = max(range(len(least)), key=lambda i: least[i][0])
+    layer, (need, kernel, _) = given.layers[index].layer, least[index]
+    text = (
+        f"arena and state must fit {budget.total} bytes of RAM; the state takes {budget.state}, "
+        f"layer {index} ({layer.node.op.name}) "
+        f"{layer.node.outputs[0].name!r} alone needs {need} with the leanest kernel, {kernel.name}, and the "
+        f"smallest arena found has {smallest}"
+    )
+    if max(any_order) > budget.arena:
+        proof = f"no order of the layers and no kernels need less than {max(any_order)}, which is proved"
+    elif need > budget.arena:
+        proof = "in this order of the layers none is smaller, which is proved; of other orders it is not"
+    else:
+        proof = "that none is smaller is not proved"
+    return f"{text}; {proof}: allow {smallest + budget.state}, or make this layer's tensors smaller"
+
+
+def _leanest_size(needs: _Needs) -> int:
+    """Bytes of the arena with the kernels that need least."""
+    leanest = [needs.least(index)[1:] for index in range(len(needs.layers))]
+    return needs.planner.plan([kernel for kernel, _ in leanest], [call for _, call in leanest]).size
+
+
+def _least_in_any_order(needs: _Needs, index: int) -> int:
+    """Bytes that no variant of a layer can do without, whatever the order."""
+    ranking, planner = needs.layers[index], needs.planner
+    if ranking.fixed:
+        _, kernel, call = needs.least(index)
+        return planner.need_in_any_order(index, kernel, call)
+    options = needs.worthwhile(index)
+    return min(planner.need_in_any_order(index, o.offer.case.kernel, o.call) for o in options)

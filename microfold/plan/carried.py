@@ -1,0 +1,81 @@
+"""What a loop's body may compute in place: over what it gets, which the next run then finds there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
+from microfold.ir.views import Views
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+
+
+def whole_outputs(graph: Graph) -> dict[int, Value]:
+    """Outputs that own all of their storage, by their indices, with the value whose it is."""
+    views = Views(graph)
+    roots = [views[value].root for value in graph.outputs]
+    computed = {value for node in graph.nodes for value in node.outputs}
+    return {
+        index: root
+        for index, (value, root) in enumerate(zip(graph.outputs, roots, strict=True))
+        if root in computed and roots.count(root) == 1 and root.type.nbytes == value.type.nbytes
+    }
+
+
+def updated_in_place(graph: Graph, kernels: Sequence[tuple[LayerContext, Kernel]]) -> dict[int, Value]:
+    """Outputs of a loop's body that may be computed where the parameters of the same indices lie.
+
+    Nothing may read the parameter behind the call that begins to write there; that call itself may, as far as
+    its kernel can work in place.
+
+    Args:
+        graph: the body.
+        kernels: of all its computing nodes, in order.
+
+    Returns:
+        The values that own the outputs' storage, by the outputs' indices.
+    """
+    views = Views(graph)
+    written: dict[Value, int] = {}
+    read: dict[Value, int] = {}
+    for index, (layer, _) in enumerate(kernels):
+        for value in layer.node.outputs:
+            written.setdefault(views[value].root, index)
+        for value in layer.node.operands:
+            read[views[value].root] = index
+    return {
+        index: root
+        for index, root in whole_outputs(graph).items()
+        if _may_replace(graph.inputs[index], root, written, read, kernels, views)
+    }
+
+
+def _may_replace(
+    parameter: Value,
+    root: Value,
+    written: Mapping[Value, int],
+    read: Mapping[Value, int],
+    kernels: Sequence[tuple[LayerContext, Kernel]],
+    views: Views,
+) -> bool:
+    first, last = written[root], read.get(parameter, -1)
+    if last != first:
+        return last < first
+    layer, kernel = kernels[first]
+    node = layer.node
+    if any(node.inputs[i] is parameter and node.outputs[o] is root for i, o in kernel.replaces(layer)):
+        return node.operands.count(parameter) == 1
+    if views[node.outputs[0]].root is not root:
+        return False
+    roots = [views[value].root if value is not None else None for value in node.inputs]
+    if roots.count(parameter) != 1 or len(node.operands) != sum(value is not None for value in node.inputs):
+        return False
+    index = roots.index(parameter)
+    if index not in kernel.data_inputs(layer):
+        return False
+    value = node.inputs[index]
+    assert value is not None
+    shift = views[node.outputs[0]].offset - views[value].offset
+    distance = kernel.overlap(layer, index)
+    return distance + shift <= 0 if distance is not None else shift == 0 and kernel.in_place(layer, index)

@@ -1,0 +1,278 @@
+"""The order of calls with the least arena: best-first search over the sets of calls that are done.
+
+What a call needs depends on which calls are done before it, not on their order. So an order is a way through
+these sets, and the best one is that whose largest need is the least. A call is made at once where that is no
+loss: it needs no more than the way so far and leaves no more behind than there was. Where there are too many
+sets, it is the best of the given order and of one that goes through the graph depth first.
+
+Among these orders are not all that place best: whoever uses one compares plans.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from microfold.plan.bound import shared
+from microfold.plan.liveness import Storage
+from microfold.plan.overlap import Leave, Overlap
+from microfold.plan.problem import units
+
+# Calls looked at, in all sets.
+ORDER_LIMIT = 20_000
+# Calls with the largest need of which it is looked into whether it is less in any order.
+FULLEST = 4
+
+
+@dataclass(frozen=True, eq=False)
+class CallNeeds:
+    """What a call needs, in whatever order.
+
+    Attributes:
+        before: indices of the calls whose results it uses.
+        reads, writes: storages.
+        target: that of the first output, if it is in the arena.
+        scratch: bytes.
+    """
+
+    before: frozenset[int]
+    reads: Sequence[Storage]
+    writes: Sequence[Storage]
+    target: Storage | None
+    leave: Sequence[Leave]
+    scratch: int
+
+
+class _Life(NamedTuple):
+    """A storage, as sets of calls (bits).
+
+    Attributes:
+        parts: the calls that compute it.
+        users: these, and those that read it.
+        kept: it stays to the end.
+        given: it is there from the beginning.
+    """
+
+    size: int
+    parts: int
+    users: int
+    kept: bool
+    given: bool
+
+
+class _Done(NamedTuple):
+    """Some calls are done.
+
+    Attributes:
+        calls: which, as bits.
+        held: units that hold something now.
+    """
+
+    calls: int
+    held: int
+
+
+@dataclass(frozen=True, order=True)
+class _Way:
+    """A way to a set: those with the least peak come first, of these those that have come farthest.
+
+    Attributes:
+        left: how many calls are not done.
+        number: tells equal ways apart.
+        last: the call that was made last, or -1.
+        ready: the calls that might have been.
+    """
+
+    peak: int
+    left: int
+    number: int
+    done: _Done = field(compare=False)
+    last: int = field(compare=False)
+    ready: Sequence[int] = field(compare=False)
+
+
+class _Search:
+    def __init__(self, calls: Sequence[CallNeeds]):
+        self.calls = calls
+        self.steps = ORDER_LIMIT
+        self._index: dict[Storage, int] = {}
+        self._lives: list[_Life] = []
+        for number, call in enumerate(calls):
+            for storage in dict.fromkeys((*call.reads, *call.writes)):
+                self._note(storage, 1 << number, written=storage in call.writes)
+        self._after: list[list[int]] = [[] for _ in calls]
+        for number, call in enumerate(calls):
+            for earlier in sorted(call.before):
+                self._after[earlier].append(number)
+        self._before = [sum(1 << earlier for earlier in call.before) for call in calls]
+        self._saved: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def _note(self, storage: Storage, bit: int, *, written: bool) -> None:
+        if storage not in self._index:
+            self._index[storage] = len(self._lives)
+            kept = storage.last >= len(self.calls)
+            self._lives.append(_Life(units(storage.size), 0, 0, kept, storage.first < 0))
+        index = self._index[storage]
+        life = self._lives[index]
+        parts = life.parts | (bit if written else 0)
+        self._lives[index] = life._replace(parts=parts, users=life.users | bit)
+
+    def start(self) -> _Done:
+        return _Done(0, sum(life.size for life in self._lives if life.given))
+
+    def step(self, state: _Done, number: int) -> tuple[int, _Done]:
+        """Units that a call needs, and what is done after it."""
+        self.steps -= 1
+        call, done = self.calls[number], state.calls | 1 << number
+        written = [self._lives[self._index[storage]] for storage in call.writes]
+        born = sum(life.size for life in written if not life.given and not life.parts & state.calls)
+        touched = {self._index[storage]: None for storage in (*call.reads, *call.writes)}
+        dying = [i for i in touched if not self._lives[i].kept and not self._lives[i].users & ~done]
+        need = state.held + born + units(call.scratch) - self._shared(state, number, frozenset(dying))
+        held = state.held + born - sum(self._lives[i].size for i in dying)
+        return need, _Done(done, held)
+
+    def _shared(self, state: _Done, number: int, dying: frozenset[int]) -> int:
+        """Units that the call's first output can share with inputs that die."""
+        call = self.calls[number]
+        if call.target is None or self._lives[self._index[call.target]].parts & state.calls:
+            return 0
+        used = tuple(i for i, leave in enumerate(call.leave) if self._index[leave.source] in dying)
+        if (number, used) not in self._saved:
+            self._saved[number, used] = shared_if_dying(call.target, [call.leave[i] for i in used])
+        return self._saved[number, used]
+
+    def needs(self, order: Iterable[int]) -> list[int]:
+        """Units that each call needs in an order."""
+        state, needs = self.start(), list[int]()
+        for number in order:
+            need, state = self.step(state, number)
+            needs.append(need)
+        return needs
+
+    def depth_first(self) -> list[int]:
+        """Each call right before the one that wants it; first what needs most beyond what it leaves.
+
+        That is best for trees (Sethi and Ullman, "The generation of optimal code for arithmetic
+        expressions", 1970), and takes little time for all others.
+        """
+        peaks: list[int] = []
+        leaves = [sum(units(storage.size) for storage in call.writes) for call in self.calls]
+        wanted: list[list[int]] = []
+        for number, call in enumerate(self.calls):
+            first = sorted(call.before, key=lambda i: (leaves[i] - peaks[i], i))
+            held, peak = 0, leaves[number] + units(call.scratch)
+            for earlier in first:
+                peak = max(peak, held + peaks[earlier])
+                held += leaves[earlier]
+            wanted.append(first)
+            peaks.append(max(peak, held + leaves[number]))
+        order: dict[int, None] = {}
+        for last in (i for i, after in enumerate(self._after) if not after):
+            waiting = [(last, iter(wanted[last]))]
+            while waiting:
+                number, rest = waiting[-1]
+                missing = next((i for i in rest if i not in order), None)
+                if missing is None:
+                    order[number] = None
+                    waiting.pop()
+                else:
+                    waiting.append((missing, iter(wanted[missing])))
+        return [*order]
+
+    def always_alive(self, number: int) -> int:
+        """Units that are alive in a call in every order: of what comes before it for what comes after it."""
+        earlier = _reached(number, [sorted(call.before) for call in self.calls])
+        later = _reached(number, self._after)
+        return sum(
+            life.size
+            for life in self._lives
+            if (life.given or life.parts & earlier) and (life.kept or life.users & later)
+        )
+
+    def least_need(self, number: int) -> int:
+        """Units that a call needs in every order."""
+        every = frozenset(range(len(self._lives)))
+        scratch = units(self.calls[number].scratch)
+        return self.always_alive(number) + scratch - self._shared(_Done(0, 0), number, every)
+
+    def run(self, limit: int) -> list[int] | None:
+        """The order with the least peak below the limit; None if there is none, or it would take too long."""
+        ready = [i for i, before in enumerate(self._before) if not before]
+        waiting = [_Way(0, len(self.calls), 0, self.start(), -1, ready)]
+        peaks: dict[int, int] = {0: 0}
+        came: dict[int, tuple[int, int]] = {}
+        number = 0
+        while waiting and self.steps > 0:
+            way = heapq.heappop(waiting)
+            state = way.done
+            if peaks[state.calls] < way.peak:
+                continue
+            if way.left == 0:
+                return _trace(came, state.calls)
+            ready = self._ready(way)
+            found = [(call, *self.step(state, call)) for call in ready]
+            free = next((f for f in found if f[1] <= way.peak and f[2].held <= state.held), None)
+            for call, need, after in [free] if free else found:
+                peak = max(way.peak, need)
+                if peak < limit and peak < peaks.get(after.calls, limit):
+                    peaks[after.calls], came[after.calls] = peak, (state.calls, call)
+                    number += 1
+                    heapq.heappush(waiting, _Way(peak, way.left - 1, number, after, call, ready))
+        return None
+
+    def _ready(self, way: _Way) -> list[int]:
+        """The calls that may come next."""
+        if way.last < 0:
+            return [*way.ready]
+        woken = [after for after in self._after[way.last] if not self._before[after] & ~way.done.calls]
+        return sorted([*(i for i in way.ready if i != way.last), *woken])
+
+
+def _reached(number: int, ways: Sequence[Sequence[int]]) -> int:
+    """A call and all that ways lead to from it, as bits."""
+    found, waiting = 1 << number, [number]
+    while waiting:
+        for other in ways[waiting.pop()]:
+            if not found >> other & 1:
+                found |= 1 << other
+                waiting.append(other)
+    return found
+
+
+def _trace(came: Mapping[int, tuple[int, int]], done: int) -> list[int]:
+    order: list[int] = []
+    while done:
+        done, call = came[done]
+        order.append(call)
+    return order[::-1]
+
+
+def better_order(calls: Sequence[CallNeeds]) -> list[int] | None:
+    """Another order of the calls, as indices, whose largest need is less; None if none was found."""
+    search = _Search(calls)
+    needs = search.needs(range(len(calls)))
+    peak = max(needs, default=0)
+    fullest = [number for number, need in enumerate(needs) if need == peak]
+    if not fullest or any(search.least_need(number) == peak for number in fullest[:FULLEST]):
+        return None
+    found: list[int] | None = search.depth_first()
+    limit = max(search.needs(found))
+    if limit >= peak:
+        found, limit = None, peak
+    return search.run(limit) or found
+
+
+def alive_in_any_order(calls: Sequence[CallNeeds]) -> list[int]:
+    """Units that are alive in each call whatever the order, scratch aside."""
+    search = _Search(calls)
+    return [search.always_alive(number) for number in range(len(calls))]
+
+
+def shared_if_dying(target: Storage, leave: Sequence[Leave]) -> int:
+    """Units that the first output of a call can share with inputs, if all of these die."""
+    born = Storage(target.label, target.size, 0, 1)
+    dying = [(Storage(each.source.label, each.source.size, -1, 0), each) for each in leave]
+    return shared([Overlap(source, born, each.distance, each.exact) for source, each in dying])

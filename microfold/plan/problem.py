@@ -1,0 +1,111 @@
+"""Placement of storages as arithmetic: sizes, and what offsets of two that live together must satisfy.
+
+Everything is in units of `ALIGNMENT` bytes: offsets are multiples of it, so that sizes and distances may be
+rounded up without losing a plan. Of storages i and j at least one of these must hold:
+
+- i lies above j: ``offset[i] >= offset[j] + size[j]``;
+- j lies above i;
+- j is computed from i, which dies: ``offset[i] >= offset[j] + distance``, or ``==`` where it must be exact.
+
+All are differences of two offsets with a lower bound: an `Edge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from microfold.ir.views import ALIGNMENT
+from microfold.plan.liveness import Storage
+from microfold.plan.overlap import Overlap
+
+Pair = tuple[int, int]
+
+
+class Edge(NamedTuple):
+    """``offset[after] >= offset[before] + weight``."""
+
+    before: int
+    after: int
+    weight: int
+
+
+class Distance(NamedTuple):
+    """What `Overlap` says, in units."""
+
+    least: int
+    exact: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Storages by index.
+
+    Attributes:
+        pairs: those that live together, the ones with the largest smaller storage first: where they lie
+            decides most.
+        leave: by source and target.
+    """
+
+    sizes: Sequence[int]
+    pairs: Sequence[Pair]
+    leave: Mapping[Pair, Distance]
+
+    def alternatives(self, pair: Pair) -> list[tuple[Edge, ...]]:
+        """What may hold of a pair: edges of which all must."""
+        i, j = pair
+        found: list[tuple[Edge, ...]] = []
+        for low, high in ((i, j), (j, i)):
+            leave = self.leave.get((high, low))
+            # Leave for a source above its target often includes that it lies above all of it.
+            if leave is None or leave.exact or leave.least > self.sizes[low]:
+                found.append((Edge(low, high, self.sizes[low]),))
+            if leave is not None:
+                edge = Edge(low, high, leave.least)
+                back = (Edge(high, low, -leave.least),) if leave.exact else ()
+                found.append((edge, *back))
+        return found
+
+    def holds(self, pair: Pair, offsets: Sequence[int]) -> bool:
+        """Whether two storages may lie where they do."""
+        i, j = pair
+        distance = offsets[i] - offsets[j]
+        if distance >= self.sizes[j] or -distance >= self.sizes[i]:
+            return True
+        for key, found in ((pair, distance), ((j, i), -distance)):
+            leave = self.leave.get(key)
+            if leave is not None and (found == leave.least if leave.exact else found >= leave.least):
+                return True
+        return False
+
+    def height(self, offsets: Sequence[int]) -> int:
+        """Where the highest storage ends."""
+        return max(map(int.__add__, offsets, self.sizes), default=0)
+
+
+def units(size: int) -> int:
+    """Rounded up."""
+    return -(-size // ALIGNMENT)
+
+
+def problem_of(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> Problem:
+    """The problem of storages; overlaps of others are left out."""
+    index = {block: i for i, block in enumerate(blocks)}
+    sizes = [units(block.size) for block in blocks]
+    pairs: list[Pair] = []
+    alive: list[Storage] = []
+    for block in sorted(blocks, key=lambda b: b.first):
+        alive = [other for other in alive if other.last >= block.first]
+        pairs += [(index[other], index[block]) for other in alive]
+        alive.append(block)
+    pairs.sort(key=lambda p: (-min(sizes[p[0]], sizes[p[1]]), -sizes[p[0]] - sizes[p[1]], p))
+    leave = {
+        (index[o.source], index[o.target]): Distance(units(o.distance), o.exact)
+        for o in overlaps
+        if o.source in index
+        and o.target in index
+        and o.source.last == o.target.first
+        and not (o.exact and o.distance % ALIGNMENT)
+    }
+    return Problem(sizes, pairs, leave)

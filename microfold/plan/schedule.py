@@ -1,0 +1,190 @@
+"""The order of calls: the model's own, or another one whose arena is smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
+from microfold.ir.views import ALIGNMENT, Views, needs_no_code
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.plan.bound import shared
+from microfold.plan.liveness import Storage, computing_nodes, storages
+from microfold.plan.memory import Memory, leave_of, overlaps_of, plan_memory
+from microfold.plan.order import CallNeeds, alive_in_any_order, better_order, shared_if_dying
+from microfold.plan.problem import units
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """In which order a graph is computed.
+
+    Attributes:
+        order: the calls, as indices into those of the graph that was given.
+        graph: with its nodes in this order.
+    """
+
+    order: Sequence[int]
+    graph: Graph
+    memory: Memory
+
+
+@dataclass(frozen=True, eq=False)
+class SchedulePlanner:
+    """Plans the calls of a graph for different kernels.
+
+    Attributes:
+        layers: of all computing nodes, in the order of the graph that was given.
+        order: that of `graph`, as indices of layers.
+        include_io: whether the graph's inputs and outputs are in the arena.
+    """
+
+    graph: Graph
+    layers: Sequence[LayerContext]
+    order: Sequence[int]
+    include_io: bool
+
+    def plan(
+        self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], wanted: int | None = None
+    ) -> Memory:
+        """Where everything lies with the calls in this order.
+
+        Args:
+            kernels, calls: those of `layers`.
+            wanted: bytes that are few enough, see `plan_arena`.
+        """
+        ordered = [(self.layers[index], kernels[index]) for index in self.order]
+        now = [calls[index] for index in self.order]
+        return plan_memory(self.graph, ordered, now, include_io=self.include_io, wanted=wanted)
+
+    def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
+        """Whether `schedule` finds an arena with so many bytes at most."""
+        if self.plan(kernels, calls, limit).size <= limit:
+            return True
+        other = self.reordered(kernels, calls)
+        return other is not None and other.plan(kernels, calls, limit).size <= limit
+
+    def schedule(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Schedule:
+        """The order with the least arena that was found; this one if no other is better."""
+        memory = self.plan(kernels, calls)
+        given = Schedule(self.order, self.graph, memory)
+        other = self.reordered(kernels, calls)
+        if other is None:
+            return given
+        moved = Schedule(other.order, other.graph, other.plan(kernels, calls))
+        # What is alive in each call takes less, but it may be harder to place.
+        return moved if moved.memory.size < memory.size else given
+
+    def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> SchedulePlanner | None:
+        """For the order in which the largest need of a call is least, if it is less than in this one."""
+        # Bodies with a state of their own tell the first of their callers from the second.
+        if any(body.signature.stateful for body in self.graph.subgraphs.values()):
+            return None
+        found = better_order([self._needs(index, kernels[index], calls[index]) for index in self.order])
+        if found is None:
+            return None
+        order = [self.order[position] for position in found]
+        nodes = _in_order(self.graph, [self.layers[index].node for index in order])
+        return replace(self, graph=replace(self.graph, nodes=tuple(nodes)), order=order)
+
+    def need(self, index: int, kernel: Kernel, call: KernelCall) -> int:
+        """Bytes of the smallest arena for what is alive in a layer's call, in this order."""
+        position = self._positions[index]
+        overlaps = overlaps_of(position, self.layers[index], kernel, self._owners, self._views)
+        return (self._alive[position] + units(call.scratch) - shared(overlaps)) * ALIGNMENT
+
+    def need_in_any_order(self, index: int, kernel: Kernel, call: KernelCall) -> int:
+        """Bytes that a layer's call needs whatever the order."""
+        target = self._owners.get(self.layers[index].node.outputs[0])
+        leave = leave_of(self.layers[index], kernel, self._owners, self._views)
+        alive = self._always_alive[self._positions[index]] + units(call.scratch)
+        return (alive - (shared_if_dying(target, leave) if target is not None else 0)) * ALIGNMENT
+
+    def _needs(self, index: int, kernel: Kernel, call: KernelCall) -> CallNeeds:
+        """What a layer's call needs, in whatever order."""
+        leave = leave_of(self.layers[index], kernel, self._owners, self._views)
+        return replace(self._flow[self._positions[index]], leave=leave, scratch=call.scratch)
+
+    @cached_property
+    def _flow(self) -> list[CallNeeds]:
+        """What the calls read and write, kernels aside."""
+        found: list[CallNeeds] = []
+        for index in self.order:
+            node = self.layers[index].node
+            before = {position for value in node.operands for position in self._computing(value)}
+            reads = [self._owners[value] for value in node.operands if value in self._owners]
+            writes = [self._owners[value] for value in node.outputs if value in self._owners]
+            target = self._owners.get(node.outputs[0])
+            found.append(CallNeeds(frozenset(before), reads, writes, target, leave=(), scratch=0))
+        return found
+
+    def _computing(self, value: Value) -> Iterator[int]:
+        """Positions of the calls after which a value is there."""
+        waiting, seen = [value], set[Node]()
+        while waiting:
+            node = self._producers.get(waiting.pop())
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            if needs_no_code(node):
+                waiting += node.operands
+            else:
+                yield self._calls[node]
+
+    @cached_property
+    def _alive(self) -> list[int]:
+        """Units that are alive in each call, scratch aside."""
+        blocks = dict.fromkeys(self._owners.values())
+        return [
+            sum(units(block.size) for block in blocks if block.first <= call <= block.last)
+            for call in range(len(self.order))
+        ]
+
+    @cached_property
+    def _always_alive(self) -> list[int]:
+        """Units that are alive in each call whatever the order, scratch aside."""
+        return alive_in_any_order(self._flow)
+
+    @cached_property
+    def _owners(self) -> dict[Value, Storage]:
+        calls = [self.layers[index].node for index in self.order]
+        return storages(self.graph, calls, include_io=self.include_io)
+
+    @cached_property
+    def _views(self) -> Views:
+        return Views(self.graph)
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        """Where each layer's call comes."""
+        return {index: position for position, index in enumerate(self.order)}
+
+    @cached_property
+    def _producers(self) -> dict[Value, Node]:
+        return self.graph.producers()
+
+    @cached_property
+    def _calls(self) -> dict[Node, int]:
+        """Positions of the nodes that need a call."""
+        return {node: position for position, node in enumerate(computing_nodes(self.graph))}
+
+
+def _in_order(graph: Graph, calls: Collection[Node]) -> Iterator[Node]:
+    """All nodes of a graph, those that need a call in another order, each after what it reads."""
+    producers, there = graph.producers(), set[Node]()
+    # Of what needs no code, what calls read comes right before them, and the rest at the end.
+    for last in (*calls, *graph.nodes):
+        waiting = [last]
+        while waiting:
+            node = waiting[-1]
+            missing = [p for v in node.operands if (p := producers.get(v)) is not None and p not in there]
+            if node not in there and not missing:
+                there.add(node)
+                yield node
+            if node in there:
+                waiting.pop()
+            waiting += missing

@@ -1,0 +1,227 @@
+"""Layers with their places: those of a graph, and those that its loops run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.codegen.names import Namer
+from microfold.external.kernel import ExternalKernel
+from microfold.ir.graph import Graph
+from microfold.ir.node import Value
+from microfold.ir.views import Views
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.ops.control.loop import Loop
+from microfold.options import Options
+from microfold.plan.check import check_plan
+from microfold.plan.liveness import Storage
+from microfold.plan.overlap import align
+from microfold.program import Block, BranchPlan, Buffer, Layer, LoopPlan, Move
+from microfold.scope import Scope, ScopeMemory
+
+Places = Mapping[Value, tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What computes a layer."""
+
+    candidate: Candidate
+    call: KernelCall
+
+
+def claim_name(namer: Namer, layer: LayerContext, kernel: Kernel | None) -> str:
+    """The name of a layer, for good."""
+    work = kernel.work(layer) if kernel is not None else (layer.node,)
+    return namer.unique(layer.node.outputs[0].name, work[-1].op.name)
+
+
+def model_places(graph: Graph, options: Options) -> Places:
+    """Region and offset of what is not in the arena, by the values that own the storage."""
+    views = Views(graph)
+    places: dict[Value, tuple[str, int]] = {}
+    offset = 0
+    for state in graph.state:
+        places[state.value] = ("state", offset)
+        offset += align(state.value.type.nbytes)
+    if options.io == "caller":
+        for region, values in (("input", graph.inputs), ("output", graph.outputs)):
+            for index, value in enumerate(values):
+                places[views[value].root] = (region, index)
+    return places
+
+
+class Locator:
+    """Finds the buffer of every value of a graph.
+
+    Args:
+        places: what is not in the graph's arena, constants aside.
+        base: where the graph's arena begins in that of the model.
+    """
+
+    def __init__(self, graph: Graph, memory: ScopeMemory, places: Places, base: int = 0):
+        self.views = Views(graph)
+        self.owners = memory.own.owners
+        self.offsets: Mapping[Storage, int] = memory.own.arena.offsets
+        self.base = base
+        self.special = dict.fromkeys(graph.constants, ("constant", 0)) | dict(places)
+
+    def __call__(self, value: Value) -> Buffer:
+        place = self.views[value]
+        if place.root in self.special:
+            region, offset = self.special[place.root]
+            return Buffer(value, region, offset)
+        return Buffer(value, "arena", self.base + self.offsets[self.owners[place.root]] + place.offset)
+
+
+class Scheduler:
+    """Makes layers.
+
+    Args:
+        choices: of all layers, in the order of `Scope.everything`.
+    """
+
+    def __init__(self, choices: Iterator[Choice]):
+        self._choices = choices
+        self._namer = Namer()
+
+    def layers(self, scope: Scope, memory: ScopeMemory, locate: Locator) -> tuple[Layer, ...]:
+        """Those of a scope, with what they run."""
+        check_plan(memory.own.blocks, memory.own.arena)
+        return tuple(
+            self._layer(index, ranking, scope, memory, locate) for index, ranking in enumerate(scope.rankings)
+        )
+
+    def _layer(
+        self, index: int, ranking: Ranking, scope: Scope, memory: ScopeMemory, locate: Locator
+    ) -> Layer:
+        choice = next(self._choices)
+        layer, kernel, call = ranking.layer, choice.candidate.kernel, choice.call
+        node, work = layer.node, kernel.work(layer)
+        name = claim_name(self._namer, layer, kernel)
+        block = memory.own.scratch.get(index)
+        scratch = locate.base + memory.own.arena.offsets[block] if block else None
+        control = None
+        instructions = cycles = None
+        if choice.candidate.cost is not None and not isinstance(kernel, ExternalKernel):
+            instructions = round(choice.candidate.cost)
+            cycles = round(kernel.cycles(layer)) if layer.target.timing is not None else None
+        macs = sum(each.macs() for each in work)
+        if index in scope.inner:
+            plan = self._loop if isinstance(node.op, Loop) else self._branches
+            control = plan(index, ranking, scope, memory, locate, scratch or 0)
+            call = KernelCall(call.function, scratch=block.size if block else 0)
+            macs = control.most(lambda inner: inner.macs) or 0
+            instructions = control.most(lambda inner: inner.estimated_instructions)
+            cycles = control.most(lambda inner: inner.estimated_cycles)
+        inputs = [node.inputs[i] for i in kernel.data_inputs(layer)]
+        return Layer(
+            index=index,
+            name=name,
+            node=node,
+            kernel=kernel,
+            call=call,
+            work=work,
+            macs=macs,
+            estimated_instructions=instructions,
+            estimated_cycles=cycles,
+            inputs=tuple(locate(value) for value in inputs if value is not None),
+            outputs=tuple(locate(value) for value in node.outputs),
+            scratch=scratch,
+            candidates=tuple(ranking.candidates),
+            control=control,
+        )
+
+    def _loop(
+        self, index: int, ranking: Ranking, scope: Scope, memory: ScopeMemory, locate: Locator, base: int
+    ) -> LoopPlan:
+        """A loop: what it carries lies where its results do, everything else in its scratch."""
+        node = ranking.layer.node
+        op = node.op
+        assert isinstance(op, Loop)
+        homes = [locate(value) for value in node.outputs]
+        operands = [locate(value) for value in node.operands]
+        *conditions, body = zip(scope.inner[index], memory.inner[index], strict=True)
+        begin = self._begin(ranking.layer, operands, homes, body[0].graph, bool(conditions))
+        around = [*homes, *operands[len(homes) :]]
+        condition, decision = None, None
+        for inner, inner_memory in conditions:
+            within = self._inside(inner, inner_memory, around, base, homes)
+            condition = Block(inner.graph, self.layers(inner, inner_memory, within))
+            decision = within(inner.graph.outputs[0])
+        block = self._block(*body, around, homes, base)
+        return LoopPlan(begin, op.runs, block, condition, decision, op.may_stop)
+
+    def _branches(
+        self, index: int, ranking: Ranking, scope: Scope, memory: ScopeMemory, locate: Locator, base: int
+    ) -> BranchPlan:
+        """A condition: what either branch gives lies where the results do, everything else in the scratch."""
+        node = ranking.layer.node
+        homes = [locate(value) for value in node.outputs]
+        decision, *operands = (locate(value) for value in node.operands)
+        then, otherwise = (
+            self._block(inner, inner_memory, operands, homes, base)
+            for inner, inner_memory in zip(scope.inner[index], memory.inner[index], strict=True)
+        )
+        return BranchPlan(decision, then, otherwise)
+
+    def _block(
+        self,
+        inner: Scope,
+        memory: ScopeMemory,
+        around: Sequence[Buffer],
+        homes: Sequence[Buffer],
+        base: int,
+    ) -> Block:
+        """A body whose parameters are `around` it, and whose results are wanted at their `homes`."""
+        within = self._inside(inner, memory, around, base, homes)
+        layers = self.layers(inner, memory, within)
+        results = [within(value) for value in inner.graph.outputs]
+        moves = [Move(one, home) for one, home in zip(results, homes, strict=True) if _apart(one, home)]
+        return Block(inner.graph, layers, tuple(moves))
+
+    def _begin(
+        self,
+        layer: LayerContext,
+        operands: Sequence[Buffer],
+        homes: Sequence[Buffer],
+        body: Graph,
+        has_condition: bool,
+    ) -> tuple[Move, ...]:
+        """Copies of what the loop carries to where it lies; not of what the first run does not read."""
+        op = layer.node.op
+        assert isinstance(op, Loop)
+        read = {value for node in body.nodes for value in node.operands} | set(body.outputs)
+        needed = [has_condition or op.runs == 0 or value in read for value in body.inputs]
+        arrays = [layer.array(i) for i in range(len(homes))]
+        return tuple(
+            Move(source, home, array is not None and not np.any(array))
+            for source, home, array, wanted in zip(operands, homes, arrays, needed, strict=False)
+            if wanted and _apart(source, home)
+        )
+
+    def _inside(
+        self,
+        inner: Scope,
+        memory: ScopeMemory,
+        around: Sequence[Buffer],
+        base: int,
+        homes: Sequence[Buffer],
+    ) -> Locator:
+        """Finds the buffers of a body."""
+        places = {
+            value: (buffer.region, buffer.offset)
+            for value, buffer in zip(inner.graph.inputs, around, strict=True)
+        }
+        for index, root in memory.direct.items():
+            places[root] = (homes[index].region, homes[index].offset)
+        return Locator(inner.graph, memory, places, base)
+
+
+def _apart(one: Buffer, other: Buffer) -> bool:
+    return (one.region, one.offset) != (other.region, other.offset)

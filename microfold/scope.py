@@ -1,0 +1,200 @@
+"""A graph on its way to kernels, with the graphs that its loops run: each has a scope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from microfold.analysis.ranges import analyze
+from microfold.external.kernel import external_kernel
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
+from microfold.kernels.call import KernelCall
+from microfold.kernels.control import BranchKernel, LoopKernel
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates
+from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.policy import Policy
+from microfold.ops.control.control_flow import If
+from microfold.ops.control.loop import Loop
+from microfold.options import Options
+from microfold.plan.carried import updated_in_place, whole_outputs
+from microfold.plan.liveness import computing_nodes
+from microfold.plan.memory import Memory, plan_memory
+from microfold.target import Target
+
+
+@dataclass(frozen=True)
+class ScopeMemory:
+    """Where the tensors and the scratch of a scope lie.
+
+    Attributes:
+        own: of its graph; the scratch of a call that runs other layers is the arena of these.
+        direct: the graph's outputs that lie where whoever runs it wants them, by their indices, each with the
+            value that owns the storage.
+        inner: of the scopes that calls run, by the calls' indices in this scope.
+        calls: how many it has itself.
+    """
+
+    own: Memory
+    direct: Mapping[int, Value]
+    inner: Mapping[int, tuple[ScopeMemory, ...]]
+    calls: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the arena."""
+        return self.own.size
+
+    def need(self, index: int) -> int:
+        """Bytes of an arena for what is alive during one call; calls are counted as in `Scope.everything`."""
+        if not self.inner:
+            return self.own.need(index)
+        for call in range(index + 1):
+            if index == 0:
+                return self.own.need(call)
+            index -= 1
+            for scope in self.inner.get(call, ()):
+                count = scope.count
+                if index < count:
+                    return scope.need(index)
+                index -= count
+        raise IndexError(index)
+
+    @property
+    def count(self) -> int:
+        """Calls, with those that others run."""
+        return self.calls + sum(scope.count for scopes in self.inner.values() for scope in scopes)
+
+
+class Scope:
+    """A graph, what selection knows of it, and the scopes of the graphs that it runs.
+
+    Attributes:
+        ranges: what is proved about its integers.
+        runs: how often a run of the model computes it, at most.
+    """
+
+    def __init__(self, graph: Graph, target: Target, options: Options, runs: int = 1):
+        self.graph = graph
+        self.target = target
+        self.options = options
+        self.runs = runs
+        self.ranges = analyze(graph)
+        self.model = Model(graph)
+        self.nodes = computing_nodes(graph)
+
+    @cached_property
+    def inner(self) -> Mapping[int, tuple[Scope, ...]]:
+        """The scopes that calls run, by the calls' indices: a loop's condition, if any, and body."""
+        found: dict[int, tuple[Scope, ...]] = {}
+        for index, node in enumerate(self.nodes):
+            if isinstance(node.op, Loop | If):
+                counts = (1, 1)
+                if isinstance(node.op, Loop):
+                    counts = (node.op.runs + 1, node.op.runs) if node.op.condition else (node.op.runs,)
+                bodies = [self.graph.subgraphs[name] for name in node.op.bodies]
+                found[index] = tuple(
+                    Scope(body, self.target, self.options, self.runs * count)
+                    for body, count in zip(bodies, counts, strict=True)
+                )
+        return found
+
+    @cached_property
+    def rankings(self) -> list[Ranking]:
+        """Its own layers, in order, each with the kernels considered for it."""
+        return [self._rank(index, node) for index, node in enumerate(self.nodes)]
+
+    def in_order(self, graph: Graph, order: Sequence[int]) -> Scope:
+        """The same with its calls in another order.
+
+        Args:
+            graph: with its nodes in this order.
+            order: the calls, as indices into those of this scope, none of which runs others.
+        """
+        other = copy(self)
+        other.graph, other.nodes = graph, [self.nodes[index] for index in order]
+        other.rankings = [self.rankings[index] for index in order]
+        return other
+
+    @property
+    def everything(self) -> Iterator[Ranking]:
+        """All layers, each followed by those that it runs."""
+        for index, ranking in enumerate(self.rankings):
+            yield ranking
+            for scope in self.inner.get(index, ()):
+                yield from scope.everything
+
+    def _rank(self, index: int, node: Node) -> Ranking:
+        small = self.options.optimize == "size"
+        layer = LayerContext(node, self.graph.constants, self.target, self.ranges, compiled_for_size=small)
+        if index in self.inner:
+            return Ranking(layer, [self._control(index, layer)], fixed=True, runs=self.runs)
+        outside = external_kernel(node, self.graph, self.target, self.options)
+        if outside is not None:
+            return Ranking(layer, [Candidate(outside, outside.cost(layer), None)], fixed=True, runs=self.runs)
+        found = candidates(layer, Policy(self.options.optimize, self.model))
+        return Ranking(layer, found, runs=self.runs)
+
+    def _control(self, index: int, layer: LayerContext) -> Candidate:
+        """The only kernel of a loop or condition; its cost is that of the fastest kernels of its layers."""
+        costs = [
+            sum((r.candidates[0].cost or 0.0) * r.runs / self.runs for r in scope.rankings if r.candidates)
+            for scope in self.inner[index]
+        ]
+        is_loop = isinstance(layer.node.op, Loop)
+        kernel = LoopKernel(sum(costs)) if is_loop else BranchKernel(max(costs))
+        return Candidate(kernel, kernel.instructions, None)
+
+    def memory(
+        self, kernels: Iterator[Kernel], calls: Iterator[KernelCall], *, include_io: bool
+    ) -> ScopeMemory:
+        """Where everything lies.
+
+        Args:
+            kernels, calls: of all layers, in the order of `everything`.
+            include_io: the graph's inputs and outputs are in the arena.
+        """
+        return self._memory(kernels, calls, include_io=include_io, part=None)
+
+    def _memory(
+        self,
+        kernels: Iterator[Kernel],
+        calls: Iterator[KernelCall],
+        *,
+        include_io: bool,
+        part: str | None,
+    ) -> ScopeMemory:
+        """The same; `part`: a loop's ``condition`` or ``body``, a ``branch``; None: the model."""
+        own_kernels: list[tuple[LayerContext, Kernel]] = []
+        own_calls: list[KernelCall] = []
+        inner: dict[int, tuple[ScopeMemory, ...]] = {}
+        for index, ranking in enumerate(self.rankings):
+            kernel, call = next(kernels), next(calls)
+            if index in self.inner:
+                scopes = self.inner[index]
+                inner[index] = tuple(
+                    scope._memory(kernels, calls, include_io=True, part=kind)
+                    for scope, kind in zip(scopes, _parts(ranking.layer.node, len(scopes)), strict=True)
+                )
+                call = replace(call, scratch=max(memory.size for memory in inner[index]))
+            own_kernels.append((ranking.layer, kernel))
+            own_calls.append(call)
+        direct: Mapping[int, Value] = {}
+        if part == "body":
+            direct = updated_in_place(self.graph, own_kernels)
+        elif part == "branch":
+            direct = whole_outputs(self.graph)
+        elsewhere = [*self.graph.inputs, *direct.values()] if part is not None else []
+        own = plan_memory(self.graph, own_kernels, own_calls, include_io=include_io, elsewhere=elsewhere)
+        return ScopeMemory(own, direct, inner, len(own_calls))
+
+
+def _parts(node: Node, count: int) -> tuple[str, ...]:
+    """What the bodies of a node are for."""
+    if isinstance(node.op, If):
+        return ("branch", "branch")
+    return ("condition", "body")[2 - count :]

@@ -1,0 +1,53 @@
+"""Ends loops after a number of runs that the user gives.
+
+    %j: int32[], %y: int8[4] = while(%i, %x) {condition="less", body="step"}
+->
+    %j: int32[], %y: int8[4] = limited_while(%i, %x) {condition="less", body="step", limit=100}
+
+                                                                                       (limit=100)
+
+It runs on the graph as imported, which is what results are compared with. A limit that is never reached
+changes nothing: `lower_loops` finds out where that can be proved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
+from microfold.ops.control.control_flow import While
+from microfold.ops.control.loop import LimitedWhile
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import module_pass
+
+
+@module_pass(opt_level=0)
+@dataclass(frozen=True)
+class LimitLoops:
+    """Give every loop a limit.
+
+    Attributes:
+        limit: runs; None leaves all loops as they are.
+    """
+
+    limit: int | None = None
+
+    def transform(self, graph: Graph, context: PassContext) -> Graph:
+        return with_limited_loops(graph, self.limit, context)
+
+
+def with_limited_loops(graph: Graph, limit: int | None, context: PassContext) -> Graph:
+    """The graph with a limit for every loop, those in subgraphs included; itself if there is none."""
+    if limit is None:
+        return graph
+    context = replace(context, pass_name="limit_loops")
+    graph = graph.with_bodies(lambda _, body: with_limited_loops(body, limit, context))
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if type(node.op) is While:
+            context.fired(node, f"it may run {limit} times")
+            nodes.append(replace(node, op=LimitedWhile(node.op.condition, node.op.body, limit)))
+        else:
+            nodes.append(node)
+    return graph if nodes == list(graph.nodes) else graph.with_nodes(nodes)

@@ -1,0 +1,84 @@
+"""Reads what a loop does not change where it was before the loop.
+
+    %w = constant int8[4] [...]
+    %j: int32[], %y: int8[4], %v: int8[4] = while(%i, %x, %w) {...}
+    subgraph @step = graph @step(%n, %p, %q: int8[4]) -> (%m, %t, %q) {
+      %t: int8[4] = add(%p, %q)
+      ...
+->
+    (readers of %v read %w)
+    subgraph @step = graph @step(%n, %p, %q: int8[4]) -> (%m, %t, %q) {
+      %c = constant int8[4] [...]
+      %t: int8[4] = add(%p, %c)
+      ...
+
+Constants go into the subgraphs, where passes and kernels see them. `remove_unused_outputs` then drops what is
+carried for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from microfold.ir.families import Family, families
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, rewire
+from microfold.ir.types import Array
+from microfold.ops.control.control_flow import While
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+
+@function_pass(opt_level=0, mandatory=True)
+def loop_invariants(graph: Graph, context: PassContext) -> Graph:
+    """Take what loops hand on unchanged out of them, and constants into them."""
+    uses = graph.use_counts()
+    replaced: dict[Value, Value] = {}
+    bodies = dict(graph.subgraphs)
+    for family in families(graph):
+        op = family.nodes[0].op
+        if not isinstance(op, While) or any(node.op != op for node in family.nodes):
+            continue
+        body = graph.subgraphs[op.body]
+        same = [i for i, value in enumerate(body.inputs) if body.outputs[i] is value]
+        for node in family.nodes:
+            for index in same[1:] if node.epilogue and same[:1] == [0] else same:
+                operand = node.inputs[index]
+                if uses[node.outputs[index]] and operand is not None:
+                    context.fired(node, f"no run changes %{node.outputs[index].name}")
+                    replaced[node.outputs[index]] = operand
+        for index in same:
+            array = _common_constant(graph, family, index)
+            if array is not None:
+                for name in family.names:
+                    bodies[name] = _with_constant(bodies[name], index, array, context)
+    changed = any(body is not graph.subgraphs[name] for name, body in bodies.items())
+    if not replaced and not changed:
+        return graph
+    nodes = [rewire(node, replaced) for node in graph.nodes]
+    return replace(graph, subgraphs=bodies).with_nodes(nodes, replaced=replaced)
+
+
+def _common_constant(graph: Graph, family: Family, index: int) -> Array | None:
+    """What an operand of all nodes is; None if it is computed, or not the same."""
+    arrays = [graph.array(node.inputs[index]) for node in family.nodes]
+    first = arrays[0]
+    if first is None or any(a is None or a.tobytes() != first.tobytes() for a in arrays):
+        return None
+    return first
+
+
+def _with_constant(body: Graph, index: int, array: Array, context: PassContext) -> Graph:
+    """A subgraph whose nodes read a constant in place of a parameter; itself if none reads it."""
+    parameter = body.inputs[index]
+    constant = replace(parameter)
+    nodes = _reading(body.nodes, {parameter: constant})
+    if all(one is other for one, other in zip(nodes, body.nodes, strict=True)):
+        return body
+    context.fired(f"subgraph @{body.name}", f"%{parameter.name} is the same constant in all runs")
+    return body.with_nodes(nodes, constants={**body.constants, constant: array})
+
+
+def _reading(nodes: tuple[Node, ...], replaced: Mapping[Value, Value]) -> list[Node]:
+    return [rewire(node, replaced) for node in nodes]

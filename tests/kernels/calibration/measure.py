@@ -1,0 +1,161 @@
+"""What simulated cores count for layers, each by every variant of every kernel that can compute it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import pytest
+
+from microfold.analysis.ranges import analyze
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph
+from microfold.ir.node import make_node
+from microfold.kernels.conv2d.delegation import ByConvolution
+from microfold.kernels.kernel import KERNELS, Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection import cheapest
+from microfold.kernels.selection.cheapest import Candidate
+from microfold.kernels.selection.policy import Policy
+from microfold.options import Options
+from microfold.passes.context import PassContext
+from microfold.plan import memory
+from microfold.simulate.program import simulator
+from microfold.target import Target
+from microfold.verification import verify
+from tests.kernels.cores import plan_each
+from tests.kernels.random_networks import merge
+
+# Layers of one image: compilers and simulators take as long to start as for many of them.
+TOGETHER = 150
+# Cases of a kernel, at most: variants multiply them.
+MOST_CASES = 40
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One layer, computed by one variant of a kernel.
+
+    Attributes:
+        layer: which of the layers.
+        variant: which of the kernel's variants.
+        terms: of the variant.
+        instructions: executed.
+        cycles: by the timing table; the instructions where there is none.
+    """
+
+    kernel: str
+    layer: int
+    variant: int
+    terms: Mapping[str, float]
+    instructions: int
+    cycles: int
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A graph of one node, and which variant of which kernel is to compute it."""
+
+    index: int
+    graph: Graph
+    kernel: Kernel
+    variant: int
+    terms: Mapping[str, float]
+
+
+def measure(
+    graphs: Sequence[Graph], target: Target, *, alone: bool = False, wanted: str = ""
+) -> list[Sample]:
+    """All layers by all variants; equal layers give equal samples.
+
+    Args:
+        alone: each layer has a function of its own.
+        wanted: names of kernels begin so.
+    """
+    cases = find_cases(graphs, target, wanted)
+    batches = [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
+    return [sample for batch in batches for sample in _measure_together(batch, target, alone)]
+
+
+def find_cases(graphs: Sequence[Graph], target: Target, wanted: str = "") -> list[_Case]:
+    """Those of one kernel side by side, so that layers share its functions."""
+    found = [case for i, graph in enumerate(graphs) for case in _variants(i, graph, target, wanted)]
+    kept: list[_Case] = []
+    for _, group in groupby(sorted(found, key=_name), key=_name):
+        own = list(group)
+        step = max(len(own) / MOST_CASES, 1.0)
+        kept += [own[int(i * step)] for i in range(min(len(own), MOST_CASES))]
+    return kept
+
+
+def _name(case: _Case) -> str:
+    return case.kernel.name
+
+
+def _variants(index: int, graph: Graph, target: Target, wanted: str) -> Iterator[_Case]:
+    (node,) = graph.nodes
+    layer = LayerContext(node, graph.constants, target, analyze(graph))
+    for kernel in KERNELS:
+        fits = kernel.op is type(node.op) and selectable(kernel, target)
+        if fits and kernel.name.startswith(wanted) and kernel.supports(layer) is None:
+            for number, variant in enumerate(kernel.variants(layer)):
+                yield _Case(index, graph, kernel, number, variant.terms(layer))
+
+
+def selectable(kernel: Kernel, target: Target) -> bool:
+    """Whether it may be chosen for some layers, and its cost is its own."""
+    suits = kernel.features <= target.features and not kernel.superseded_by & target.features
+    return suits and not isinstance(kernel, ByConvolution)
+
+
+def _measure_together(cases: Sequence[_Case], target: Target, alone: bool) -> list[Sample]:
+    """The layers in one image."""
+
+    def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
+        del policy
+        case = cases[_number(layer.node.outputs[0].name)]
+        if kernel is not case.kernel:
+            return Candidate(kernel, None, "another kernel is measured")
+        return Candidate(kernel.variants(layer)[case.variant], 1.0, None)
+
+    named = [_named(case.graph, f"case{i}") for i, case in enumerate(cases)]
+    merged, state = merge(named), tuple(each for graph in named for each in graph.state)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cheapest, "consider", consider)
+        patch.setattr(memory, "plan_arena", plan_each)
+        options = Options(optimize="speed" if alone else "balanced")
+        program = compile_graph(
+            replace(merged, state=state), target, options, context=PassContext(opt_level=0)
+        )
+    calls = verify.input_sets([buffer.type for buffer in program.inputs], 4)[3:]
+    with simulator(program) as machine:
+        image = machine.firmware(hooked=True)
+        if target.timing is not None:
+            (trace,) = image.trace(calls, target.timing)
+            counted = list(zip(trace.instructions, trace.cycles, strict=True))
+        else:
+            (run,) = image.run(calls)
+            counted = [(count, count) for count in run.layer_instructions]
+    found: list[Sample] = []
+    for layer, (instructions, cycles) in zip(program.layers, counted, strict=False):
+        case = cases[_number(layer.label)]
+        name, number = case.kernel.name, case.variant
+        found.append(Sample(name, case.index, number, case.terms, instructions, cycles))
+    return found
+
+
+def _number(name: str) -> int:
+    """Of the case that a result belongs to."""
+    return int(name.removeprefix("case").partition("_")[0])
+
+
+def _named(graph: Graph, name: str) -> Graph:
+    """The graph with other names of its results."""
+    (node,) = graph.nodes
+    names = [name, *(f"{name}_{i}" for i in range(1, len(node.outputs)))]
+    new = make_node(node.op, node.inputs, names, node.epilogue)
+    renamed = dict(zip(node.outputs, new.outputs, strict=True))
+    state = tuple(replace(each, next=renamed.get(each.next, each.next)) for each in graph.state)
+    outputs = tuple(renamed.get(value, value) for value in graph.outputs)
+    return replace(graph, nodes=(new,), outputs=outputs, state=state)

@@ -1,0 +1,132 @@
+"""What rewrites gain on Cortex-M4, executed: bounds measured on graphs rewritten by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.ir.text import parse
+from tests.counts import executed
+from tests.needs import CROSS_TOOLS, need_tools
+
+# Other compilers than the one that the figures are from choose other instructions.
+HEAD_ROOM = 1.02
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A graph, and what it may cost at most.
+
+    Attributes:
+        text: the lines of the body, of `%x`, an image of int8, to `%y`.
+        ram: bytes of the arena.
+    """
+
+    text: str
+    instructions: int
+    ram: int
+
+
+RNG = np.random.default_rng(1)
+
+
+def _weights(name: str, shape: str, scale: float) -> str:
+    """Constants of a convolution, and the text of its operands behind the image."""
+    size = int(np.prod([int(n) for n in shape.split(",")]))
+    channels = shape.split(",")[0]
+    return (
+        f"%w{name} = constant int8[{shape}] q({scale}, 0) {RNG.integers(-90, 90, size).tolist()}\n"
+        f"%b{name} = constant int32[{channels}] {RNG.integers(-500, 500, int(channels)).tolist()}\n"
+    )
+
+
+SAME = "strides=(1, 1), dilations=(1, 1), padding=((1, 1), (1, 1))"
+GAINS = {
+    "pool_of_floats": Gain(
+        """
+        %a: float32[1,24,24,16] = dequantize(%x)
+        %b: float32[1,12,12,16] = max_pool2d(%a) {size=(2, 2), strides=(2, 2), padding=((0, 0), (0, 0))}
+        %y: int8[1,12,12,16] q(0.05, 3) = quantize(%b)
+        """,
+        11_154,
+        9_232,
+    ),
+    "class_of_floats": Gain(
+        """
+        %a: float32[1,24,24,16] = dequantize(%x)
+        %y: int32[1,24,24] = arg_max(%a) {axis=3, dtype=int32}
+        """,
+        74_887,
+        11_520,
+    ),
+    "hard_swish_spelled_out": Gain(
+        """
+        %three = constant int8[1] q(0.0234375, 0) [127]
+        %sixth = constant int8[1] q(0.0013, 0) [127]
+        %a: int8[1,24,24,16] q(0.07, -20) = add(%x, %three)
+        %b: int8[1,24,24,16] q(0.07, -20) = clip(%a) {minimum=0.0, maximum=6.0}
+        %c: int8[1,24,24,16] q(0.05, -100) = mul(%x, %b)
+        %y: int8[1,24,24,16] q(0.05, -100) = mul(%c, %sixth)
+        """,
+        36_868,
+        9_216,
+    ),
+    "relu_behind_reshape": Gain(
+        f"""
+        {_weights("", "16,1,1,16", 0.01)}
+        %a: int8[1,24,24,16] q(0.05, -20) = conv2d(%x, %w, %b) {{
+          strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0))
+        }}
+        %c: int8[576,16] q(0.05, -20) = reshape(%a) {{shape=(576, 16)}}
+        %y: int8[576,16] q(0.05, -20) = clip(%c) {{minimum=0.0, maximum=6.0}}
+        """,
+        191_881,
+        11_304,
+    ),
+    "product_with_a_constant": Gain(
+        f"""
+        %w = constant int8[16,24] q(0.01, 0) {RNG.integers(-90, 90, 384).tolist()}
+        %y: int8[1,24,24,24] q(0.3, 1) = batch_matmul(%x, %w) {{
+          transpose_first=false, transpose_second=false
+        }}
+        """,
+        300_000,
+        23_100,
+    ),
+    "convolutions_side_by_side": Gain(
+        f"""
+        {_weights("1", "8,3,3,16", 0.01)} {_weights("2", "8,3,3,16", 0.01)}
+        %a: int8[1,24,24,8] q(0.3, 0) = conv2d(%x, %w1, %b1) {{{SAME}}}
+        %b: int8[1,24,24,8] q(0.3, 0) = conv2d(%x, %w2, %b2) {{{SAME}}}
+        %y: int8[1,24,24,16] q(0.3, 0) = concatenate(%a, %b) {{axis=3}}
+        """,
+        1_197_774,
+        10_640,
+    ),
+    "narrow_clip_behind_1x1_convolution": Gain(
+        f"""
+        {_weights("", "16,1,1,16", 0.01)}
+        %a: int8[1,24,24,16] q(0.05, -20) = conv2d(%x, %w, %b) {{
+          strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0))
+        }}
+        %y: int8[1,24,24,16] q(0.05, -20) = clip(%a) {{minimum=0.0, maximum=3.0}}
+        """,
+        191_881,
+        11_304,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GAINS)
+def test_gain(name: str) -> None:
+    need_tools(*CROSS_TOOLS)
+    gain = GAINS[name]
+    graph = parse(f"graph @g(%x: int8[1,24,24,16] q(0.05, 3)) -> (%y) {{ {gain.text} }}")
+    program = compile_graph(graph, target.load("cortex-m4"))
+    assert executed(program) <= HEAD_ROOM * gain.instructions
+    assert program.arena.size <= gain.ram
