@@ -24,17 +24,17 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
-from microfold.loops import estimated_size, has_loops
+from microfold.lowering.loops import estimated_size, has_loops
+from microfold.lowering.placement import check_placement
+from microfold.lowering.schedule import Choice, Locator, Scheduler, claim_name, model_places
+from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.passes.kinds import Pass
 from microfold.pipeline import chosen_pipeline, default_pipeline
-from microfold.placement import check_placement
 from microfold.plan.overlap import align
 from microfold.plan.schedule import SchedulePlanner
 from microfold.program import Origin, Program, StateSlot, origin_of
-from microfold.schedule import Choice, Locator, Scheduler, claim_name, model_places
-from microfold.scope import Scope, ScopeMemory
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
 from microfold.transform.subgraphs.limit_loops import with_limited_loops

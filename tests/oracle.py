@@ -18,7 +18,7 @@ from microfold.frontend.tflite import Traced
 from microfold.ir.interpret import functions
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Quant, Tensor
-from microfold.ops.elementwise.quantize import Quantize
+from microfold.ops.elementwise.conversions.quantize import Quantize
 
 Array = NDArray[np.generic]
 Tensors = dict[int, Array]  # tensor index in the file to its content after a call

@@ -19,8 +19,8 @@ PASSES = [*OPS, "support", "analysis", "passes", "transform", "pipeline"]
 PROGRAM = [*KERNELS, "passes", "plan", "program"]
 CODEGEN = [*PROGRAM, "codegen"]
 EXTERNAL = [*KERNELS, *PASSES, "external"]
-WAY = [*CODEGEN, *EXTERNAL, "loops", "scope", "schedule"]
-COMPILER = [*WAY, "frontend", "placement", "compiler"]
+LOWERING = [*CODEGEN, *EXTERNAL, "lowering"]
+COMPILER = [*LOWERING, "frontend", "compiler"]
 RUN = [*COMPILER, "host", "simulate", "verification", "report"]
 
 MAY_IMPORT: dict[str, list[str]] = {
@@ -39,12 +39,9 @@ MAY_IMPORT: dict[str, list[str]] = {
     "kernels": KERNELS,
     "plan": KERNELS,
     "program": PROGRAM,
-    "loops": PROGRAM,
-    "scope": [*PROGRAM, *EXTERNAL],
-    "schedule": WAY,
-    "placement": PROGRAM,
     "codegen": CODEGEN,
     "external": EXTERNAL,
+    "lowering": LOWERING,
     "compiler": COMPILER,
     "host": COMPILER,
     "simulate": COMPILER,

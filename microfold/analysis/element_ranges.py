@@ -20,8 +20,8 @@ from microfold.ops import accumulate
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add, add_parameters
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul

@@ -11,7 +11,7 @@ from microfold.ir.match import Dataflow
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import Pattern
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.movement.copy import Copy
 
 NARROW = (DType.INT8, DType.UINT8, DType.INT16)

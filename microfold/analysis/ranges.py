@@ -29,8 +29,8 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op, Pattern
 from microfold.ir.types import Array, Tensor, TensorType
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add, add_parameters
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul

@@ -10,7 +10,7 @@ from microfold.ir.pattern import is_op, optional, sequence
 from microfold.ir.pattern_table import PatternEntry
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.image import refuses_layout
 from microfold.target import Target
 

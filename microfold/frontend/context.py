@@ -18,8 +18,8 @@ from microfold.ir.limits import shape_fault
 from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
-from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.requantize import Requantize
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.select import Select
 
 ImportFunction = Callable[["OperatorContext"], None]

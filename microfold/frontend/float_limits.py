@@ -13,9 +13,9 @@ import numpy as np
 
 from microfold.ir.op import Op
 from microfold.ir.types import Array
-from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.logistic import Logistic
-from microfold.ops.elementwise.tanh import Tanh
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.activations.logistic import Logistic
+from microfold.ops.elementwise.activations.tanh import Tanh
 from microfold.ops.normalize.l2_normalization import L2Normalization
 from microfold.ops.normalize.softmax import Softmax
 

@@ -7,7 +7,7 @@ import numpy as np
 from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, TensorType
-from microfold.ops.elementwise.dynamic_quantize import DynamicQuantize
+from microfold.ops.elementwise.conversions.dynamic_quantize import DynamicQuantize
 
 
 def is_hybrid(x: Value, weights: Value) -> bool:

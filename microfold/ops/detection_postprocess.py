@@ -9,7 +9,7 @@ import numpy as np
 
 from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
 
 TYPES = (DType.FLOAT32, DType.INT8, DType.UINT8)
 CORNERS = 4

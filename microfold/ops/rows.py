@@ -31,7 +31,7 @@ from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.detection_postprocess import DetectionPostprocess
-from microfold.ops.elementwise.dynamic_quantize import DynamicQuantize
+from microfold.ops.elementwise.conversions.dynamic_quantize import DynamicQuantize
 from microfold.ops.external.compiler_region import CompilerBegin, CompilerEnd
 from microfold.ops.external.custom_call import CustomCall
 from microfold.ops.external.ethos_u import EthosU

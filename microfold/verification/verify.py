@@ -14,7 +14,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.ops.elementwise.dynamic_quantize import DynamicQuantize
+from microfold.ops.elementwise.conversions.dynamic_quantize import DynamicQuantize
 from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.program import Program

@@ -16,8 +16,8 @@ from microfold.compiler import compile_file, compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
-from microfold.ops.elementwise.dequantize import Dequantize
-from microfold.ops.elementwise.quantize import Quantize
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.program import Program
 from tests.codegen.builds import STRICT, compiled_models, write_sources
 from tests.codegen.graphs import chain, dense_chain, several_outputs

@@ -17,7 +17,7 @@ from microfold.ir.types import DType, ElementType, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
-from microfold.ops.elementwise.relu import Relu
+from microfold.ops.elementwise.activations.relu import Relu
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 from microfold.ops.pool2d import MaxPool2D
 from microfold.ops.window import Padding, Pair

@@ -27,8 +27,8 @@ from microfold.ir.rewrite import RewriteSite
 from microfold.ir.rewrite_patterns import rewrite_patterns
 from microfold.ir.text import parse, to_text
 from microfold.ir.types import DType, Quant, TensorType
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.fully_connected.fully_connected import FullyConnected

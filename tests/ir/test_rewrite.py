@@ -16,8 +16,8 @@ from microfold.ir.rewrite import (
     remove_dead_nodes,
 )
 from microfold.ir.text import parse, to_text
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.transpose import Transpose
 

@@ -18,8 +18,8 @@ from microfold.ir.node import Step, Value, make_node
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.text import digests, parse, to_text
 from microfold.ir.types import DType, Quant, TensorType
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from tests.evaluation import assert_same_meaning
 from tests.random_graphs import graphs
 

@@ -10,7 +10,7 @@ from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 NO_PADDING = ((0, 0), (0, 0))

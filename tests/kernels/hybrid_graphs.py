@@ -12,7 +12,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
-from microfold.ops.elementwise.dynamic_quantize import DynamicQuantize
+from microfold.ops.elementwise.conversions.dynamic_quantize import DynamicQuantize
 from microfold.ops.fully_connected.blockwise_fully_connected import BlockwiseFullyConnected
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
 

@@ -15,16 +15,16 @@ from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.logistic import Logistic
+from microfold.ops.elementwise.activations.relu import Relu
+from microfold.ops.elementwise.activations.tanh import Tanh
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
-from microfold.ops.elementwise.logistic import Logistic
+from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.relu import Relu
-from microfold.ops.elementwise.requantize import Requantize
 from microfold.ops.elementwise.sub import Sub
-from microfold.ops.elementwise.tanh import Tanh
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.pad import Pad

@@ -11,7 +11,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType, TensorType
-from microfold.ops.elementwise.dynamic_quantize import SMALLEST_RANGE, DynamicQuantize
+from microfold.ops.elementwise.conversions.dynamic_quantize import SMALLEST_RANGE, DynamicQuantize
 from microfold.options import Options
 from microfold.verification import verify
 from tests.kernels import graphs

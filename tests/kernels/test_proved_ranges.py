@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import microfold.ops  # noqa: F401  (makes the operators' names known)
-from microfold import compiler, scope, target
+from microfold import compiler, target
 from microfold.analysis.ranges import NO_RANGES
 from microfold.ir.text import parse
+from microfold.lowering import scope
 from microfold.program import Program
 from microfold.verification.verify import input_sets, verify
 from tests.needs import need_tools

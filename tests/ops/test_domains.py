@@ -18,18 +18,18 @@ from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.elementwise.abs import Abs
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.logistic import Logistic
+from microfold.ops.elementwise.activations.prelu import Prelu
+from microfold.ops.elementwise.activations.relu import Relu
+from microfold.ops.elementwise.activations.tanh import Tanh
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.compare import Compare
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
-from microfold.ops.elementwise.logistic import Logistic
+from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.prelu import Prelu
-from microfold.ops.elementwise.relu import Relu
-from microfold.ops.elementwise.requantize import Requantize
 from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
-from microfold.ops.elementwise.tanh import Tanh
 from microfold.ops.elementwise.unary import Unary
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.concatenate import Concatenate

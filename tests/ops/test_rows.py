@@ -16,7 +16,7 @@ from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor

@@ -13,7 +13,7 @@ from microfold import target
 from microfold.compiler import compile_graph, explain_kernels, layer_names
 from microfold.ir.graph import Graph, State, verify
 from microfold.ir.node import Value
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.options import Options
 from microfold.plan.bound import call_need

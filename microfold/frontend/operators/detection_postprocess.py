@@ -13,7 +13,7 @@ from flatbuffers import flexbuffers
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.types import DType
 from microfold.ops.detection_postprocess import DetectionPostprocess
-from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
 
 # What the references take where the options do not say.
 _PER_CLASS = 100

@@ -16,15 +16,15 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import TYPES
 from microfold.kernels.requantize import output_range
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.cast import Cast
-from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.cast import Cast
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.prelu import Prelu
-from microfold.ops.elementwise.quantize import Quantize
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 

@@ -13,11 +13,11 @@ from microfold.kernels.fields import declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
+from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 

@@ -8,7 +8,7 @@ from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.ops.elementwise.dynamic_quantize import DynamicQuantize
+from microfold.ops.elementwise.conversions.dynamic_quantize import DynamicQuantize
 
 
 def vector_helper(layer: LayerContext, asymmetric: bool) -> str:

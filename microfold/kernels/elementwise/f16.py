@@ -16,9 +16,9 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.float16_mve import LANES
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.cast import Cast
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul

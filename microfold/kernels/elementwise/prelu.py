@@ -12,7 +12,7 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
-from microfold.ops.elementwise.prelu import Prelu
+from microfold.ops.elementwise.activations.prelu import Prelu
 
 
 class _QuantizedPrelu(BinaryKernel):

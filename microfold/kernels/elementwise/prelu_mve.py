@@ -15,7 +15,7 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import MveForm
 from microfold.kernels.requantize import output_range
-from microfold.ops.elementwise.prelu import Prelu
+from microfold.ops.elementwise.activations.prelu import Prelu
 
 
 class _QuantizedPrelu(BinaryMve):

@@ -16,14 +16,14 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing.mve import LANES
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
-from microfold.ops.elementwise.hard_swish import HardSwish
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
-from microfold.ops.elementwise.logistic import Logistic
+from microfold.ops.elementwise.activations.hard_swish import HardSwish
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.logistic import Logistic
+from microfold.ops.elementwise.activations.relu import Relu
+from microfold.ops.elementwise.activations.tanh import Tanh
+from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.lookup import Lookup, table
-from microfold.ops.elementwise.relu import Relu
-from microfold.ops.elementwise.requantize import Requantize
 from microfold.ops.elementwise.rsqrt import Rsqrt
-from microfold.ops.elementwise.tanh import Tanh
 from microfold.ops.elementwise.unary import Unary
 
 

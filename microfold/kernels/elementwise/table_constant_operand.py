@@ -9,12 +9,12 @@ from microfold.ir.types import Array, Tensor, TensorType
 from microfold.kernels.elementwise.table import TableKernel, TableMve
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
+from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.lookup import TABLE_SIZE
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 

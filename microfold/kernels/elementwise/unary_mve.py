@@ -14,8 +14,8 @@ from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
-from microfold.ops.elementwise.hard_swish import HardSwish
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.hard_swish import HardSwish
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.unary import Unary
 
 # Elements computed together.

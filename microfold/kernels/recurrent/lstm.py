@@ -17,7 +17,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.recurrent.gates import GateMatrix, plan_int8, wide_records
 from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_parameters
-from microfold.ops.elementwise.logistic import sigmoid_table
+from microfold.ops.elementwise.activations.logistic import sigmoid_table
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_integer import cell_parameters
 

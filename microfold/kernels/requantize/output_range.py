@@ -7,7 +7,7 @@ import math
 from microfold.ir.node import Node
 from microfold.kernels.fields import declare
 from microfold.kernels.layer import LayerContext
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 
 # What bounds an output, where it is clamped.
 LIMIT_FIELDS = declare("output_minimum", "output_maximum")

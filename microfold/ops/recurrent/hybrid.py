@@ -9,7 +9,7 @@ import numpy as np
 from microfold.ir.op import require
 from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.accumulate import exact_int
-from microfold.ops.elementwise.dynamic_quantize import quantize_rows
+from microfold.ops.elementwise.conversions.dynamic_quantize import quantize_rows
 from microfold.ops.hybrid import MAX_DEPTH, weight_scales
 from microfold.ops.recurrent.lstm_float import FloatCell
 

@@ -13,8 +13,8 @@ from microfold.arithmetic import numerics
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import Array, DType, Quant, Tensor, TensorType
 from microfold.ops import accumulate
-from microfold.ops.elementwise.logistic import Int16Scaling, logistic_int16, nearest_power_of_two
-from microfold.ops.elementwise.tanh import tanh_int16
+from microfold.ops.elementwise.activations.logistic import Int16Scaling, logistic_int16, nearest_power_of_two
+from microfold.ops.elementwise.activations.tanh import tanh_int16
 
 GATE_SCALE = 2.0**-12  # of the gates' products
 GATE_SCALING = Int16Scaling(3, 0)  # of that scale, for logistic and tanh

@@ -21,7 +21,7 @@ from microfold.ir.layout import NHWC
 from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ops.convolution.conv2d import Conv2D
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.passes.context import PassContext

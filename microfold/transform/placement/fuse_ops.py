@@ -18,7 +18,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value
 from microfold.ir.op import Op, Pattern
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 

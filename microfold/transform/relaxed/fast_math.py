@@ -22,9 +22,9 @@ from microfold.ir.graph import Graph
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import DType
+from microfold.ops.elementwise.activations.logistic import Logistic
+from microfold.ops.elementwise.activations.tanh import Tanh
 from microfold.ops.elementwise.fast_math import FastSoftmax
-from microfold.ops.elementwise.logistic import Logistic
-from microfold.ops.elementwise.tanh import Tanh
 from microfold.ops.elementwise.unary import Unary
 from microfold.ops.normalize.softmax import Softmax
 from microfold.passes.context import PassContext

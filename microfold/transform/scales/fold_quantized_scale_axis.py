@@ -37,7 +37,7 @@ from microfold.ir.node import Node, Value, describe, make_node
 from microfold.ir.op import Op
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.types import TensorType
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.passes.context import PassContext, recording_once
 from microfold.passes.decorators import function_pass
 from microfold.transform.scales.quantized.affine import CARRIERS, QUANTIZED, Affine, carried, read_affine

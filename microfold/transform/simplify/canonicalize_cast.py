@@ -18,7 +18,7 @@ from microfold.ir.node import Node
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import DType
-from microfold.ops.elementwise.cast import Cast
+from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose

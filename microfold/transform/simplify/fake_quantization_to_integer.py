@@ -30,11 +30,11 @@ from microfold.ir.node import Node, Value, describe
 from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, Rule, forward_rewrite
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
-from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
-from microfold.ops.elementwise.quantize import Quantize
 from microfold.ops.elementwise.select import Select
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate

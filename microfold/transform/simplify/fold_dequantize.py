@@ -13,7 +13,7 @@ from __future__ import annotations
 from microfold.ir.graph import Graph
 from microfold.ir.rewrite import Operand, Replacement, RewriteSite, forward_rewrite
 from microfold.ops.detection_postprocess import TYPES, DetectionPostprocess
-from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 

@@ -38,12 +38,12 @@ from microfold.ir.op import Op
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.rewrite_patterns import SiteFlow
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.conversions.quantize import Quantize
+from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.lookup import Lookup
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
-from microfold.ops.elementwise.quantize import Quantize
-from microfold.ops.elementwise.requantize import Requantize
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.placement.fuse_ops import takes_clip

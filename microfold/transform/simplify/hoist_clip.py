@@ -20,7 +20,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, describe
 from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, Tensor, TensorType
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.movement.broadcast_to import BroadcastTo
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.gather import Gather

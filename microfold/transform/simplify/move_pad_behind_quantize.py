@@ -15,7 +15,7 @@ from __future__ import annotations
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
-from microfold.ops.elementwise.dynamic_quantize import DynamicQuantize
+from microfold.ops.elementwise.conversions.dynamic_quantize import DynamicQuantize
 from microfold.ops.movement.pad import Pad
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass

@@ -10,7 +10,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.verification import verify
 from tests.kernels import graphs
 from tests.kernels.choice import avoid, prefer

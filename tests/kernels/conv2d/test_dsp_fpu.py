@@ -17,7 +17,7 @@ from microfold.kernels.conv2d.dsp_fpu_registers import Placement, place_weights
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.selection import worth
 from microfold.ops.convolution.conv2d import Conv2D
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.options import Options
 from tests.codegen.builds import STRICT, write_sources
 from tests.codegen.sweep import arm_headers

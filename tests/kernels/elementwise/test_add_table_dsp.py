@@ -10,8 +10,8 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import Tensor
 from microfold.kernels.elementwise.add_table_dsp import find_split
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.sub import Sub
 from microfold.options import Options
 from tests.kernels import graphs

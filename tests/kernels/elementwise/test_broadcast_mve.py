@@ -7,8 +7,8 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub

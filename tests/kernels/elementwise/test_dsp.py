@@ -9,8 +9,8 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.op import Op
 from microfold.ir.types import ElementType
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul

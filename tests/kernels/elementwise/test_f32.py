@@ -12,16 +12,16 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.ops.elementwise.abs import Abs
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.activations.hard_swish import HardSwish
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.elementwise.div import Div
-from microfold.ops.elementwise.hard_swish import HardSwish
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.unary import Unary

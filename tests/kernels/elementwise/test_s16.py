@@ -15,15 +15,15 @@ from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, TensorType
 from microfold.ops.elementwise.abs import Abs
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.prelu import Prelu
+from microfold.ops.elementwise.activations.relu import Relu
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.prelu import Prelu
-from microfold.ops.elementwise.relu import Relu
-from microfold.ops.elementwise.requantize import Requantize
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D

@@ -11,11 +11,11 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import TensorType
+from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 from microfold.options import Options

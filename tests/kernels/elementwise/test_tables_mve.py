@@ -11,8 +11,8 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType, Quant, TensorType
-from microfold.ops.elementwise.logistic import Logistic
-from microfold.ops.elementwise.tanh import Tanh
+from microfold.ops.elementwise.activations.logistic import Logistic
+from microfold.ops.elementwise.activations.tanh import Tanh
 from microfold.ops.elementwise.unary import Unary
 from microfold.ops.normalize.softmax import Softmax
 from microfold.verification import verify

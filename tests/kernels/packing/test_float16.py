@@ -12,9 +12,9 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, DType, ElementType, TensorType
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.cast import Cast
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul

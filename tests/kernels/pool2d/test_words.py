@@ -9,7 +9,7 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.kernels.pool2d.words import MAX_COUNT
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from tests.kernels import graphs
 from tests.kernels.thumb import CORES, check, measured

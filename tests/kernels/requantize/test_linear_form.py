@@ -11,8 +11,8 @@ from microfold.ir.graph import Graph
 from microfold.ir.types import Tensor
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize.linear_form import layer_linear_form
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.sub import Sub
 from microfold.verification import verify
 from tests.kernels import graphs

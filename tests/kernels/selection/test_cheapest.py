@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from microfold import scope, target
+from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, candidates
 from microfold.kernels.selection.policy import Policy
+from microfold.lowering import scope
 from microfold.verification import verify
 from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import NO_PADDING, conv2d_graph, depthwise_conv2d_graph, fully_connected_graph

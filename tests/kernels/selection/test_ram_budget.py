@@ -14,7 +14,7 @@ from microfold.errors import InputError, MicrofoldError
 from microfold.ir.graph import Graph
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.policy import cycles_per_instruction
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
 from tests.growth.families import FLOAT, Builder, build

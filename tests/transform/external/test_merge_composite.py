@@ -8,8 +8,8 @@ from microfold.ir.match import Match
 from microfold.ir.pattern import is_op, optional, sequence, wildcard
 from microfold.ir.pattern_table import PatternEntry
 from microfold.ir.text import parse, to_text
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from microfold.transform.external.merge_composite import MergeComposite
 from microfold.transform.subgraphs.inline import inline
 from tests.transform.check import check_declined, check_rewrite

@@ -6,7 +6,7 @@ import pytest
 
 from microfold.ir.text import parse
 from microfold.ops.convolution.conv2d import Conv2D
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.passes.context import PassContext
 from microfold.transform.matmul.combine_parallel_conv2d import CombineParallelConv2D
 from tests.evaluation import assert_same_meaning

@@ -11,7 +11,7 @@ from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite
 from microfold.ir.text import parse
 from microfold.ir.types import DType, ElementType, TensorType
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.transform.requested.legalize import Legalize
 from tests.transform.check import check_declined, check_rewrite

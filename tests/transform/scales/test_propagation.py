@@ -18,13 +18,13 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.elementwise.abs import Abs
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.div import Div
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.unary import Unary
 from microfold.ops.fully_connected.fully_connected import FullyConnected

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from microfold.ir.types import Array, DType, Tensor, TensorType
-from microfold.ops.elementwise.cast import Cast
+from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.transform.simplify.canonicalize_cast import canonicalize_cast, merged_differs
 from tests.transform.check import check_declined, check_rewrite
 

@@ -7,8 +7,8 @@ import pytest
 
 from microfold.ir.text import parse
 from microfold.ir.types import Tensor
-from microfold.ops.elementwise.dequantize import Dequantize
-from microfold.ops.elementwise.quantize import Quantize
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.transform.simplify.fake_quantization_to_integer import fake_quantization_to_integer
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite

@@ -7,8 +7,8 @@ import pytest
 
 from microfold.errors import TextFormError
 from microfold.ir.text import parse
+from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.lookup import Lookup
-from microfold.ops.elementwise.requantize import Requantize
 from microfold.transform.simplify.fold_quantize import fold_quantize
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite

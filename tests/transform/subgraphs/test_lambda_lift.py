@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from microfold.ir.graph import Graph, verify
 from microfold.ir.text import parse
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.transform.subgraphs.inline import inline
 from microfold.transform.subgraphs.lambda_lift import LambdaLift
 from tests.evaluation import assert_same_meaning

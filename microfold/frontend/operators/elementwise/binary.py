@@ -9,8 +9,8 @@ from microfold.ir.node import Value
 from microfold.ir.op import Op
 from microfold.ir.types import DType, ElementType
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.compare import Compare
+from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.div import Div
 from microfold.ops.elementwise.float_binary import FloatBinary, float_binary_operators
 from microfold.ops.elementwise.maximum import Maximum

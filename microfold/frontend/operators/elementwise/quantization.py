@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from microfold.frontend.context import OperatorContext, imports
 from microfold.ir.types import DType
-from microfold.ops.elementwise.cast import Cast
-from microfold.ops.elementwise.dequantize import Dequantize
-from microfold.ops.elementwise.quantize import Quantize
-from microfold.ops.elementwise.requantize import Requantize
+from microfold.ops.elementwise.conversions.cast import Cast
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.quantize import Quantize
+from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.movement.bitcast import Bitcast
 
 

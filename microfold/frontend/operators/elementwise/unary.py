@@ -11,18 +11,18 @@ from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType, Quant
 from microfold.ops.elementwise.abs import Abs
-from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.hard_swish import HardSwish
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
-from microfold.ops.elementwise.logistic import Logistic
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.activations.hard_swish import HardSwish
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.logistic import Logistic
+from microfold.ops.elementwise.activations.prelu import Prelu
+from microfold.ops.elementwise.activations.relu import Relu
+from microfold.ops.elementwise.activations.tanh import Tanh
 from microfold.ops.elementwise.lookup import Lookup
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
-from microfold.ops.elementwise.prelu import Prelu
-from microfold.ops.elementwise.relu import Relu
 from microfold.ops.elementwise.rsqrt import Rsqrt
 from microfold.ops.elementwise.sub import Sub
-from microfold.ops.elementwise.tanh import Tanh
 from microfold.ops.elementwise.unary import FUNCTIONS, Unary
 
 _RELUS = {

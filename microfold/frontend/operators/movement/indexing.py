@@ -10,8 +10,8 @@ from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType
-from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.compare import Compare
+from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.select import Select
 from microfold.ops.elementwise.sub import Sub

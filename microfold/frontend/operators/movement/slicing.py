@@ -12,8 +12,8 @@ from microfold.frontend.reader import OperatorOptions
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType, Shape
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.cast import Cast
 from microfold.ops.elementwise.compare import Compare
+from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.select import Select
 from microfold.ops.movement.dynamic_slice import DynamicSlice
 from microfold.ops.movement.pad import Pad

@@ -18,7 +18,7 @@ from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.rewrite import GraphBuilder, Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, DType, Quant, TensorType
-from microfold.ops.elementwise.clip import Clip
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.passes.context import PassContext
 

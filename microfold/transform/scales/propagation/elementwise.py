@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from microfold.ops.elementwise.activations.prelu import Prelu
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.div import Div
 from microfold.ops.elementwise.maximum import Maximum
 from microfold.ops.elementwise.minimum import Minimum
 from microfold.ops.elementwise.mul import Mul
-from microfold.ops.elementwise.prelu import Prelu
 from microfold.ops.elementwise.sub import Sub
 from microfold.transform.scales.propagation.kinds import SCALE, SHIFT
 from microfold.transform.scales.propagation.message import (

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.ops.elementwise.abs import Abs
-from microfold.ops.elementwise.clip import Clip
-from microfold.ops.elementwise.leaky_relu import LeakyRelu
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.unary import Unary
 from microfold.ops.image import image_axis
 from microfold.ops.movement.broadcast_to import BroadcastTo

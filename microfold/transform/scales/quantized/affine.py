@@ -11,8 +11,8 @@ import numpy as np
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, TensorType
+from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
-from microfold.ops.elementwise.clip import Clip
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.image import refuses_layout

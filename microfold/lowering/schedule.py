@@ -16,13 +16,13 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.ops.control.loop import Loop
 from microfold.options import Options
 from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import align
 from microfold.program import Block, BranchPlan, Buffer, Layer, LoopPlan, Move
-from microfold.scope import Scope, ScopeMemory
 
 Places = Mapping[Value, tuple[str, int]]
 

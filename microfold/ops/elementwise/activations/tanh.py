@@ -12,7 +12,7 @@ from microfold.arithmetic import fixed_point
 from microfold.arithmetic.numerics import rounding_divide_by_pot
 from microfold.ir.op import Op, Pattern, register, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
-from microfold.ops.elementwise.logistic import (
+from microfold.ops.elementwise.activations.logistic import (
     Int16Scaling,
     check_int8_scale,
     check_int16_scale,

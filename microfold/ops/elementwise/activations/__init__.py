@@ -1,0 +1,1 @@
+"""Activations of networks, of one operand or with constants."""

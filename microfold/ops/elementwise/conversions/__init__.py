@@ -1,0 +1,1 @@
+"""Types: from floats to integers and back, between scales, between widths."""
