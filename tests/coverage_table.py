@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from microfold.frontend.operators import IMPORTERS
-from microfold.frontend.reader import RawOperator, RawSubgraph, read_model
+from microfold.frontend.raw import RawOperator, RawSubgraph
+from microfold.frontend.reader import read_model
 from microfold.ir.types import DType
 from tests.frontend import (
     models,

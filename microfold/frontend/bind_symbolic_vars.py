@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from microfold.errors import InputError
-from microfold.frontend.reader import RawSubgraph, RawTensor
+from microfold.frontend.raw import RawSubgraph, RawTensor
 from microfold.ir.limits import MAX_ELEMENTS
 from microfold.ir.types import Shape
 

@@ -10,7 +10,8 @@ import tflite
 
 from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ordinarily, is_ordinary
 from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
-from microfold.frontend.reader import OperatorOptions, RawOperator, RawTensor, type_name
+from microfold.frontend.raw import OperatorOptions, RawOperator, RawTensor
+from microfold.frontend.reader import type_name
 from microfold.frontend.schema import NO_OPTIONS, option_faults, options_code, options_name
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.variables import Variable

@@ -8,10 +8,7 @@ copied here, with every length held against the size of the file; any inconsiste
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import flatbuffers.number_types
@@ -19,13 +16,12 @@ import numpy as np
 import tflite
 
 from microfold.errors import ModelFormatError
+from microfold.frontend.raw import RawOperator, RawSubgraph, RawTensor, malformed_as_error, plain_text
 from microfold.frontend.sparsity import densify
 from microfold.ir import limits
 from microfold.ir.types import MIN_SCALE, Array, DType, Quant, quantization_fault
 
 MAX_FILE_RANK = 64  # that is read at all
-MAX_NAME = 512
-MAX_CUSTOM = 4096
 READ_FACTOR = 8  # bytes that may be read for each byte of the file
 SPARSE_FACTOR = 32  # elements that a sparse constant may have for each byte of the file
 
@@ -55,135 +51,6 @@ _OPERATOR_NAMES = {code: name for name, code in vars(tflite.BuiltinOperator).ite
 
 
 _BUILTIN_CODE_SLOT = 10  # of OperatorCode.builtin_code in the vtable
-
-
-@dataclass(frozen=True)
-class RawTensor:
-    """A tensor as the file has it.
-
-    Attributes:
-        dtype: None for a type the compiler has no element type for; `type_name` names it.
-        shape: as stored; dimensions may be -1 or stale.
-        signature: the shape with -1 for each dimension that the file leaves open.
-        quant: how it is quantised; None if it is not, or if that has no meaning for the type.
-        quant_fault: why the quantisation cannot be used; empty if it can.
-        blocks: index of the tensor of scales, and how many elements along the last axis have one; None if it
-            is not quantised by blocks. Operators that do not look for it go by the fault.
-        shape_fault: why no value can have the shape; empty if one can.
-        data: the constant's array; None for a variable value, and where there is a fault of its shape.
-        is_variable: operators update it in place, from one call to the next.
-        arena_offset: where a memory plan in the file puts it; None if there is none, or it does not say.
-    """
-
-    index: int
-    name: str
-    dtype: DType | None
-    type_name: str
-    shape: tuple[int, ...]
-    quant: Quant | None
-    quant_fault: str
-    blocks: tuple[int, int] | None
-    shape_fault: str
-    data: Array | None
-    is_variable: bool
-    arena_offset: int | None = None
-    signature: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class RawOperator:
-    """An operator as the file has it; input -1 means absent."""
-
-    index: int
-    name: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    table: Any
-    source: str
-
-    def options_code(self) -> int:
-        """The kind of its builtin options: a number of the format."""
-        with malformed_as_error(self.source):
-            return int(self.table.BuiltinOptionsType())
-
-    def options(self, kind: str) -> OperatorOptions | None:
-        """The builtin options as the `tflite` class of that name; None if the file has none."""
-        with malformed_as_error(self.source):
-            union = self.table.BuiltinOptions()
-            if union is None or union.Pos >= len(union.Bytes):
-                return None
-            options = getattr(tflite, kind)()
-            options.Init(union.Bytes, union.Pos)
-            return OperatorOptions(options, self.source)
-
-    def newer_options(self, kind: str) -> OperatorOptions | None:
-        """Options of the format's second union as the `tflite` class of that name; None if it has others."""
-        with malformed_as_error(self.source):
-            union = self.table.BuiltinOptions2()
-            stated = self.table.BuiltinOptions2Type()
-            if (
-                union is None
-                or union.Pos >= len(union.Bytes)
-                or stated != getattr(tflite.BuiltinOptions2, kind)
-            ):
-                return None
-            options = getattr(tflite, kind)()
-            options.Init(union.Bytes, union.Pos)
-            return OperatorOptions(options, self.source)
-
-    def custom_options(self) -> bytes:
-        """The options of a custom operator; empty if it has none, at most `MAX_CUSTOM` bytes."""
-        with malformed_as_error(self.source):
-            length = min(self.table.CustomOptionsLength(), MAX_CUSTOM)
-            return bytes(int(self.table.CustomOptions(i)) for i in range(length))
-
-
-class OperatorOptions:
-    """Fields of an options table; reading beyond the file gives `ModelFormatError`.
-
-    Fields are methods, as in the `tflite` package: ``options.StrideH()``.
-    """
-
-    def __init__(self, table: Any, source: str):
-        self._table = table
-        self._source = source
-
-    def text(self, name: str) -> str:
-        """A string field; empty if it is missing."""
-        return _text(getattr(self, name)() or b"")
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        field = getattr(self._table, name)
-
-        def read(*arguments: int) -> Any:
-            with malformed_as_error(self._source):
-                return field(*arguments)
-
-        return read
-
-
-@dataclass(frozen=True)
-class RawSubgraph:
-    name: str
-    tensors: tuple[RawTensor, ...]
-    operators: tuple[RawOperator, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-@contextmanager
-def malformed_as_error(source: str) -> Generator[None]:
-    """Turn what flatbuffer access raises on broken bytes into one `ModelFormatError`."""
-    try:
-        yield
-    except (
-        struct.error, IndexError, ValueError, TypeError, OverflowError, AttributeError, KeyError, MemoryError,
-        RecursionError,
-    ) as error:  # fmt: skip
-        detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise ModelFormatError(
-            f"{source} is not a well-formed .tflite file ({detail}); convert the model again"
-        ) from None
 
 
 def read_model(data: bytes, source: str) -> tuple[RawSubgraph, ...]:
@@ -236,7 +103,7 @@ class _Reader:
         """A name fit for messages and text forms: printable, of sensible length."""
         raw = raw or b""
         self.length(len(raw), "name", element_size=1)
-        return _text(raw)
+        return plain_text(raw)
 
     def subgraphs(self) -> tuple[RawSubgraph, ...]:
         self.codes = self.many(self.model.OperatorCodesLength(), self.operator_name, "operator codes")
@@ -448,12 +315,6 @@ def _int32_at(raw: Any, slot: int) -> int:
     """The same of a table without a class."""
     offset = raw.Offset(slot)
     return int(raw.Get(flatbuffers.number_types.Int32Flags, raw.Pos + offset)) if offset else 0
-
-
-def _text(raw: bytes) -> str:
-    """Printable, without white space, of at most `MAX_NAME` characters."""
-    text = raw[: 4 * MAX_NAME].decode("utf-8", errors="replace")[:MAX_NAME]
-    return "".join(character if character.isprintable() and character != " " else "_" for character in text)
 
 
 def _scale_axis(declared: int, shape: tuple[int, ...], count: int) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from microfold.frontend.bodies import Body
-from microfold.frontend.reader import RawTensor
+from microfold.frontend.raw import RawTensor
 from microfold.frontend.variables import Variable, Variables
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value

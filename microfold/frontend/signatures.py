@@ -5,7 +5,7 @@ from __future__ import annotations
 import tflite
 
 from microfold.errors import InputError, ModelFormatError
-from microfold.frontend.reader import MAX_NAME, RawSubgraph, malformed_as_error
+from microfold.frontend.raw import MAX_NAME, RawSubgraph, malformed_as_error
 
 MAX_SIGNATURES = 1024  # that a message lists, and that are looked at
 

@@ -16,7 +16,8 @@ from microfold.frontend.bodies import Body
 from microfold.frontend.context import BLOCKWISE_INPUTS, SCRATCH_INPUTS, OperatorContext
 from microfold.frontend.hints import CHANGE, unsupported_operator
 from microfold.frontend.operators import IMPORTERS
-from microfold.frontend.reader import RawOperator, RawSubgraph, RawTensor, read_model
+from microfold.frontend.raw import RawOperator, RawSubgraph, RawTensor
+from microfold.frontend.reader import read_model
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.signatures import entry
 from microfold.frontend.variables import Variable, Variables

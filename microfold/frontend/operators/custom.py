@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from microfold.frontend.context import SCRATCH_INPUTS, OperatorContext, Unsupported, imports
-from microfold.frontend.reader import RawTensor
+from microfold.frontend.raw import RawTensor
 from microfold.ir.types import DType, TensorType
 from microfold.ops.external.ethos_u import EthosU
 

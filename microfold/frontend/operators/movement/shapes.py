@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.frontend.reader import OperatorOptions
+from microfold.frontend.raw import OperatorOptions
 from microfold.ir.limits import MAX_RANK
 from microfold.ir.node import Value
 from microfold.ir.types import DType, Shape

@@ -8,7 +8,7 @@ import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
-from microfold.frontend.reader import OperatorOptions
+from microfold.frontend.raw import OperatorOptions
 from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType, Shape
 from microfold.ops.elementwise.add import Add

@@ -8,7 +8,7 @@ from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.hybrid import is_hybrid
 from microfold.frontend.operators.recurrent.directions import finish_directions, reversed_in_time
 from microfold.frontend.operators.recurrent.gates import is_present
-from microfold.frontend.reader import OperatorOptions
+from microfold.frontend.raw import OperatorOptions
 from microfold.ir.node import Value
 from microfold.ir.types import DType
 from microfold.ops.movement.reshape import Reshape

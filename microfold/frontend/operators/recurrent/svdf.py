@@ -6,7 +6,7 @@ import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.hybrid import is_hybrid, quantized, real_values
-from microfold.frontend.reader import OperatorOptions
+from microfold.frontend.raw import OperatorOptions
 from microfold.ir.types import DType, ElementType
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
