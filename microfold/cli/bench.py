@@ -86,8 +86,8 @@ def _measure(
     calls = input_sets([buffer.type for buffer in program.inputs], 4)[3:]
     with working(f"running {model.name} on {program.target.name}", as_json), simulator(program) as machine:
         result = machine.run(calls)
-        timing = program.target.timing
-        cycles = machine.trace(calls, timing) if timing is not None else None
+        core = program.target.cycle_model
+        cycles = machine.trace(calls, core) if core is not None else None
     with working("measuring code size", as_json):
         report = bench_report(program, measure(program), result, cycles)
     if show:

@@ -24,6 +24,7 @@ from microfold.passes.context import PassContext
 from microfold.program import Buffer, Layer, Program
 from microfold.report.structure import Report, blocks, edges
 from microfold.simulate.run import Cycles, SimulationResult
+from microfold.target.pipeline import Pipeline
 from microfold.verification.measure import Measurement
 from microfold.verification.verify import Verification, input_sets
 
@@ -58,6 +59,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "instructions": None,
         "estimated_cycles": cycles,
         "cycles_source": timing.source if cycles is not None and timing is not None else None,
+        "cycles_error": None,
         "ram": {
             "arena": program.arena.size,
             "arena_bound": program.arena.bound,
@@ -282,8 +284,8 @@ def bench_report(
     """`build_report` with what the simulated core measured.
 
     Args:
-        cycles: of what was executed in each call, if the core has a timing table; they take the place of
-            those of the cost model.
+        cycles: of what was executed in each call, if the core has a timing table or a pipeline; they take
+            the place of those of the cost model.
 
     Returns:
         Instructions and cycles are those of the last call. `stack_used` is how far down any of the calls
@@ -295,9 +297,10 @@ def bench_report(
     total = result.instructions[-1]
     report["instructions"] = total
     report["instructions_per_mac"] = round(total / program.macs, 4) if program.macs else None
-    timing = program.target.timing
+    model = program.target.cycle_model if cycles is not None else None
     report["estimated_cycles"] = cycles.total[-1] if cycles is not None else None
-    report["cycles_source"] = timing.source if cycles is not None and timing is not None else None
+    report["cycles_source"] = model.source if model is not None else None
+    report["cycles_error"] = model.error if isinstance(model, Pipeline) else None
     layer_cycles = cycles.layers[-1] if cycles is not None else (None,) * len(program.layers)
     for layer, count, estimate in zip(
         report["layers"], result.layer_instructions[-1], layer_cycles, strict=True

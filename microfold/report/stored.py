@@ -245,6 +245,7 @@ class BuildReport:
     instructions: int | None
     estimated_cycles: int | None
     cycles_source: str | None
+    cycles_error: int | None
     ram: Ram
     flash: Flash
     inputs: tuple[Port, ...]

@@ -170,11 +170,18 @@ def print_bench(program: Program, report: Report) -> None:
         + (f", {per_mac:.3f} per MAC" if per_mac is not None else "")
     )
     if report["estimated_cycles"] is not None:
-        _console.print(
-            f"{report['estimated_cycles']:,} cycles estimated, not measured: executed instructions by the "
-            f"timing of the {report['cycles_source']}, without wait states, caches and buses",
-        )
+        _console.print(_cycles(report))
     _print_memory(program, report)
+
+
+def _cycles(report: Report) -> str:
+    """Of one run, with what they rest on, and how far that is to be trusted."""
+    cycles, error = report["estimated_cycles"], report["cycles_error"]
+    text = f"{cycles:,} cycles estimated, {cycles / report['instructions']:.2f} per instruction"
+    how = f"by the timing of the {report['cycles_source']}"
+    if error is not None:
+        how = f"on the core's pipeline, ±{error} %, from {report['cycles_source']}"
+    return f"{text}, not measured: executed instructions {how}; without wait states, caches and buses"
 
 
 def print_bench_summary(reports: Sequence[Report]) -> None:

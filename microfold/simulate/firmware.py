@@ -15,16 +15,13 @@ from microfold.simulate import toolchain
 from microfold.simulate.boards import Board
 from microfold.simulate.emulator import run_image
 from microfold.simulate.memory import ImageMemory, image_memory, placed_sections
+from microfold.simulate.pipeline.disassembly import disassemble
+from microfold.simulate.pipeline.estimate import on_pipeline
 from microfold.simulate.sources import Array, LayerTensor, ModelSources, TensorSpec
-from microfold.simulate.trace import (
-    COUNTS,
-    Trace,
-    plugin_arguments,
-    read_traces,
-    with_plugin,
-)
+from microfold.simulate.trace import COUNTS, Trace, plugin_arguments, read_counts, timed, with_plugin
 from microfold.support.elf import load_code
 from microfold.support.scratch import ScratchFolder, scratch_folder
+from microfold.target.pipeline import Pipeline
 from microfold.target.timing import Timing
 
 STACK_SIZE = 64 * 1024
@@ -196,18 +193,25 @@ class Firmware:
         return found
 
     def trace(
-        self, calls: Sequence[Sequence[Array]], timing: Timing, *, timeout: float = DEFAULT_TIMEOUT
+        self, calls: Sequence[Sequence[Array]], timing: Timing | Pipeline, *, timeout: float = DEFAULT_TIMEOUT
     ) -> tuple[Trace, ...]:
         """What the core executes in each call; arguments and errors as for `run`."""
         sections = list(placed_sections(self._link_map))
-        code = load_code(self.elf)
         with scratch_folder() as folder:
-            arguments = plugin_arguments(sections, self.sources.name, self._harness)
+            arguments = plugin_arguments(
+                sections, self.sources.name, self._harness, edges=isinstance(timing, Pipeline)
+            )
             with_plugin(
                 folder, arguments, lambda plugin: self._execute(folder, calls, False, timeout, plugin)
             )
             counts = _written(folder / COUNTS).decode("ascii", errors="replace")
-            traces = tuple(read_traces(counts, code, timing))
+        runs = list(read_counts(counts))
+        if isinstance(timing, Timing):
+            code = load_code(self.elf)
+            traces = tuple(timed(run, code, timing) for run in runs)
+        else:
+            image = disassemble(self.elf)
+            traces = tuple(on_pipeline(run, image, timing) for run in runs)
         if len(traces) != len(calls):
             raise ToolError(f"QEMU's plugin must count {len(calls)} runs; it counted {len(traces)}")
         return traces

@@ -13,6 +13,7 @@ from microfold.simulate.boards import Board
 from microfold.simulate.firmware import DEFAULT_TIMEOUT, Firmware, SimulatedRun
 from microfold.simulate.memory import ImageMemory
 from microfold.simulate.sources import Array, ModelSources
+from microfold.target.pipeline import Pipeline
 from microfold.target.timing import Timing
 
 
@@ -142,9 +143,9 @@ class Simulator:
         )
 
     def trace(
-        self, calls: Sequence[Sequence[Array]], timing: Timing, *, timeout: float = DEFAULT_TIMEOUT
+        self, calls: Sequence[Sequence[Array]], timing: Timing | Pipeline, *, timeout: float = DEFAULT_TIMEOUT
     ) -> Cycles:
-        """Estimated cycles: the timing table applied to what the core executes.
+        """Estimated cycles: a timing table, or a pipeline, applied to what the core executes.
 
         Raises:
             ToolError: as for `run`; this machine has no C compiler, or its QEMU takes no plugins.

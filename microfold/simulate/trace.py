@@ -1,15 +1,15 @@
 """Executed instructions, block by block, and the cycles that a timing table gives for them.
 
-The image runs once more under a QEMU plugin that counts how often each block of instructions was executed and
-how often it was entered by a jump. The estimate knows nothing of flash wait states, caches and buses.
+The image runs once more under a QEMU plugin that counts how often each block of instructions was executed,
+how often it was entered by a jump, and from where. The estimate knows nothing of flash wait states, caches
+and buses.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from microfold.errors import ToolError
@@ -34,25 +34,50 @@ class Trace:
 
     Attributes:
         instructions: of each layer; what comes behind the last layer is a last entry.
-        cycles: likewise, by the timing table.
+        cycles: likewise, by the timing table or on the pipeline.
     """
 
     instructions: tuple[int, ...]
     cycles: tuple[int, ...]
 
 
-def plugin_arguments(sections: Sequence[PlacedSection], name: str, harness: Sequence[str]) -> list[str]:
+# A block of instructions: its address, and its bytes as QEMU counts them.
+Key = tuple[int, int]
+
+
+@dataclass
+class LayerCounts:
+    """What ran in a layer.
+
+    Attributes:
+        blocks: how many instructions each has, how often it ran, and how often it was entered by a jump.
+        edges: how often the second block ran behind the first.
+    """
+
+    blocks: dict[Key, tuple[int, int, int]] = field(default_factory=dict)
+    edges: dict[tuple[Key, Key], int] = field(default_factory=dict)
+
+    @property
+    def instructions(self) -> int:
+        return sum(number * count for number, count, _ in self.blocks.values())
+
+
+def plugin_arguments(
+    sections: Sequence[PlacedSection], name: str, harness: Sequence[str], *, edges: bool = False
+) -> list[str]:
     """What the plugin is told of an image: addresses of functions that have sections of their own.
 
     Args:
         name: of the model.
         harness: object files whose code does not count.
+        edges: whether to count which block ran behind which.
     """
     text = [section for section in sections if section.output == ".text"]
     named = {section.name.removeprefix(".text."): section for section in text}
     arguments = [f"run={named[f'{name}_run'].address:#x}", f"stop={_span(named['time_run'])}"]
     if "simulate_layer_done" in named:
         arguments.append(f"mark={named['simulate_layer_done'].address:#x}")
+    arguments += ["edges=1"] if edges else []
     return arguments + [f"skip={_span(section)}" for section in text if section.file in harness]
 
 
@@ -94,32 +119,57 @@ def _build(folder: Path, version: int) -> Path:
     return library
 
 
-def read_traces(counts: str, code: Code, timing: Timing) -> Iterator[Trace]:
-    """The traces of all runs, from what the plugin wrote.
+def read_counts(text: str) -> Iterator[list[LayerCounts]]:
+    """The layers of each run, from what the plugin wrote; what comes behind the last layer is a last one.
 
     Raises:
         ToolError: it is not what the plugin writes.
     """
-    costs: dict[tuple[int, int], int] = {}
-    executed: Counter[int] = Counter()
-    cycles: Counter[int] = Counter()
-    for line in counts.splitlines():
+    layers: dict[int, LayerCounts] = {}
+    for line in text.splitlines():
         if line == "end":
-            layers = range(max(executed, default=-1) + 1)
-            yield Trace(tuple(executed[i] for i in layers), tuple(cycles[i] for i in layers))
-            executed.clear()
-            cycles.clear()
+            yield [layers.get(index, LayerCounts()) for index in range(max(layers, default=-1) + 1)]
+            layers = {}
             continue
-        numbers = line.split()
+        numbers = line.removesuffix(" edge").split()
         if len(numbers) != 6 or not all(number.isdecimal() for number in numbers):
             raise ToolError(f"QEMU's plugin must write six numbers a line; it wrote {line[:80]!r}")
-        layer, address, size, number, count, entered = map(int, numbers)
-        if (address, size) not in costs:
+        layer, *figures = map(int, numbers)
+        _count(layers.setdefault(layer, LayerCounts()), figures, edge=line.endswith("edge"))
+
+
+def _count(layer: LayerCounts, figures: list[int], *, edge: bool) -> None:
+    """Code that QEMU translated twice comes twice."""
+    first, second, third, fourth, count = figures
+    if edge:
+        key = ((first, second), (third, fourth))
+        layer.edges[key] = layer.edges.get(key, 0) + count
+    else:
+        _, before, entered = layer.blocks.get((first, second), (0, 0, 0))
+        layer.blocks[first, second] = (third, before + fourth, entered + count)
+
+
+def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
+    """The cycles of a run by a timing table."""
+    costs: dict[Key, int] = {}
+
+    def cost(key: Key, number: int) -> int:
+        if key not in costs:
+            address, size = key
             # QEMU counts only half of a last instruction that goes on in another page.
             block = itertools.islice(instructions(code.at(address, size + 2)), number)
-            costs[address, size] = block_cycles(block, timing)
-        executed[layer] += number * count
-        cycles[layer] += costs[address, size] * count + timing.taken * entered
+            costs[key] = block_cycles(block, timing)
+        return costs[key]
+
+    layers = list(layers)
+    cycles = (
+        sum(
+            cost(key, number) * count + timing.taken * entered
+            for key, (number, count, entered) in each.blocks.items()
+        )
+        for each in layers
+    )
+    return Trace(tuple(each.instructions for each in layers), tuple(cycles))
 
 
 def block_cycles(block: Iterable[Instruction], timing: Timing) -> int:

@@ -13,6 +13,8 @@ from typing import Any
 from microfold.errors import InputError, TargetError
 from microfold.support import resources
 from microfold.support.toml import read_toml
+from microfold.target.pipeline import Pipeline
+from microfold.target.pipeline_table import read_pipeline
 from microfold.target.timing import Timing
 
 # Each feature and what it implies.
@@ -41,6 +43,7 @@ class Target:
         board: the simulated board that runs it, or empty.
         description: one line for people.
         timing: cycles of its instructions; None if no table is known.
+        pipeline: of a core whose instructions overlap, when they read and have results; None: not known.
     """
 
     name: str
@@ -50,9 +53,15 @@ class Target:
     board: str
     description: str
     timing: Timing | None = None
+    pipeline: Pipeline | None = None
 
     def has(self, feature: str) -> bool:
         return feature in self.features
+
+    @property
+    def cycle_model(self) -> Timing | Pipeline | None:
+        """What turns executed instructions into cycles; None if the core has nothing."""
+        return self.pipeline or self.timing
 
     @property
     def half_precision(self) -> bool:
@@ -148,11 +157,12 @@ def _from_table(table: dict[str, Any], path: Path) -> Target:
         board=table.get("board", ""),
         description=table.get("description", ""),
         timing=_timing(table["timing"], path) if "timing" in table else None,
+        pipeline=_pipeline(table["pipeline"], path) if "pipeline" in table else None,
     )
 
 
 # The type of each key's value, and what people call it.
-_KEYS: Mapping[str, tuple[type, str]] = {
+_KEYS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "name": (str, "a text"),
     "description": (str, "a text"),
     "features": (list, "a list of strings"),
@@ -160,6 +170,7 @@ _KEYS: Mapping[str, tuple[type, str]] = {
     "cpu_flags": (list, "a list of strings"),
     "board": (str, "a text"),
     "timing": (dict, "a table"),
+    "pipeline": ((dict, str), "a table, or the name of the target that has it"),
 }
 
 
@@ -192,3 +203,16 @@ def _timing(table: dict[str, Any], path: Path) -> Timing:
     if "source" not in table:
         raise TargetError(f"{path.name}: timing needs its source")
     return Timing(**table)
+
+
+def _pipeline(table: dict[str, Any] | str, path: Path) -> Pipeline:
+    """Of a target's own table, or of the shipped target that it names."""
+    if isinstance(table, dict):
+        return read_pipeline(table, path.name)
+    shared = load(table).pipeline if table in available() and table != path.stem else None
+    if shared is None:
+        raise TargetError(
+            f"{path.name}: pipeline must name another target that has one; it is {_shown(table)}; "
+            f"targets are {', '.join(available())}"
+        )
+    return shared

@@ -5,10 +5,12 @@
  *   stop=FROM-TO    counting ends when control comes into this range of addresses
  *   mark=ADDRESS    executed behind each layer
  *   skip=FROM-TO    not counted (may be given several times)
+ *   edges=1         also count which block ran before which
  *   out=PATH        where the counts go
  *
  * Lines of the result: "layer address bytes instructions count entered"; `entered` is how often control came
- * to the block otherwise than from the instruction right before it. Each run of the model ends with a line "end".
+ * to the block otherwise than from the instruction right before it. Behind those of a layer, where edges count:
+ * "layer from bytes to bytes count edge", blocks by address and bytes. Each run of the model ends with a line "end".
  *
  * The declarations stand for qemu-plugin.h, which distributions do not ship
  * (https://www.qemu.org/docs/master/devel/tcg-plugins.html).
@@ -37,8 +39,17 @@ size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 
 EXPORT int qemu_plugin_version = PLUGIN_VERSION;
 
+struct block;
+
+typedef struct edge {
+    struct edge *next;
+    const struct block *from;
+    uint64_t count;
+} edge;
+
 typedef struct block {
     struct block *next;
+    edge *edges;
     uint64_t address;
     uint64_t bytes;
     uint64_t instructions;
@@ -54,6 +65,7 @@ typedef struct {
 static block *blocks;
 static const block *previous;
 static bool counting;
+static bool counts_edges;
 static unsigned int layer;
 static uint64_t run_address;
 static uint64_t mark_address;
@@ -75,6 +87,37 @@ static bool follows(const block *next, const block *before)
     return next->address == end || (end % PAGE == 0 && next->address == end + 2);
 }
 
+static void count_edge(const block *from, block *to)
+{
+    edge *e = to->edges;
+
+    while (e != NULL && e->from != from) {
+        e = e->next;
+    }
+    if (e == NULL) {
+        e = calloc(1, sizeof *e);
+        if (e == NULL) {
+            abort();
+        }
+        e->from = from;
+        e->next = to->edges;
+        to->edges = e;
+    }
+    e->count++;
+}
+
+static void write_edges(void)
+{
+    for (block *b = blocks; b != NULL; b = b->next) {
+        for (edge *e = b->edges; e != NULL; e = e->next) {
+            if (e->count > 0) {
+                fprintf(out, "%u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " edge\n", layer, e->from->address, e->from->bytes, b->address, b->bytes, e->count);
+            }
+            e->count = 0;
+        }
+    }
+}
+
 static void write_layer(void)
 {
     for (block *b = blocks; b != NULL; b = b->next) {
@@ -84,6 +127,7 @@ static void write_layer(void)
         b->count = 0;
         b->entered = 0;
     }
+    write_edges();
     layer++;
 }
 
@@ -119,6 +163,9 @@ static void executed(unsigned int cpu, void *data)
     b->count++;
     if (previous != NULL && !follows(b, previous)) {
         b->entered++;
+    }
+    if (previous != NULL && counts_edges) {
+        count_edge(previous, b);
     }
     previous = b;
 }
@@ -163,6 +210,8 @@ EXPORT int qemu_plugin_install(plugin_id id, const void *info, int argc, char **
             stop = parse_range(argv[i] + 5);
         } else if (strncmp(argv[i], "skip=", 5) == 0 && skipped_count < MAX_SKIPPED) {
             skipped[skipped_count++] = parse_range(argv[i] + 5);
+        } else if (strcmp(argv[i], "edges=1") == 0) {
+            counts_edges = true;
         } else if (strncmp(argv[i], "out=", 4) == 0) {
             out = fopen(argv[i] + 4, "w");
         }

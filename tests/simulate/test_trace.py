@@ -13,6 +13,7 @@ from microfold.simulate.run import Simulator
 from microfold.simulate.thumb import Instruction, Kind, instructions
 from microfold.simulate.toolchain import ARM_COMPILER, find_tool
 from microfold.simulate.trace import block_cycles
+from microfold.target import load
 from microfold.target.timing import Timing
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -103,6 +104,22 @@ def test_counts_and_taken_branches_of_a_loop(rounds: int):
             longer = more.firmware(hooked=False).trace([(INPUT,)], TIMING)
     # One more round: two instructions, and a branch that is taken.
     assert sum(longer[0].cycles) - sum(traces[0].cycles) == 4
+
+
+@pytest.mark.parametrize(
+    ("core", "cycles"),
+    [("cortex-m7", 1), ("cortex-m33", 2), ("cortex-m55", 3)],
+    ids=["both at once", "a taken branch is a cycle more", "two cycles more"],
+)
+def test_a_loop_on_a_pipeline(core: str, cycles: int):
+    target = load(core)
+    assert target.pipeline is not None
+    totals: list[int] = []
+    for rounds in (500, 501):
+        with Simulator(toy(LOOP % rounds), find(target.board), target.cpu_flags) as simulator:
+            (trace,) = simulator.firmware(hooked=False).trace([(INPUT,)], target.pipeline)
+        totals.append(sum(trace.cycles))
+    assert totals[1] - totals[0] == cycles
 
 
 def test_layers():

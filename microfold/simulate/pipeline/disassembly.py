@@ -1,0 +1,69 @@
+"""What stands in an image, as GNU objdump reads it."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from microfold.errors import ToolError
+from microfold.simulate.pipeline.decode import decode
+from microfold.simulate.pipeline.instruction import Instruction
+from microfold.simulate.toolchain import find_tool
+from microfold.support.tools import run_tool
+
+OBJDUMP = "arm-none-eabi-objdump"
+_SECONDS = 60.0
+# With Helium, which objdump does not find out; it has all that cores before it have.
+_ARCHITECTURE = "-marmv8.1-m.main"
+_LINE = re.compile(r"\s*([0-9a-f]+):\s+(\S+)\s*(.*)")
+_COMMENT = re.compile(r"\s*[@;<].*$")
+
+
+class Disassembly:
+    """The instructions of an image by address."""
+
+    def __init__(self, lines: dict[int, tuple[int, str, str]]):
+        self._lines = lines
+        self._decoded = cache(self._decode)
+
+    def _decode(self, address: int) -> Instruction | None:
+        line = self._lines.get(address)
+        return None if line is None else decode(address, *line)
+
+    def block(self, address: int, count: int) -> tuple[Instruction, ...]:
+        """So many instructions from an address on; fewer where something else stands."""
+        found: list[Instruction] = []
+        while len(found) < count:
+            instruction = self._decoded(address)
+            if instruction is None:
+                break
+            found.append(instruction)
+            address = instruction.end
+        return tuple(found)
+
+
+def disassemble(image: Path) -> Disassembly:
+    """The instructions of an ELF image.
+
+    Raises:
+        ToolError: objdump is missing or does not read the image.
+    """
+    command = [find_tool(OBJDUMP), "-d", "-w", "--no-show-raw-insn", _ARCHITECTURE, str(image)]
+    done = run_tool(command, image.parent, _SECONDS, "disassembling")
+    if done.returncode != 0:
+        raise ToolError(f"{OBJDUMP} must read the image: {done.stderr.strip()[-500:]}")
+    return Disassembly(read_lines(done.stdout))
+
+
+def read_lines(text: str) -> dict[int, tuple[int, str, str]]:
+    """Size, mnemonic and operands by address, from objdump's text."""
+    found = [match for match in map(_LINE.fullmatch, text.splitlines()) if match]
+    lines: dict[int, tuple[int, str, str]] = {}
+    for index, match in enumerate(found):
+        address = int(match[1], 16)
+        following = int(found[index + 1][1], 16) if index + 1 < len(found) else address + 4
+        if not match[2].startswith("."):
+            size = 2 if following - address <= 2 else 4
+            lines[address] = (size, match[2], _COMMENT.sub("", match[3]).strip())
+    return lines

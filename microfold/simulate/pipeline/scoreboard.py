@@ -1,0 +1,148 @@
+"""Issues instructions in order, on the data of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from microfold.simulate.pipeline.instruction import FLAGS, Instruction
+from microfold.target.pipeline import Issue, Pipeline, ancestry
+
+_LONG_AGO = -(1 << 30)
+
+
+class Scoreboard:
+    """What is under way in a pipeline.
+
+    Attributes:
+        clock: the cycle in which the next instruction can be issued at the earliest.
+    """
+
+    def __init__(self, pipeline: Pipeline):
+        self._pipeline = pipeline
+        self._cycle = 0
+        self._first: Instruction | None = None  # of a pair that is not full
+        self._ready: dict[str, int] = {}
+        self._loaded: set[str] = set()
+        self._units: dict[str, int] = {}
+        self._held = _LONG_AGO
+
+    @property
+    def clock(self) -> int:
+        return self._cycle + (self._first is not None)
+
+    def issue(self, instruction: Instruction) -> int:
+        """Issue the next instruction; the cycle in which that is."""
+        rules = self._pipeline.issues[instruction.name]
+        unit = min(rules.units, key=self._free) if rules.units else ""
+        earliest = max(self._operands(instruction, rules), self._free(unit))
+        vector = instruction.name.startswith("vector")
+        if not vector:
+            earliest = max(earliest, self._held)
+        second = (
+            self._first is not None
+            and not rules.alone
+            and earliest <= self._cycle
+            and self._goes_with(self._first, instruction)
+        )
+        busy = _cycles(instruction, rules)
+        if second:
+            at = self._cycle
+            self._cycle += 1
+            self._first = None
+        else:
+            at = max(self.clock, earliest)
+            opens = self._pipeline.width > 1 and not rules.alone and busy == 1 and self._may_lead(instruction)
+            self._cycle = at if opens else at + busy
+            self._first = instruction if opens else None
+        if unit:
+            self._units[unit] = at + max(rules.unit_busy, busy)
+        if rules.holds:
+            self._held = at + rules.holds
+        self._finish(instruction, rules, at, busy, second)
+        return at
+
+    def _free(self, unit: str) -> int:
+        return self._units.get(unit, _LONG_AGO)
+
+    def _operands(self, instruction: Instruction, rules: Issue) -> int:
+        """The first cycle in which no operand comes too late."""
+        waits = [_LONG_AGO]
+        ready = self._ready
+        for name in instruction.reads:
+            stage = rules.read if rules.loaded is None or name not in self._loaded else rules.loaded
+            waits.append(ready.get(name, _LONG_AGO) - stage)
+        waits += [ready.get(name, _LONG_AGO) - rules.accumulate for name in instruction.accumulates]
+        waits += [ready.get(name, _LONG_AGO) - rules.shifted for name in instruction.shifted]
+        waits += [ready.get(name, _LONG_AGO) - rules.store for name in instruction.stores]
+        for name in instruction.addresses:
+            stage = rules.index if name[0] == "s" and name != "sp" else rules.address
+            waits.append(ready.get(name, _LONG_AGO) - stage)
+        if instruction.reads_flags:
+            waits.append(ready.get(FLAGS, _LONG_AGO) - rules.flags)
+        return max(waits)
+
+    def _finish(self, instruction: Instruction, rules: Issue, at: int, busy: int, second: bool) -> None:
+        latency = rules.latency
+        may_be_early = (not second or rules.early_second) and not instruction.reads_flags
+        if rules.early is not None and may_be_early and self._are_there(instruction.reads, at):
+            latency = rules.early
+        done = at + latency + max(busy, 1) - 1
+        for name in instruction.writes:
+            # Flags come of the late stage, however early the result is there.
+            self._ready[name] = at + rules.latency if name == FLAGS else done
+        if _is_load(instruction):
+            self._loaded.update(instruction.writes)
+        else:
+            self._loaded.difference_update(instruction.writes)
+        if instruction.updates:
+            self._ready[instruction.updates] = at + 1
+            self._loaded.discard(instruction.updates)
+
+    def _are_there(self, names: Iterable[str], cycle: int) -> bool:
+        return all(self._ready.get(name, _LONG_AGO) <= cycle for name in names)
+
+    def _may_lead(self, instruction: Instruction) -> bool:
+        return not self._pipeline.halfwords or (instruction.size == 2)
+
+    def _goes_with(self, older: Instruction, younger: Instruction) -> bool:
+        """Whether both are issued in one cycle, as far as their classes decide."""
+        pipeline = self._pipeline
+        first, last = [*ancestry(older.name), "any"], [*ancestry(younger.name), "any"]
+        if any((a, b) in pipeline.never for a in first for b in last):
+            return False
+        if pipeline.halfwords and younger.size != 2:
+            return False
+        if pipeline.one_of and pipeline.one_of.isdisjoint([*first, *last]):
+            return False
+        if pipeline.banks and _is_load(older) and _is_load(younger):
+            return _other_bank(older, younger)
+        return set(older.writes).isdisjoint({*younger.writes} - {FLAGS})
+
+
+def cycles_behind(
+    pipeline: Pipeline, before: Iterable[Sequence[Instruction]], block: Sequence[Instruction]
+) -> int:
+    """Cycles that a block adds behind others."""
+    board = Scoreboard(pipeline)
+    for each in before:
+        for instruction in each:
+            board.issue(instruction)
+    start = board.clock
+    for instruction in block:
+        board.issue(instruction)
+    return board.clock - start
+
+
+def _cycles(instruction: Instruction, rules: Issue) -> int:
+    return max(rules.busy, -(-instruction.words // rules.words)) if rules.words else rules.busy
+
+
+def _is_load(instruction: Instruction) -> bool:
+    return "load" in ancestry(instruction.name)
+
+
+def _other_bank(older: Instruction, younger: Instruction) -> bool:
+    """Whether two loads take one an even, the other an odd word of the same base."""
+    if older.base != younger.base or not older.base or older.updates or older.indexed or younger.indexed:
+        return False
+    return bool((older.offset ^ younger.offset) & 4)
