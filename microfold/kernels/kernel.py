@@ -108,7 +108,7 @@ class Kernel:
 
     def cost_alone(self, layer: LayerContext) -> float:
         """The same where no other layer calls its function, so that compilers make it for this one."""
-        row = find_row(self.name, layer.target.features)
+        row = self.row(layer.target.features)
         return (
             self.cost(layer)
             if row is None or not row.alone
@@ -120,7 +120,7 @@ class Kernel:
 
         Where there is no such table, they are instructions.
         """
-        core, row = closest(layer.target.features), find_row(self.name, layer.target.features)
+        core, row = closest(layer.target.features), self.row(layer.target.features)
         if not core.timing:
             return self.cost(layer)
         if row is None:

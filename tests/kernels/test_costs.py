@@ -124,6 +124,22 @@ class _Own(Kernel):
         return 2.0 * layer.node.macs()
 
 
+def test_kernels_that_are_like_others() -> None:
+    layer = layer_of(conv2d_graph(4, 4, 2, 2))
+    row = find_row("s8_conv2d__dsp_4x2", layer.target.features)
+    assert row is not None and row.cycles != row.instructions
+
+    class Like(Kernel):
+        name = "s8_conv2d__dsp_like"
+        like = "s8_conv2d__dsp_4x2"
+
+        def terms(self, layer: LayerContext) -> Terms:
+            return Terms(dict.fromkeys(row.instructions, 3.0))
+
+    assert Like().cost(layer) == pytest.approx(3 * sum(row.instructions.values()))
+    assert Like().cycles(layer) == pytest.approx(3 * sum(row.cycles.values()))
+
+
 def test_kernels_that_no_file_knows() -> None:
     layer = layer_of(conv2d_graph(4, 4, 2, 2, (1, 1)))
     products = layer.node.macs()
