@@ -24,6 +24,7 @@ from tests.frontend import (
     test_decode,
     test_detection_postprocess,
     test_drawn_models,
+    test_int16_conformance,
     test_legacy,
 )
 from tests.frontend.drawn_models import draw_model
@@ -90,6 +91,8 @@ def compared() -> Iterator[bytes]:
     yield from (test_detection_postprocess.detector(dtype) for dtype in ("f4", "u1"))
     yield from (test_circular_buffer.streaming(network) for network in test_circular_buffer.NETWORKS.values())
     yield test_legacy.mobile(0)
+    yield from (draw(0)[0] for draw in test_legacy.DRAWN.values())
+    yield from (model[0] for _, model in test_int16_conformance.cases())
     for name in (*test_legacy.BINARY, *test_legacy.UNARY):
         yield test_legacy.operator(name, 0)[0]
 

@@ -213,6 +213,10 @@ class OperatorContext:
             raise Unsupported("it has no inputs")
         return [self.input(i) for i in range(self.input_count)]
 
+    def raw_type(self, index: int) -> DType | None:
+        """The element type that the file has for input `index`."""
+        return self.scope.tensors[self.raw.inputs[index]].dtype
+
     def known(self, index: int) -> Array | None:
         """The array behind input `index`; None if the model computes it."""
         return self.scope.constants.get(self.input(index))

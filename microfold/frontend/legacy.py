@@ -19,7 +19,8 @@ SHIFTED = frozenset(
         *("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "PRELU", "LEAKY_RELU", "HARD_SWISH", "GELU"),
         *("RELU", "RELU6", "RELU_N1_TO_1", "LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX", "MAX_POOL_2D"),
         *("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"),
-        *("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "CONV_2D", "DEPTHWISE_CONV_2D"),
+        *("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"),
+        *("FULLY_CONNECTED", "L2_NORMALIZATION"),
     }
 )
 # Operators that compute it so where what they read has been: their results are the same either way.

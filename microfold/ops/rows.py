@@ -38,6 +38,7 @@ from microfold.ops.external.ethos_u import EthosU
 from microfold.ops.fully_connected.blockwise_fully_connected import BlockwiseFullyConnected
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
+from microfold.ops.fully_connected.legacy_fully_connected import LegacyFullyConnected
 from microfold.ops.image import refuses_layout
 from microfold.ops.movement.bitcast import Bitcast
 from microfold.ops.movement.broadcast_to import BroadcastTo
@@ -401,6 +402,7 @@ REFUSED: Mapping[type[Op], str] = {
     HybridSequenceRnn: _NO_IMAGE,
     If: "it is a graph of its own",
     LayoutTransform: "it makes rows of other axes",
+    LegacyFullyConnected: _NO_IMAGE,
     LimitedWhile: "it is a graph of its own",
     Loop: "it is a graph of its own",
     Lstm: _NO_IMAGE,

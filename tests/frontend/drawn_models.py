@@ -121,6 +121,24 @@ def _cast(d: Draw, name: str) -> None:
     d.inputs.append(x)
 
 
+def _quantized_sums(d: Draw, name: str) -> None:
+    """CUMSUM or ADD_N of int8; scales and zero points of input and result differ."""
+    shape, (before, after) = d.shape(), d.rng.integers(-128, 128, 2).tolist()
+    scales = d.rng.uniform(0.02, 0.1), d.rng.uniform(0.1, 0.8)
+    result = d.writer.tensor(shape, "i1", scales[1], after)
+    operands = [
+        d.writer.input(shape, "i1", scales[0], before)
+        for _ in range(d.number(2, 20) if name == "ADD_N" else 1)
+    ]
+    d.inputs += [d.values(shape) for _ in operands]
+    if name == "ADD_N":
+        d.writer.operator(name, operands, result, "AddNOptions")
+        return
+    axis = d.constant(np.array(d.number(0, len(shape) - 1), np.int32))
+    options = {"Exclusive": d.flag(), "Reverse": d.flag()}
+    d.writer.operator("CUMSUM", [*operands, axis], result, "CumsumOptions", **options)
+
+
 def _cumsum(d: Draw, name: str) -> None:
     x = d.values(d.shape()) // 8 if d.dtype != "f4" else d.values(d.shape())
     operands = [d.given(x.astype(d.dtype)), d.constant(np.array(d.number(0, x.ndim - 1), np.int32))]
@@ -407,6 +425,7 @@ _MOVED = "f4 i1 i2 i4"
 OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "ABS": ("i4", _negative),
     "ADD": ("i8", _arithmetic),
+    "ADD_N": ("i1", _quantized_sums),
     "ARG_MAX": ("i2", _arg_extremum),
     "ARG_MIN": ("i2", _arg_extremum),
     "ATAN2": ("f4", _plain_binary),
@@ -415,6 +434,7 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "CAST": (f"{_MOVED} i8 ?", _cast),
     "BROADCAST_ARGS": ("i4 i8", _broadcast_args),
     "CUMSUM": ("f4 i4 i8", _cumsum),
+    "CUMSUM quantized": ("i1", _quantized_sums),
     "DIV": ("i4", _plain_binary),
     "DYNAMIC_UPDATE_SLICE": (f"{_MOVED} i8 ?", _dynamic_update_slice),
     "EMBEDDING_LOOKUP": ("f4 i1", _embedding_lookup),
@@ -425,6 +445,7 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "GATHER": (f"{_MOVED} i8 ?", _gather),
     "GATHER short": ("f4 i1", _gather_short),
     "GATHER_ND": (_MOVED, _gather_nd),
+    "GREATER": ("i2", _compare),
     "GREATER_EQUAL": ("i2", _compare),
     "L2_POOL_2D": ("f4", _l2_pool_2d),
     "LESS": ("i2", _compare),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tflite
@@ -10,9 +12,12 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.errors import UnsupportedModelError
 from microfold.frontend.tflite import import_model
+from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.verification import verify
 from tests import oracle
+from tests.kernels.portable import check, check_on_cores
+from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_modules
 from tests.tflite_writer import Array, Writer
 
@@ -139,6 +144,7 @@ RESULTS = {
     "TANH": (1 / 128, 128),
     "SOFTMAX": (1 / 256, 0),
     "LOG_SOFTMAX": (1 / 16, 255),
+    "L2_NORMALIZATION": (1 / 128, 128),
 }
 OPTIONS: dict[str, tuple[str, dict[str, float]]] = {
     "SOFTMAX": ("SoftmaxOptions", {"Beta": 1.0}),
@@ -146,8 +152,19 @@ OPTIONS: dict[str, tuple[str, dict[str, float]]] = {
     "ADD": ("AddOptions", {"FusedActivationFunction": RELU6}),
     "SUB": ("SubOptions", {}),
     "MUL": ("MulOptions", {}),
+    "L2_NORMALIZATION": ("L2NormOptions", {}),
 }
-UNARY = ("RELU", "RELU6", "LEAKY_RELU", "HARD_SWISH", "LOGISTIC", "TANH", "SOFTMAX", "LOG_SOFTMAX")
+UNARY = (
+    "RELU",
+    "RELU6",
+    "LEAKY_RELU",
+    "HARD_SWISH",
+    "LOGISTIC",
+    "TANH",
+    "SOFTMAX",
+    "LOG_SOFTMAX",
+    "L2_NORMALIZATION",
+)
 
 
 @pytest.mark.parametrize("name", [*BINARY, *UNARY])
@@ -165,15 +182,97 @@ def test_operators(name: str) -> None:
     assert differing <= (8 if name in ("HARD_SWISH", "LEAKY_RELU", "MUL") else 0)
 
 
-@pytest.mark.parametrize("name", ["L2_NORMALIZATION", "DIV"])
-def test_what_is_not_the_same_is_refused(name: str) -> None:
-    w = Legacy(0)
-    operands = [w.input((2, 4), "u1", *w.element()) for _ in range(2 if name == "DIV" else 1)]
-    w.operator(
-        name,
-        operands,
-        w.tensor((2, 4), "u1", 1 / 128, 128),
-        "L2NormOptions" if name[0] == "L" else "DivOptions",
+def dense(seed: int) -> tuple[bytes, list[Array]]:
+    """FULLY_CONNECTED; of every third seed scales with which sums are ties."""
+    w = Legacy(seed)
+    depth, units = int(w.rng.integers(1, 40)), int(w.rng.integers(1, 9))
+    (scale, zero_point), (weight_scale, weight_zero), (_, result_zero) = (w.element() for _ in range(3))
+    result_scale = scale * weight_scale * depth * 200
+    if seed % 3 == 0:
+        scale, weight_scale, result_scale = 0.5, 0.25, 8.0
+    x = w.input((3, depth), "u1", scale, zero_point)
+    weights = w.tensor(
+        (units, depth), "u1", weight_scale, weight_zero, data=w.rng.integers(0, 256, (units, depth))
     )
+    bias = w.tensor((units,), "i4", scale * weight_scale, data=w.rng.integers(-3000, 3000, units))
+    y = w.tensor((3, units), "u1", result_scale, result_zero)
+    activation = int(w.rng.choice([0, RELU6]))
+    w.operator(
+        "FULLY_CONNECTED", [x, weights, bias], y, "FullyConnectedOptions", FusedActivationFunction=activation
+    )
+    return w.pack(), [w.rng.integers(0, 256, (3, depth), np.uint8)]
+
+
+def transposed(seed: int) -> tuple[bytes, list[Array]]:
+    """TRANSPOSE_CONV, also of overlapping windows."""
+    w = Legacy(seed)
+    size, filters, channels = (int(w.rng.integers(1, high)) for high in (4, 4, 6))
+    stride = int(w.rng.integers(1, size + 1))
+    side = 2 * stride + size
+    (scale, zero_point), (weight_scale, weight_zero), _ = (w.element() for _ in range(3))
+    shape = w.tensor((4,), "i4", data=np.array([1, side, side, filters]))
+    data = w.rng.integers(0, 256, (filters, size, size, channels))
+    weights = w.tensor(data.shape, "u1", weight_scale, weight_zero, data=data)
+    x = w.input((1, 3, 3, channels), "u1", scale, zero_point)
+    bias = w.tensor((filters,), "i4", scale * weight_scale, data=w.rng.integers(-3000, 3000, filters))
+    y = w.value(1, side, side, filters, element=(w.element(0.5, 1.0)))
+    fields: dict[str, Any] = {"Padding": tflite.Padding.VALID, "StrideH": stride, "StrideW": stride}
+    w.operator("TRANSPOSE_CONV", [shape, weights, x, bias], y, "TransposeConvOptions", **fields)
+    return w.pack(), [w.rng.integers(0, 256, (1, 3, 3, channels), np.uint8)]
+
+
+def resized(seed: int) -> tuple[bytes, list[Array]]:
+    """RESIZE_BILINEAR of images of two channels."""
+    w = Legacy(seed)
+    before, after = w.rng.integers(1, 9, 2), w.rng.integers(1, 9, 2)
+    x = w.input((1, *before, 2), "u1", 0.1, 7)
+    size = w.tensor((2,), "i4", data=after)
+    fields: dict[str, Any] = {"AlignCorners": seed % 3 == 0, "HalfPixelCenters": seed % 3 == 1}
+    y = w.tensor((1, *after, 2), "u1", 0.1, 7)
+    w.operator("RESIZE_BILINEAR", [x, size], y, "ResizeBilinearOptions", **fields)
+    return w.pack(), [w.rng.integers(0, 256, (1, *before, 2), np.uint8)]
+
+
+DRAWN = {"dense": dense, "transposed": transposed, "resized": resized}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_operators_with_attributes(name: str) -> None:
+    need_modules("ai_edge_litert")
+    for seed in range(2 * DRAWS):
+        data, given = DRAWN[name](seed)
+        (ours,) = Interpreter(import_model(data)).run(*given)
+        (index,) = oracle.operator_outputs(data)
+        np.testing.assert_array_equal(ours, oracle.litert(data, [given], [index])[0][index], str(seed))
+
+
+def _all_drawn() -> Graph:
+    drawn = [draw(seed)[0] for draw in DRAWN.values() for seed in range(4)]
+    return merge([import_model(data) for data in (*drawn, operator("L2_NORMALIZATION", 0)[0])])
+
+
+def test_their_code() -> None:
+    check(_all_drawn())
+
+
+@pytest.mark.slow
+def test_their_code_on_cores() -> None:
+    check_on_cores(_all_drawn())
+
+
+def test_division_is_refused() -> None:
+    w = Legacy(0)
+    operands = [w.input((2, 4), "u1", *w.element()) for _ in range(2)]
+    w.operator("DIV", operands, w.tensor((2, 4), "u1", 1 / 128, 128), "DivOptions")
     with pytest.raises(UnsupportedModelError, match="uint8 is not supported"):
+        import_model(w.pack())
+
+
+def test_legacy_weights_of_floats_are_refused() -> None:
+    w = Legacy(0)
+    weights = w.tensor((2, 4), "u1", 0.1, 128, data=np.arange(8))
+    w.operator(
+        "FULLY_CONNECTED", [w.input((1, 4), "f4"), weights], w.tensor((1, 2), "f4"), "FullyConnectedOptions"
+    )
+    with pytest.raises(UnsupportedModelError, match="weights of uint8 need activations of uint8"):
         import_model(w.pack())

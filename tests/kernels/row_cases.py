@@ -52,6 +52,7 @@ from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from tests.kernels.graphs import RELU6, conv2d_graph, depthwise_conv2d_graph, int8_input, one_node_graph
 from tests.kernels.packing.test_float16 import as_float16
@@ -109,7 +110,7 @@ def _product_sums() -> Iterator[Graph]:
         depthwise_conv2d_graph(7, 5, 5),
     ]
     transposed = [_transposed((4, 4)), _transposed((3, 5))]
-    yield from (with_wide_weights(graph) for graph in (*convolutions, *depthwise))
+    yield from (with_wide_weights(graph) for graph in (*convolutions, *depthwise, *transposed))
     for graph in (*convolutions, *depthwise, *transposed):
         yield from (graph, as_float(graph), as_int16(graph), as_halves(graph))
     # Of clipped results, other roundings of float16 are more than they should be.
@@ -247,3 +248,5 @@ def _along_axes(image: Shape) -> Iterator[Graph]:
         yield one_node_graph(Cumsum(2, False, True), [plain], {})
         yield one_node_graph(ReduceProd((2,), True), [plain], {})
     yield one_node_graph(Sum((2,), True, ElementType(I32)), [_image(ElementType(I32), image)], {})
+    sums = QuantizedCumsum(2, False, True, element(I8, 0.5))
+    yield one_node_graph(sums, [_image(element(I8), image)], {})

@@ -56,6 +56,7 @@ from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.ops.window import Padding, Pair, same_padding
 from tests.draws import booleans, integers
@@ -337,6 +338,14 @@ OPERATORS: Mapping[str, Case] = {
     "pad": (ALL, _pad),
     "prelu": (ALL, _binary(lambda d: Prelu(d.element()))),
     "quantize": ((F32,), _unary(lambda d, _: Quantize(d.element(I8)))),
+    "quantized_cumsum": (
+        (I8,),
+        _unary(
+            lambda d, _: QuantizedCumsum(
+                (0, 2, 3)[d.number(0, 2)], d.flag(), d.flag(), ElementType(I8, Quant.per_tensor(0.4, 3))
+            )
+        ),
+    ),
     "reduce_max": (ALL, _unary(lambda d, _: ReduceMax(_axes(d), True))),
     "reduce_min": (ALL, _unary(lambda d, _: ReduceMin(_axes(d), True))),
     "reduce_prod": ((F32, I32), _unary(lambda d, _: ReduceProd(_axes(d), True))),

@@ -93,6 +93,7 @@ def transpose_conv(context: OperatorContext) -> None:
     options = context.required_options("TransposeConvOptions")
     shape, weights, x = context.result_shape(0, "output shape"), context.input(1), context.input(2)
     check_weights(x, weights)
+    weights = without_zero_point(context, x, weights)
     refuse_hybrid(x, weights, "no reference has such a TRANSPOSE_CONV, so that nothing says what it computes")
     if len(shape) != 4 or weights.type.rank != 4 or x.type.rank != 4:
         raise Unsupported(f"output {list(shape)}, filter {weights.type} and input {x.type} must have rank 4")

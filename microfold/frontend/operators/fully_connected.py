@@ -8,10 +8,11 @@ from microfold.frontend.context import BLOCKWISE_INPUTS, OperatorContext, Unsupp
 from microfold.frontend.hybrid import bias_of, is_hybrid, quantized
 from microfold.frontend.window import check_weights
 from microfold.ir.node import Value
-from microfold.ir.types import Array
+from microfold.ir.types import Array, DType
 from microfold.ops.fully_connected.blockwise_fully_connected import BlockwiseFullyConnected
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
+from microfold.ops.fully_connected.legacy_fully_connected import LegacyFullyConnected
 from microfold.ops.movement.reshape import Reshape
 
 BLOCKWISE_INPUTS["FULLY_CONNECTED"] = (1,)
@@ -22,6 +23,9 @@ def fully_connected(context: OperatorContext) -> None:
     options = context.required_options("FullyConnectedOptions")
     x, weights = context.input(0), context.input(1)
     check_weights(x, weights)
+    legacy = context.raw_type(1) is DType.UINT8
+    if legacy and context.raw_type(0) is not DType.UINT8:
+        raise Unsupported(f"weights of uint8 need activations of uint8; they are {x.type}")
     if options.WeightsFormat() != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise Unsupported("only the default weights format is supported")
     if weights.type.rank != 2:
@@ -45,7 +49,8 @@ def fully_connected(context: OperatorContext) -> None:
         bias = bias_of(context, 2, units)
         (result,) = context.emit(HybridFullyConnected(), values, weights, bias, steps)
     else:
-        (result,) = context.emit(FullyConnected(context.element()), x, weights, context.optional(2))
+        op = LegacyFullyConnected if legacy else FullyConnected
+        (result,) = context.emit(op(context.element()), x, weights, context.optional(2))
     if options.KeepNumDims():
         shape = (*context.input(0).type.shape[:-1], units)
         if shape != result.type.shape:

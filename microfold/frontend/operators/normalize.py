@@ -35,7 +35,9 @@ def l2_normalization(context: OperatorContext) -> None:
     options = context.options("L2NormOptions")
     if options is not None and int(options.FusedActivationFunction()) != 0:
         raise Unsupported("a fused activation is not supported")
-    context.finish(*context.emit(L2Normalization(context.element()), context.input(0)))
+    x = context.input(0)
+    op = L2Normalization(context.element(), legacy=context.raw_type(0) is DType.UINT8)
+    context.finish(*context.emit(op, x))
 
 
 @imports("LOCAL_RESPONSE_NORMALIZATION")

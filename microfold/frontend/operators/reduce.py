@@ -9,6 +9,7 @@ from microfold.ir.types import DType
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.ops.reduce.top_k import TopK
 
@@ -92,7 +93,9 @@ def cumsum(context: OperatorContext) -> None:
     options = context.required_options("CumsumOptions")
     x = context.input(0)
     (axis,) = one(context.integers(1, "axis"), "axis")
-    op = Cumsum(context.axis(axis, x.type.rank), bool(options.Exclusive()), bool(options.Reverse()))
+    attributes = (context.axis(axis, x.type.rank), bool(options.Exclusive()), bool(options.Reverse()))
+    quantized = x.type.dtype is DType.INT8
+    op = QuantizedCumsum(*attributes, context.element()) if quantized else Cumsum(*attributes)
     context.finish(*context.emit(op, x))
 
 

@@ -55,13 +55,14 @@ class _ResizeBilinear(Kernel):
         op = layer.node.op
         assert isinstance(op, ResizeBilinear)
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
-        positions = op.float_positions if self.dtype.is_float else op.integer_positions
+        floating = op.is_floating(self.dtype)
+        positions = op.float_positions if floating else op.integer_positions
         parameters: dict[str, Parameter] = {}
         steps = (x.shape[2] * x.shape[3], x.shape[3])
         for axis, what, step in ((1, "row", steps[0]), (2, "column", steps[1])):
             low, high, weight = positions(x.shape[axis], out.shape[axis])
             neighbours: Array = np.stack([low, high], axis=1).astype(np.int32) * step
-            weights = weight.astype(np.float32 if self.dtype.is_float else np.int32)
+            weights = weight.astype(np.float32 if floating else np.int32)
             parameters[f"{what}s"] = Constant(f"{what}s", np.ascontiguousarray(neighbours))
             parameters[f"{what}_weights"] = Constant(f"{what}_weights", weights)
         parameters |= {
@@ -95,6 +96,18 @@ class ResizeBilinearInt16(_ResizeBilinear):
     op = ResizeBilinear
     dtype = DType.INT16
     accumulator = "int64_t"
+
+
+@register
+class ResizeBilinearUint8(_ResizeBilinear):
+    """As float32, with bytes that are converted, and results that are rounded half up."""
+
+    name = "u8_resize_bilinear__c"
+    like = "f32_resize_bilinear__c"
+    op = ResizeBilinear
+    dtype = DType.UINT8
+    accumulator = "float"
+    fields = describe(_ResizeBilinear.fields, row_weights="of the second one")
 
 
 @register

@@ -37,8 +37,8 @@ class L2NormalizationInt8(RowKernel):
         return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        quant = layer.node.operands[0].type.quant
-        assert quant is not None
+        op, quant = layer.node.op, layer.node.operands[0].type.quant
+        assert isinstance(op, L2Normalization) and quant is not None
         low, high = output_range.integer_bounds(layer.node)
         parameters = self.shape(layer) | {
             "input_zero_point": quant.zero_point,
@@ -46,7 +46,8 @@ class L2NormalizationInt8(RowKernel):
             "output_maximum": high,
         }
         return KernelCall(
-            CFunction("normalize/l2_normalization.c.j2", self.name, (), self.fields), parameters
+            CFunction("normalize/l2_normalization.c.j2", self.name, (("legacy", op.legacy),), self.fields),
+            parameters,
         )
 
 

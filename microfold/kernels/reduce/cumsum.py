@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
-from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
+from microfold.kernels.elementwise.add import plan_one
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.cumsum import Cumsum
+from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
 
 
 @register
@@ -19,10 +22,14 @@ class CumsumPortable(Kernel):
 
     No constants. Sums begin at the axis's end where the operator is reversed, and leave out the element
     itself where it is exclusive.
+
+    Class attributes:
+        choices: of the template.
     """
 
     name = "cumsum__c"
     op = Cumsum
+    choices: ClassVar[tuple[tuple[str, SpecValue], ...]] = (("scaled", False),)
     fields = declare(
         "outer",
         Field("depth", "along the axis"),
@@ -58,5 +65,43 @@ class CumsumPortable(Kernel):
             ("wraps", f"u{x.dtype.value}_t" if x.dtype.is_integer else ""),
             ("exclusive", op.exclusive),
             ("reverse", op.reverse),
+            *self.choices,
         )
-        return KernelCall(CFunction("reduce/cumsum.c.j2", self.name, spec, self.fields), parameters)
+        return KernelCall(
+            CFunction("reduce/cumsum.c.j2", self.name, spec, self.fields), parameters | self.scaling(layer)
+        )
+
+    def scaling(self, layer: LayerContext) -> dict[str, Parameter]:
+        """Fields for results that are no sums, but scaled ones."""
+        return {}
+
+
+@register
+class CumsumInt8(CumsumPortable):
+    """int8 in units of 2^-19, summed up in 32 bits; each sum is scaled by itself.
+
+    `scale` is one record of the general form, the reference's own steps.
+    """
+
+    name = "s8_cumsum__c"
+    like = "cumsum__c"
+    op = QuantizedCumsum
+    choices = (("scaled", True),)
+    fields = declare(
+        *CumsumPortable.fields,
+        "input_zero_point",
+        "scale",
+    )
+
+    def terms(self, layer: LayerContext) -> Terms:
+        size = layer.node.operands[0].type.size
+        return Terms(call=1, int32_element=size) + Terms(int64_element=size)
+
+    def scaling(self, layer: LayerContext) -> dict[str, Parameter]:
+        op, quant = layer.node.op, layer.node.operands[0].type.quant
+        assert isinstance(op, QuantizedCumsum) and quant is not None and op.out.quant is not None
+        low, _ = op.out.dtype.range
+        everything = (-(1 << 31), (1 << 31) - 1)
+        plan = plan_one(0, everything, op.multiplier(quant), op.out.quant.zero_point, low)
+        scale = Constant("scale", plan.records, record="mf_channel")
+        return {"input_zero_point": quant.zero_point, "scale": scale}

@@ -222,6 +222,7 @@ register_by(
     "Rows of all phases",
     (
         conv2d.Conv2DInt8,
+        conv2d.Conv2DInt8Wide,
         conv2d.Conv2DInt16,
         dsp.Conv2DDsp,
         f32_block.Conv2DFloatFpu,

@@ -22,7 +22,8 @@ FRACTION_BITS = 10  # of integer positions
 class ResizeBilinear(Op):
     """An image in `layout` with `size` (height, width), interpolated between the four neighbours.
 
-    Integers: positions have 10 fraction bits, the weighted sum is rounded half away from zero.
+    Integers: positions have 10 fraction bits, the weighted sum is rounded half away from zero. uint8 is
+    interpolated in float32, and rounded half up: so does LiteRT with the legacy quantisation.
     """
 
     name: ClassVar[str] = "resize_bilinear"
@@ -34,10 +35,15 @@ class ResizeBilinear(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         require(
-            x.dtype in (DType.INT8, DType.INT16, DType.FLOAT32),
+            x.dtype in (DType.UINT8, DType.INT8, DType.INT16, DType.FLOAT32),
             f"resize_bilinear: {x.dtype.value} is not supported",
         )
         return check_resize(self.name, x, self.size, self.align_corners, self.half_pixel_centers, self.layout)
+
+    @staticmethod
+    def is_floating(dtype: DType) -> bool:
+        """Whether elements of this type are interpolated in float32."""
+        return dtype.is_float or dtype is DType.UINT8
 
     def integer_positions(self, source: int, target: int) -> tuple[Array, Array, Array]:
         """Along one axis: lower and upper source index, and distance from the lower one in 1/1024."""
@@ -70,9 +76,9 @@ class ResizeBilinear(Op):
 
     def reference(self, x: Tensor) -> Array:
         x = to_nhwc(x, self.layout)
-        floating = x.type.dtype.is_float
+        floating = self.is_floating(x.type.dtype)
         positions = self.float_positions if floating else self.integer_positions
-        data = x.data if floating else x.data.astype(np.int64)
+        data = x.data.astype(np.float32 if floating else np.int64)
         one = np.float32(1) if floating else np.int64(1 << FRACTION_BITS)
         top, bottom, down = positions(x.type.shape[1], self.size[0])
         left, right, along = positions(x.type.shape[2], self.size[1])
@@ -84,7 +90,8 @@ class ResizeBilinear(Op):
             + data[:, bottom][:, :, right] * down * along
         )
         if floating:
-            return from_nhwc(total.astype(np.float32), self.layout)
+            halves = np.float32(0 if x.type.dtype.is_float else 0.5)
+            return from_nhwc((total + halves).astype(x.data.dtype), self.layout)
         half = 1 << (2 * FRACTION_BITS - 1)
         magnitude = (np.abs(total) + half) >> (2 * FRACTION_BITS)
         return from_nhwc((np.sign(total) * magnitude).astype(x.data.dtype), self.layout)

@@ -14,16 +14,22 @@ from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.unary_rule import check_unary
 
 EPSILON = 1e-6  # no norm is taken to be smaller
+OUTPUT_BITS = 7  # int8 results are in units of 2^-7
 
 
 @register
 @dataclass(frozen=True)
 class L2Normalization(Op):
-    """``x / max(norm(x), 1e-6)`` along the last axis. The int8 result has scale 1/128 and zero point 0."""
+    """``x / max(norm(x), 1e-6)`` along the last axis. The int8 result has scale 1/128 and zero point 0.
+
+    Attributes:
+        legacy: int8 that stands for uint8, which LiteRT scales to 1/128 before it multiplies, not as it does.
+    """
 
     name: ClassVar[str] = "l2_normalization"
 
     out: ElementType
+    legacy: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
         require(x.rank >= 1, "l2_normalization: the input must have an axis")
@@ -45,5 +51,8 @@ class L2Normalization(Op):
         assert x.type.quant is not None
         centred = x.data.astype(np.int64) - x.type.quant.zero_point
         mantissa, shift = fixed_point.inverse_sqrt((centred * centred).sum(axis=-1, keepdims=True))
-        result = numerics.multiply_by_quantized_multiplier(centred, mantissa, shift + 7)
+        if self.legacy:
+            result = numerics.multiply_by_quantized_multiplier(centred << OUTPUT_BITS, mantissa, shift)
+        else:
+            result = numerics.multiply_by_quantized_multiplier(centred, mantissa, shift + OUTPUT_BITS)
         return numerics.clamp(result, -128, 127, DType.INT8)

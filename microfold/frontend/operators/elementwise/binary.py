@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from microfold.frontend.context import MAX_LIST, OperatorContext, Unsupported, imports
@@ -21,8 +23,11 @@ from microfold.ops.elementwise.select import Select
 from microfold.ops.elementwise.squared_difference import SquaredDifference
 from microfold.ops.elementwise.sub import Sub
 from microfold.ops.elementwise.trunc_div import TruncDiv
+from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.reduce.mean import Sum
+from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
 
 
 def _arithmetic(context: OperatorContext, op: Op, options_kind: str) -> None:
@@ -74,13 +79,31 @@ def squared_difference(context: OperatorContext) -> None:
 
 @imports("ADD_N")
 def add_n(context: OperatorContext) -> None:
-    """A chain of additions; the reference's integer form is another one."""
+    """A chain of additions; of int8, the last of the sums along a new axis, which is what TFLM computes."""
     first, *others = context.inputs()
+    if any(value.type != first.type for value in others):
+        types = ", ".join(str(value.type) for value in (first, *others))
+        raise Unsupported(f"its inputs must have one type; they are {types}")
     if first.type.quant is not None:
-        raise Unsupported("quantised values are not supported", "use ADD in the model")
+        context.finish(_last_sum(context, [first, *others]))
+        return
     for value in others:
         (first,) = context.emit(Add(context.element()), first, value)
     context.finish(first)
+
+
+def _last_sum(context: OperatorContext, values: Sequence[Value]) -> Value:
+    name, shape = context.name(), values[0].type.shape
+    rows = [
+        context.emit(Reshape((1, *shape)), value, names=[f"{name}_row{index}"])[0]
+        for index, value in enumerate(values)
+    ]
+    (column,) = context.emit(Concatenate(0), *rows, names=[f"{name}_column"])
+    sums = QuantizedCumsum(0, exclusive=False, reverse=False, out=context.element())
+    (summed,) = context.emit(sums, column, names=[f"{name}_sums"])
+    last = StridedSlice((len(values) - 1, *(0,) * len(shape)), (1, *shape), (1,) * (len(shape) + 1))
+    (row,) = context.emit(last, summed, names=[f"{name}_last"])
+    return context.emit(Reshape(shape), row)[0]
 
 
 @imports("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")

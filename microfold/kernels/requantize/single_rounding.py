@@ -1,0 +1,52 @@
+"""Requantisation where the reference multiplies by a double, and rounds once, halves away from zero.
+
+The form SHORT_RELU of `multiply_high` is ``(floor(x*m / 2^30) + c) >> E``: nested floors merge, so that with
+``c = 2^(E-1) + zero_point * 2^E`` it is ``floor(x * m * 2^-(30+E) + 1/2) + zero_point``. It rounds once, too,
+halves up. A mantissa a little above the exact one moves products away from zero, and with them all ties.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from microfold.arithmetic import staircase
+from microfold.ir.types import Array, DType
+from microfold.kernels.requantize.multiply_high import Requantization, RequantizeForm
+
+_TRIED = 32  # mantissas on either side of the nearest one
+
+
+def plan_single_rounding(
+    bias: Array, bounds: tuple[int, int], reference: staircase.Function, scale: float, zero_point: int
+) -> Requantization | None:
+    """Records of the form whose results are proved to be the reference's; None if none of those tried is.
+
+    Args:
+        bias: int64 [channels], zero point folded in.
+        bounds: smallest and largest sum of all channels.
+        reference: int8 results of sums; never falling.
+        scale: what it multiplies by.
+    """
+    fraction, exponent = math.frexp(scale)
+    shift = 1 - exponent
+    if not 1 <= shift <= 22 or max(-bounds[0], bounds[1]) >= 1 << 29:
+        return None
+    addend = (1 << (shift - 1)) + zero_point * (1 << shift)
+    low, high = (np.array([bound], np.int64) for bound in bounds)
+    for step in sorted(range(-_TRIED, _TRIED + 1), key=abs):
+        mantissa = round(fraction * (1 << 31)) + step
+
+        def form(sums: Array, mantissa: int = mantissa) -> Array:
+            results = (((sums * mantissa) >> 30) + addend) >> shift
+            return np.clip(results, *DType.INT8.range)
+
+        fits = 0 < mantissa < 1 << 31 and ((max(-bounds[0], bounds[1]) * mantissa) >> 30) < (1 << 31) - abs(
+            addend
+        )
+        if fits and staircase.first_difference(form, reference, (form, reference), low, high) is None:
+            constants = np.tile(np.array([mantissa, addend, shift], np.int64), (bias.size, 1))
+            records = np.concatenate([bias[:, None], constants], axis=1)
+            return Requantization(RequantizeForm.SHORT_RELU, records.astype(np.int32))
+    return None

@@ -1,0 +1,51 @@
+"""Cumulative sum of int8."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.arithmetic import numerics
+from microfold.arithmetic.numerics import Multiplier
+from microfold.ir.op import register, require
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.ops.elementwise.unary_rule import check_unary
+from microfold.ops.reduce.cumsum import Cumsum
+
+SUM_BITS = 19  # sums are in units of 2^-19, and wrap round in 32 bits
+
+
+@register
+@dataclass(frozen=True)
+class QuantizedCumsum(Cumsum):
+    """`Cumsum` of int8, as TFLM has it.
+
+    Sums begin with a stored 0, not with the integer that stands for real zero: all results of an input with a
+    zero point are off by it.
+    """
+
+    name: ClassVar[str] = "quantized_cumsum"
+
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(0 <= self.axis < x.rank, f"{self.name}: axis {self.axis} must be in [0, {x.rank})")
+        result = check_unary(self.name, x, self.out, (DType.INT8,))
+        assert x.quant is not None
+        self.multiplier(x.quant)  # raises where the scales have none
+        return result
+
+    def multiplier(self, x: Quant) -> Multiplier:
+        """What sums are multiplied by; the reference asserts that it is less than 1."""
+        assert self.out.quant is not None
+        divisor = numerics.effective_scale([1 << SUM_BITS, self.out.quant.scale])
+        return numerics.effective_multiplier([x.scale], divisor, limit=1)
+
+    def reference(self, x: Tensor) -> Array:
+        assert x.type.quant is not None
+        centred = x.data.astype(np.int64) - x.type.quant.zero_point
+        plain = Tensor(TensorType(DType.INT64, x.type.shape), centred)
+        sums = (super().reference(plain) - x.type.quant.zero_point) << SUM_BITS
+        return numerics.requantize(sums.astype(np.int32), 0, self.multiplier(x.type.quant), self.out)
