@@ -50,8 +50,6 @@ COUNTED = (
     "s16_logistic__mve",
     "s16_tanh__mve",
 )
-# Of those operators, kernels whose terms explain what is measured.
-EXPLAINED = ("c_plane",)
 
 
 def by_kernel(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
@@ -70,8 +68,6 @@ def counted(kernel: str) -> bool:
     """Whether its row stays as it is; float16 has no rivals on any core."""
     name = family(kernel)
     dtype, _, operator = name.partition("_")
-    if kernel.rpartition("__")[2] in EXPLAINED:
-        return False
     return kernel in COUNTED or name in COUNTED or (dtype != "f16" and operator in COUNTED)
 
 
@@ -126,10 +122,7 @@ def main() -> int:
     if arguments.check:
         return check(core, shared)
     alone = measure(graphs, loaded, alone=True, wanted=arguments.kernels)
-    found = calibrate(core, loaded, shared, alone)
-    if arguments.kernels:
-        found = replace(found, cycles_per_instruction=core.cycles_per_instruction)
-    path.write_text(write_core(found), encoding="utf-8")
+    path.write_text(write_core(calibrate(core, loaded, shared, alone)), encoding="utf-8")
     return 0
 
 

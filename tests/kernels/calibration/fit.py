@@ -124,8 +124,7 @@ def waits(row: Row, samples: Sequence[Sample], timing: bool) -> Mapping[str, flo
 def refit(row: Row, samples: Sequence[Sample], alone: Sequence[Sample], timing: bool) -> Row:
     """The row with what samples say.
 
-    Terms that no sample has stay as they are. Functions for one layer have coefficients of their own where
-    these are nearer: the compiler unrolls loops of some, and then no terms say all.
+    Terms that no sample has stay as they are.
 
     Args:
         row: what is known so far.
@@ -133,13 +132,9 @@ def refit(row: Row, samples: Sequence[Sample], alone: Sequence[Sample], timing: 
     """
     instructions = _solved(samples, row.instructions)
     cycles = _solved(samples, row.cycles, cycles=True) if timing else instructions
-    own = row.alone
-    if alone:
-        shared_error = float(np.median(errors_of(alone, instructions)))
-        own = _solved(alone, row.instructions) if held_back_error(alone) < shared_error else {}
+    own = _solved(alone, row.instructions) if alone else row.alone
     error = held_back_error(samples)
-    note = row.note if error > LARGEST_ERROR else ""
-    return Row(row.core, "measured", len(samples), error, note, instructions, cycles, own)
+    return Row(row.core, "measured", len(samples), error, row.note, instructions, cycles, own)
 
 
 def _solved(
