@@ -60,6 +60,27 @@ def dense_window_parameters(window: Window) -> dict[str, Parameter]:
     return {field.name: values[field.name] for field in DENSE_WINDOW_FIELDS}
 
 
+def rows_and_taps(x: TensorType, out: TensorType, window: Window) -> tuple[int, int]:
+    """How many rows of all windows lie in the image, and how many elements of one channel."""
+    rows, columns = (
+        sum(
+            0 <= position * stride - before + tap * dilation < length
+            for position in range(count)
+            for tap in range(size)
+        )
+        for length, count, size, stride, dilation, (before, _) in zip(
+            x.shape[1:3],
+            out.shape[1:3],
+            window.size,
+            window.strides,
+            window.dilations,
+            window.padding,
+            strict=True,
+        )
+    )
+    return x.shape[0] * rows * out.shape[2], x.shape[0] * rows * columns
+
+
 def matrix_parameters(x: TensorType, out: TensorType) -> dict[str, Parameter]:
     """Values of `MATRIX_FIELDS`."""
     return {"batch": x.shape[0], "inputs": x.shape[1], "outputs": out.shape[1]}

@@ -21,6 +21,11 @@ from tests.needs import CROSS_TOOLS
 from tests.sampling import sampled
 
 CORES = tuple(core.name for core in cores())
+# What is allowed beyond `LARGEST_ERROR` where the row has a note: how far off, and of how many rows.
+# Short loops over vectors become part of their callers, where registers that are left decide on the code; the
+# time of divisions and functions in software depends on values; recurrent cells are few and small.
+LARGEST_EXPLAINED = 0.25
+MOST_EXPLAINED = 0.05
 
 
 def _rows() -> list[tuple[str, Row]]:
@@ -50,12 +55,14 @@ def test_rows_are_of_kernels_of_the_core(core: str) -> None:
 
 
 def test_errors_are_small_or_explained() -> None:
-    unexplained = [
-        (row.core, name, row.error)
+    larger = [
+        (row.core, name, row.error, row.note)
         for name, row in _rows()
-        if not row.note and row.error is not None and row.error > LARGEST_ERROR
+        if row.error is not None and row.error > LARGEST_ERROR
     ]
-    assert not unexplained, "a note in the data file says why, or terms are missing"
+    assert not [each for each in larger if not each[3]], "a note in the data file says why"
+    assert not [each for each in larger if each[2] > LARGEST_EXPLAINED]
+    assert len(larger) <= MOST_EXPLAINED * sum(len(core.rows) for core in cores()), "terms are missing"
     assert not [(row.core, name) for name, row in _rows() if row.source not in ("measured", "by hand")]
 
 

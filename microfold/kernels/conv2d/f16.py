@@ -28,6 +28,7 @@ from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, half_biases, half_blocks, run_terms
 from microfold.kernels.packing.float32_block import float_clamping
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import rows_and_taps
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Computed together, by vectors.
@@ -57,7 +58,19 @@ class Conv2DHalf(Kernel):
         return product_sum.unsupported_constants(layer, DType.FLOAT16, DType.FLOAT16)
 
     def terms(self, layer: LayerContext) -> Terms:
-        return Terms(call=1, output=layer.node.output.type.size, product=layer.node.macs())
+        x, weights, out, window = conv_types(layer)
+        _, taps = rows_and_taps(x, out, window)
+        filters, depth = weights.shape[0], weights.shape[3]
+        rows = out.size * window.size[0]
+        # All elements of a window are visited; those in the image are multiplied.
+        return Terms(
+            call=1,
+            output=out.size,
+            row=rows,
+            visited=rows * window.size[1],
+            tap=taps * filters,
+            product=taps * filters * depth,
+        )
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True

@@ -39,6 +39,30 @@ MAX_TAPS = 16
 MAX_WORDS = 128
 
 
+# Counted in the code; tilings are told apart by what their loops differ.
+INSTRUCTIONS = {
+    "expansion": 60,
+    "row": 28,
+    "pair": 4,
+    "pair_lane": 2.5,
+    "filter": 55,
+    "tap_row": 4,
+    "tap": 3,
+    "block": 5,
+    "load": 1,
+    "weight": 0.8,
+    "product": 1,
+    "loop": 4,
+    "finished_short": 6,
+    "finished_short_relu": 4,
+    "finished_general": 40,
+    "assembled_short": 27,
+    "assembled_short_relu": 19,
+    "assembled_row_1": 12,
+    "assembled_row_2": 14,
+}
+
+
 def _fits(tiling: Tiling) -> bool:
     inner, outer = tiling.inner, tiling.outer
     return inner.taps <= MAX_TAPS and outer.taps * inner.taps <= MAX_WORDS
@@ -56,9 +80,13 @@ class DepthwiseConv2DDsp(Kernel):
 
     Attributes:
         cut: of the layer; None before it is chosen.
+        form: of its requantisation.
+        assembled: the assembly knows that.
     """
 
     cut: Tiling | None = None
+    form: str = ""
+    assembled: bool = False
 
     name = "s8_depthwise_conv2d__dsp_plane"
     op = DepthwiseConv2D
@@ -109,7 +137,13 @@ class DepthwiseConv2DDsp(Kernel):
         return None
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
-        return [replace(self, cut=tiling) for tiling in tilings(layer) if _fits(tiling)]
+        fitting = [tiling for tiling in tilings(layer) if _fits(tiling)]
+        plan = plane_requantization(layer)
+        if plan is None:
+            return [replace(self, cut=tiling) for tiling in fitting]
+        plain = output_range.output_limits(layer) == depthwise_types(layer)[2].dtype.range
+        assembled = plain and bool(plan.shift) and not plan.general
+        return [replace(self, cut=tiling, form=plan.form, assembled=assembled) for tiling in fitting]
 
     @property
     def _tiling(self) -> Tiling:
@@ -117,7 +151,10 @@ class DepthwiseConv2DDsp(Kernel):
         return self.cut
 
     def terms(self, layer: LayerContext) -> Terms:
-        return Terms(call=1, planned=self._tiling.instructions)
+        return Terms(call=1) + self._tiling.terms(self.form, self.assembled)
+
+    def guess(self, term: str) -> float:
+        return INSTRUCTIONS.get(term, super().guess(term))
 
     def extra_memory(self, layer: LayerContext) -> int:
         return self._tiling.extra_memory

@@ -9,12 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from microfold.ir.types import TensorType
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.portable import (
     depthwise_types,
     plane_in_place,
 )
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.requantize import output_range
+
+# Windows of no more taps are written out, as the template says.
+UNROLLED_TAPS = 25
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ class WindowAxis:
         """Inputs under the windows of neighbouring outputs."""
         return (outputs - 1) * self.stride + self.span
 
+    def copied(self, first: int, outputs: int) -> int:
+        """Inputs of the image under the windows of so many outputs, from one on."""
+        begin = first * self.stride - self.padding
+        return max(min(begin + self.reads(outputs), self.inputs) - max(begin, 0), 0)
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -44,7 +52,6 @@ class Tiling:
     Attributes:
         vertical: the rows are along the inner axis, else the columns.
         band: how many output rows of the image are computed at a time.
-        corrected: some outputs of negative sums round otherwise.
     """
 
     x: TensorType
@@ -53,7 +60,6 @@ class Tiling:
     columns: WindowAxis
     vertical: bool
     band: int
-    corrected: bool
 
     @property
     def inner(self) -> WindowAxis:
@@ -129,40 +135,47 @@ class Tiling:
         """Bytes of scratch, and by how far the output may not lie over the input."""
         return min(max(self.overlap, 0), self.x.nbytes) + self.scratch
 
-    @cached_property
-    def instructions(self) -> float:
-        """Estimate for the whole layer."""
-        full, rest = divmod(self.rows.outputs, self.band)
-        total = full * self._band_instructions(self.band) + (self._band_instructions(rest) if rest else 0.0)
-        return total * self.x.shape[0]
+    def terms(self, form: str, assembled: bool) -> Terms:
+        """Parts of the whole layer.
 
-    def _band_instructions(self, band: int) -> float:
+        Args:
+            form: of requantisation.
+            assembled: four outputs are computed by the assembly of dsp_block.j2, where it knows the window.
+        """
+        total = Terms()
+        for first in range(0, self.rows.outputs, self.band):
+            total += self._band_terms(first, min(self.band, self.rows.outputs - first), form, assembled)
+        return self.x.shape[0] * total
+
+    def _band_terms(self, first: int, band: int, form: str, assembled: bool) -> Terms:
         outers, inners = (self.columns.outputs, band) if self.vertical else (band, self.columns.outputs)
-        blocks = -(-self.x.shape[3] // self.lanes)
-        pairs = self.inner.reads(inners) / 2
-        expand = self.outer.reads(outers) * (28 + pairs * (4 + 2.5 * self.lanes)) + 60
-        columns = inners // 4 * self._block(4)
-        columns += (self._block(2) if inners & 2 else 0) + (self._block(1) if inners & 1 else 0)
-        filters = 55 + self.outer.taps * (4 + 3 * self.inner.taps) + outers * (9 + columns)
-        if inners >= 4 and self._in_assembly:
-            filters += 35 + 12 * outers
-        return blocks * expand + self.out.shape[3] * filters
+        blocks, filters = -(-self.x.shape[3] // self.lanes), self.out.shape[3]
+        rows, columns = self.rows.copied(first, band), self.columns.copied(0, self.columns.outputs)
+        pairs = (rows * -(-columns // 2)) if not self.vertical else (columns * -(-rows // 2))
+        lines = columns if self.vertical else rows
+        expanded = Terms(expansion=1, row=lines, pair=pairs, pair_lane=pairs * self.lanes)
+        words = Terms(filter=1, tap_row=self.outer.taps, tap=self.outer.taps * self.inner.taps)
+        found = outers * self._block_terms(1, form, assembled) * (inners & 1)
+        found += outers * self._block_terms(2, form, assembled) * (inners >> 1 & 1)
+        found += outers * (inners // 4) * self._block_terms(4, form, assembled)
+        return blocks * expanded + filters * (words + found)
 
     @property
-    def _in_assembly(self) -> bool:
-        """Four outputs are computed by the assembly of dsp_block.j2, if their requantisation is short."""
+    def in_assembly(self) -> bool:
+        """Whether the assembly of dsp_block.j2 computes four outputs, if their requantisation is short."""
         axis = self.inner
         return self.outer.taps <= 3 and axis.taps == 3 and axis.stride <= 2 and axis.dilation == 1
 
-    def _block(self, count: int) -> float:
-        """Instructions for neighbouring outputs of one row."""
-        axis = self.inner
-        if count == 4 and self._in_assembly:
-            return self.outer.taps * (12 if axis.stride == 1 else 14) + 19 + 8 * self.corrected
+    def _block_terms(self, count: int, form: str, assembled: bool) -> Terms:
+        """Neighbouring outputs of one row."""
+        axis, rows = self.inner, self.outer.taps
+        if count == 4 and assembled and self.in_assembly:
+            return Terms({f"assembled_{form}": 1, f"assembled_row_{axis.stride}": rows})
         loads = ((count - 1) * axis.stride + axis.span) / 2 + 1
         products = count * (axis.taps if axis.dilation > 1 else (axis.taps + 1.5) / 2)
-        each = 6 if self.corrected else 4
-        return self.outer.taps * (loads + self.row_words * 0.8 + products) + each * count + 5
+        parts = {"load": rows * loads, "weight": rows * self.row_words, "product": rows * products}
+        looped = rows if rows * axis.taps > UNROLLED_TAPS else 0
+        return Terms({"block": 1, f"finished_{form}": count, "loop": looped, **parts})
 
 
 def axes(layer: LayerContext) -> tuple[WindowAxis, WindowAxis]:
@@ -186,9 +199,7 @@ def tilings(layer: LayerContext) -> Iterator[Tiling]:
     """All cuts into bands of about the same height."""
     x, _, out, _ = depthwise_types(layer)
     rows, columns = axes(layer)
-    assert out.quant is not None
-    corrected = output_range.integer_bounds(layer.node)[0] < out.quant.zero_point
     bands = sorted({-(-rows.outputs // n) for n in range(1, rows.outputs + 1)})
     for vertical in (False, True):
         for band in bands:
-            yield Tiling(x, out, rows, columns, vertical, band, corrected)
+            yield Tiling(x, out, rows, columns, vertical, band)

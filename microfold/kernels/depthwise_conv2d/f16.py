@@ -15,7 +15,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.packing.float16_mve import LANES, RUN, half_biases
 from microfold.kernels.requantize import output_range
-from microfold.kernels.shapes import WINDOW_FIELDS, window_parameters
+from microfold.kernels.shapes import WINDOW_FIELDS, rows_and_taps, window_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 
@@ -46,7 +46,13 @@ class DepthwiseConv2DHalf(Kernel):
         return product_sum.unsupported_constants(layer, DType.FLOAT16, DType.FLOAT16)
 
     def terms(self, layer: LayerContext) -> Terms:
-        return Terms(call=1, output=layer.node.output.type.size, product=layer.node.macs())
+        x, _, out, window = depthwise_types(layer)
+        _, taps = rows_and_taps(x, out, window)
+        rows = out.size * window.size[0]
+        # All elements of a window are visited; those in the image are multiplied.
+        return Terms(
+            call=1, output=out.size, row=rows, visited=rows * window.size[1], product=taps * out.shape[3]
+        )
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True

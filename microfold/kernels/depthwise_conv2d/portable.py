@@ -127,6 +127,12 @@ def _plan_plane(layer: LayerContext) -> _Plane:
     return _Plane(x, out, window, block, (rows, width))
 
 
+def _copied(x: TensorType, window: Window, size: tuple[int, int]) -> tuple[int, int]:
+    """Rows and columns of the image that are in a plane of some size."""
+    (top, _), (left, _) = window.padding
+    return max(min(x.shape[1], size[0] - top), 0), max(min(x.shape[2], size[1] - left), 0)
+
+
 PLANE_FIELDS = declare(
     "batch",
     "input_pixels",
@@ -158,6 +164,7 @@ def plane_parameters(
         size: rows, columns of the plane, from the padding's corner on.
     """
     rows, width = size
+    copied_rows, copied_columns = _copied(x, window, size)
     return {
         "batch": x.shape[0],
         "input_pixels": x.shape[1] * x.shape[2],
@@ -171,8 +178,8 @@ def plane_parameters(
         "plane_size": rows * width,
         "plane_width": width,
         "plane_start": window.padding[0][0] * width + window.padding[1][0],
-        "copied_rows": max(min(x.shape[1], rows - window.padding[0][0]), 0),
-        "copied_columns": max(min(x.shape[2], width - window.padding[1][0]), 0),
+        "copied_rows": copied_rows,
+        "copied_columns": copied_columns,
         "row_step": window.strides[0] * width,
         "tap_step": window.dilations[0] * width,
     }
@@ -194,8 +201,23 @@ class PlaneDepthwise(Kernel):
     pitch_fields = PLANE_PITCH_FIELDS
 
     def terms(self, layer: LayerContext) -> Terms:
-        x, _, out, _ = depthwise_types(layer)
-        return Terms(call=1, copied=x.size, channel=out.shape[3], output=out.size, product=layer.node.macs())
+        plane = _plan_plane(layer)
+        images, channels = plane.x.shape[0] * plane.x.shape[3], plane.x.shape[0] * plane.out.shape[3]
+        copied_rows, columns = _copied(plane.x, plane.window, plane.size)
+        rows = channels * plane.out.shape[1]
+        blocks = rows * -(-plane.out.shape[2] // plane.block)
+        kernel_rows = blocks * plane.window.size[0]
+        return Terms(
+            call=1,
+            copied_row=images * copied_rows,
+            copied=images * copied_rows * columns,
+            channel=channels,
+            row=rows,
+            block=blocks,
+            output=blocks * plane.block,
+            kernel_row=kernel_rows,
+            product=kernel_rows * plane.block * plane.window.size[1],
+        )
 
     def in_place(self, layer: LayerContext, index: int) -> bool:
         x, _, out, _ = depthwise_types(layer)

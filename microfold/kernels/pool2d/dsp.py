@@ -11,8 +11,15 @@ from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import (
+    POOL_FIELDS,
+    pool_parameters,
+    pool_types,
+    unsupported_pool,
+    window_terms,
+)
 from microfold.kernels.requantize import output_range
+from microfold.kernels.shapes import rows_and_taps
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 # So many int8 values cannot leave 16 bits: 256 * -128 = -2^15.
@@ -49,12 +56,10 @@ class _Pool2DDsp(Kernel):
         )
 
     def terms(self, layer: LayerContext) -> Terms:
-        _, out, window = pool_types(layer)
-        pixels, (clamp, _) = out.size // out.shape[3], output_range.clamping(layer.node)
-        words = pixels * -(-out.shape[3] // self.lanes)
-        rows = words * window.size[0]
-        taps = rows * window.size[1]
-        return Terms(call=1, pixel=pixels, word=words, row=rows, tap=taps, clamped=words * clamp)
+        _, out, _ = pool_types(layer)
+        words, (clamp, _) = -(-out.shape[3] // self.lanes), output_range.clamping(layer.node)
+        clamped = out.size // out.shape[3] * words * clamp
+        return Terms(call=1, clamped=clamped) + window_terms(layer, "word", words, joins_rows=True)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)
@@ -123,20 +128,14 @@ class _Pool2DInt16Dsp(_Pool2DDsp):
         return max(lanes for lanes in (2, 4, 8) if lanes <= min(channels, self.most))
 
     def terms(self, layer: LayerContext) -> Terms:
-        _, out, window = pool_types(layer)
-        lanes, pixels = self._lanes(layer), out.size // out.shape[3]
-        blocks = pixels * -(-out.shape[3] // lanes)
-        taps = blocks * window.size[0] * window.size[1]
+        x, out, window = pool_types(layer)
+        lanes = self._lanes(layer)
+        blocks = -(-out.shape[3] // lanes)
+        done = out.size // out.shape[3] * blocks * lanes
         clamp = self.kind == "max" and output_range.clamping(layer.node)[0]
-        return Terms(
-            call=1,
-            pixel=pixels,
-            block=blocks,
-            row=blocks * window.size[0],
-            tap=taps,
-            tap_lane=taps * lanes,
-            lane=blocks * lanes,
-            clamped=blocks * lanes * clamp,
+        taps = rows_and_taps(x, out, window)[1] * blocks
+        return Terms(call=1, tap_lane=taps * lanes, lane=done, clamped=done * clamp) + window_terms(
+            layer, "block", blocks
         )
 
     def lower(self, layer: LayerContext) -> KernelCall:

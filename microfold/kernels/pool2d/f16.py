@@ -13,7 +13,13 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.float16_mve import LANES, RUN
-from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import (
+    POOL_FIELDS,
+    pool_parameters,
+    pool_types,
+    unsupported_pool,
+    window_terms,
+)
 from microfold.kernels.reduce.portable import LOOPS, Reduction
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
@@ -38,9 +44,8 @@ class _HalfPool(Kernel):
         return unsupported_pool(layer, DType.FLOAT16)
 
     def terms(self, layer: LayerContext) -> Terms:
-        _, out, window = pool_types(layer)
-        rows = out.size * window.size[0]
-        return Terms(call=1, output=out.size, row=rows, tap=rows * window.size[1])
+        _, out, _ = pool_types(layer)
+        return Terms(call=1) + window_terms(layer, "output", out.shape[3])
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)
@@ -68,11 +73,8 @@ class _HalfPoolMve(_HalfPool):
     core = "mve"
 
     def terms(self, layer: LayerContext) -> Terms:
-        _, out, window = pool_types(layer)
-        pixels = out.size // out.shape[3]
-        blocks = pixels * -(-out.shape[3] // LANES)
-        rows = blocks * window.size[0]
-        return Terms(call=1, pixel=pixels, block=blocks, row=rows, tap=rows * window.size[1])
+        _, out, _ = pool_types(layer)
+        return Terms(call=1) + window_terms(layer, "block", -(-out.shape[3] // LANES))
 
 
 @register

@@ -11,7 +11,13 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.float32_block import CHANNELS
-from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import (
+    POOL_FIELDS,
+    pool_parameters,
+    pool_types,
+    unsupported_pool,
+    window_terms,
+)
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
@@ -36,12 +42,10 @@ class _Pool2DFpu(Kernel):
         return f"it needs at least {CHANNELS} channels; there are {channels}" if channels < CHANNELS else None
 
     def terms(self, layer: LayerContext) -> Terms:
-        _, out, window = pool_types(layer)
-        pixels, (clamp, _) = out.size // out.shape[3], output_range.clamping(layer.node)
-        blocks = pixels * -(-out.shape[3] // CHANNELS)
-        rows = blocks * window.size[0]
-        taps = rows * window.size[1]
-        return Terms(call=1, pixel=pixels, block=blocks, row=rows, tap=taps, clamped=blocks * clamp)
+        _, out, _ = pool_types(layer)
+        blocks, (clamp, _) = -(-out.shape[3] // CHANNELS), output_range.clamping(layer.node)
+        clamped = out.size // out.shape[3] * blocks * clamp
+        return Terms(call=1, clamped=clamped) + window_terms(layer, "block", blocks)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)

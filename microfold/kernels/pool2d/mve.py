@@ -12,7 +12,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.mve import LANES
-from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import pool_parameters, pool_types, unsupported_pool, window_terms
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
@@ -55,11 +55,8 @@ class _Pool2DMve(Kernel):
         return unsupported_pool(layer, self.dtype)
 
     def terms(self, layer: LayerContext) -> Terms:
-        _, out, window = pool_types(layer)
-        pixels = out.size // out.shape[3]
-        blocks = pixels * -(-out.shape[3] // self.lanes(layer))
-        rows = blocks * window.size[0]
-        return Terms(call=1, pixel=pixels, block=blocks, row=rows, tap=rows * window.size[1])
+        _, out, _ = pool_types(layer)
+        return Terms(call=1) + window_terms(layer, "block", -(-out.shape[3] // self.lanes(layer)))
 
     def lanes(self, layer: LayerContext) -> int:
         """Channels computed together."""

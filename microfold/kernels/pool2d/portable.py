@@ -10,9 +10,12 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.requantize import output_range
-from microfold.kernels.shapes import DENSE_WINDOW_FIELDS, dense_window_parameters
+from microfold.kernels.shapes import DENSE_WINDOW_FIELDS, dense_window_parameters, rows_and_taps
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Window
+
+# Elements of a window that compilers write out: GCC's max-completely-peel-times, twice within each other.
+UNROLLED = 16
 
 
 def pool_types(layer: LayerContext) -> tuple[TensorType, TensorType, Window]:
@@ -20,6 +23,26 @@ def pool_types(layer: LayerContext) -> tuple[TensorType, TensorType, Window]:
     x = layer.node.inputs[0]
     assert x is not None and isinstance(layer.node.op, AveragePool2D | MaxPool2D)
     return x.type, layer.node.outputs[0].type, layer.node.op.window
+
+
+def window_terms(layer: LayerContext, unit: str, blocks: int, *, joins_rows: bool = False) -> Terms:
+    """Parts of the loop over windows, where each pixel is computed in so many blocks of channels.
+
+    Args:
+        unit: what a block is called; its rows and taps are those that lie in the image.
+        joins_rows: rows of windows as wide as the image are taken as one.
+    """
+    x, out, window = pool_types(layer)
+    rows, taps = rows_and_taps(x, out, window)
+    size = window.size[0] * window.size[1]
+    pixels = out.size // out.shape[3]
+    if joins_rows and out.shape[2] == 1 and taps == rows * x.shape[2]:
+        rows = pixels
+    terms = blocks * Terms({"pixel": pixels / blocks, unit: pixels, "row": rows, "tap": taps})
+    # In functions for one layer, compilers write out windows that are small, and whose sizes are known.
+    if taps == pixels * size and size <= UNROLLED:
+        return Terms({f"known_{name}": count for name, count in terms.items()})
+    return terms
 
 
 def unsupported_pool(layer: LayerContext, *dtypes: DType) -> str | None:
@@ -74,10 +97,8 @@ class _Pool2D(Kernel):
         return unsupported_pool(layer, self.dtype)
 
     def terms(self, layer: LayerContext) -> Terms:
-        _, out, window = pool_types(layer)
-        rows = out.size * window.size[0]
-        pixels = out.size // out.shape[3]
-        return Terms(call=1, pixel=pixels, output=out.size, row=rows, tap=rows * window.size[1])
+        _, out, _ = pool_types(layer)
+        return Terms(call=1) + window_terms(layer, "output", out.shape[3])
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)

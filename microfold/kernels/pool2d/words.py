@@ -19,7 +19,13 @@ from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.pool2d.portable import POOL_FIELDS, pool_parameters, pool_types, unsupported_pool
+from microfold.kernels.pool2d.portable import (
+    POOL_FIELDS,
+    pool_parameters,
+    pool_types,
+    unsupported_pool,
+    window_terms,
+)
 from microfold.kernels.requantize import output_range
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
@@ -51,13 +57,8 @@ class _Pool2DWords(Kernel):
         return reason
 
     def terms(self, layer: LayerContext) -> Terms:
-        x, out, window = pool_types(layer)
-        height, width = window.size
-        # Whole rows are one.
-        loops = 1 if width == x.shape[2] and out.shape[2] == 1 else height
-        pixels = out.size // out.shape[3]
-        words = pixels * (out.shape[3] // 4)
-        return Terms(call=1, pixel=pixels, word=words, row=words * loops, tap=words * height * width)
+        _, out, _ = pool_types(layer)
+        return Terms(call=1) + window_terms(layer, "word", out.shape[3] // 4, joins_rows=True)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out, window = pool_types(layer)

@@ -75,7 +75,31 @@ def select_within(
         chosen[index] = options[index][position]
         if exchange := _exchange(index, chosen, options):
             heapq.heappush(best, exchange)
+    _spend(flash - needed, chosen, options)
     return [choice.candidate for choice in chosen]
+
+
+def _spend(left: int, chosen: list[Choice], options: Sequence[Sequence[Choice]]) -> None:
+    """Uses bytes that exchanges left over, as they took whole steps: what saves most comes first.
+
+    Args:
+        left: bytes.
+        chosen: is changed.
+    """
+
+    def saving() -> tuple[float, int, Choice] | None:
+        fitting = [
+            (now.cost - other.cost, index, other)
+            for index, now in enumerate(chosen)
+            for other in options[index]
+            if other.cost < now.cost and other.flash - now.flash <= left
+        ]
+        return max(fitting, key=lambda each: (each[0], -each[1]), default=None)
+
+    while (best := saving()) is not None:
+        _, index, other = best
+        left -= other.flash - chosen[index].flash
+        chosen[index] = other
 
 
 def _exchange(

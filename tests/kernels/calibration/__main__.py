@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,35 +21,16 @@ import numpy as np
 from microfold import target
 from microfold.compiler import compile_file
 from microfold.kernels.cost.coefficients import FOLDER, LARGEST_ERROR, Core, Row, find_row, read_core
+from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.options import OPTIMIZE, Options
 from microfold.simulate.program import simulator
 from microfold.support.tools import run_tool
 from microfold.target import Target
 from microfold.verification import verify
 from tests.kernels.calibration.data_file import write_core
-from tests.kernels.calibration.fit import errors_of, keep, refit, stays, waits
+from tests.kernels.calibration.fit import FEWEST_SAMPLES, errors_of, keep, refit, stays
 from tests.kernels.calibration.layers import layers
 from tests.kernels.calibration.measure import Sample, measure
-
-# Of fewer samples, no coefficients are taken.
-FEWEST_SAMPLES = 6
-# Operators whose rows stay as they were counted by hand, with the error that is measured. Most of their
-# kernels are assembly, whose forms no samples have all of, and choices between them were measured in models.
-COUNTED = (
-    "average_pool2d",
-    "batch_matmul",
-    "concatenate",
-    "conv2d",
-    "depthwise_conv2d",
-    "fully_connected",
-    "max_pool2d",
-    "pad",
-    "transpose_conv2d",
-    "transpose__c_words_4x4",
-    *(f"s16_{op}__{core}" for op in ("abs", "leaky_relu", "relu", "requantize") for core in ("dsp", "mve")),
-    "s16_logistic__mve",
-    "s16_tanh__mve",
-)
 
 
 def by_kernel(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
@@ -59,41 +40,40 @@ def by_kernel(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
     return found
 
 
-def family(kernel: str) -> str:
-    """What a kernel has in common with those that it is compared with: type and operator."""
-    return kernel.partition("__")[0].replace("_f16w", "").replace("_s4w", "")
+def believed(row: Row, name: str, samples: Sequence[Sample]) -> Mapping[str, float]:
+    """Instructions of parts as a kernel guesses them, or as its row has had them."""
+    (kernel,) = (each for each in KERNELS if each.name == name)
+    if type(kernel).guess is not Kernel.guess:
+        return {term: kernel.guess(term) for sample in samples for term in sample.terms}
+    return row.instructions
 
 
-def counted(kernel: str) -> bool:
-    """Whether its row stays as it is; float16 has no rivals on any core."""
-    name = family(kernel)
-    dtype, _, operator = name.partition("_")
-    return kernel in COUNTED or name in COUNTED or (dtype != "f16" and operator in COUNTED)
-
-
-def calibrate(core: Core, loaded: Target, shared: Sequence[Sample], alone: Sequence[Sample]) -> Core:
+def calibrate(
+    core: Core, loaded: Target, shared: Sequence[Sample], alone: Sequence[Sample], wanted: str = ""
+) -> Core:
     """The data file with what samples say.
 
     Args:
-        shared, alone: in functions for several layers, and in functions for one.
+        shared, alone: in functions for all layers that can share them, and in functions for one.
+        wanted: these are only of kernels whose names begin so.
     """
     rows, single = dict(core.rows), by_kernel(alone)
-    empty = Row(core.name, "measured", 0, None, "", {}, {})
-    enough = {name: own for name, own in by_kernel(shared).items() if len(own) >= FEWEST_SAMPLES}
-    known = {name: find_row(name, loaded.features) or empty for name in enough}
-    # Those of one family are compared with each other: what is wrong with one is wrong with all of them.
-    refitted = {family(name) for name, own in enough.items() if not stays(known[name], own)}
-    for name, own in enough.items():
-        row = replace(known[name], core=core.name)
-        if row.source == "by hand" and counted(name):
-            rows[name] = keep(row, own)
-        elif family(name) in refitted:
-            rows[name] = refit(row, own, single.get(name, []), core.timing)
-        else:
-            kept = keep(row, own)
-            rows[name] = replace(kept, cycles=waits(kept, own, core.timing))
-    ratios = [s.cycles / s.instructions for s in shared]
-    ratio = float(np.median(ratios)) if core.timing else 1.0
+    for name, own in by_kernel(shared).items():
+        several = [sample for sample in own if sample.callers > 1]
+        one = [*(sample for sample in own if sample.callers == 1), *single.get(name, [])]
+        if len(several) < FEWEST_SAMPLES:
+            # Its functions are hardly ever those of several layers.
+            several, one = [*several, *one], []
+        if len(several) >= FEWEST_SAMPLES:
+            known = core.rows.get(name) or find_row(name, loaded.features)
+            row = replace(known or Row("", "measured", 0, None, "", {}, {}), core=core.name)
+            if stays(row, [*several, *one]):
+                rows[name] = keep(row, several, one, core.timing)
+            else:
+                rows[name] = refit(row, several, one, core.timing, believed(row, name, several))
+    ratio = core.cycles_per_instruction
+    if core.timing and not wanted:
+        ratio = float(np.median([sample.cycles / sample.instructions for sample in shared]))
     version = run_tool([loaded.compiler, "--version"], Path.cwd(), 10.0, "asking for its version").stdout
     made = f"{version.splitlines()[0]}, {Options().compiler_flag} {' '.join(loaded.cpu_flags)}"
     if loaded.timing is not None:
@@ -122,7 +102,7 @@ def main() -> int:
     if arguments.check:
         return check(core, shared)
     alone = measure(graphs, loaded, alone=True, wanted=arguments.kernels)
-    path.write_text(write_core(calibrate(core, loaded, shared, alone)), encoding="utf-8")
+    path.write_text(write_core(calibrate(core, loaded, shared, alone, arguments.kernels)), encoding="utf-8")
     return 0
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from microfold.kernels.cost.coefficients import LARGEST_ERROR, Row
-from tests.kernels.calibration.measure import Sample
+from tests.kernels.calibration.measure import Sample, spread
 
 Array = npt.NDArray[np.float64]
 
 # Relative errors from which on a sample counts less (Huber).
 OUTLIER = 0.1
-# Rows that were counted by hand stay as long as their median error is no more, or a fit has a larger one.
-# They know forms of layers that no sample has, and siblings differ by what their code differs.
-GOOD_BY_HAND = LARGEST_ERROR
-# One sample of so many is held back from a fit, each of them once.
+# What a coefficient that is all wrong counts as, in relative errors of a sample.
+BELIEF = 0.1
+# Of fewer samples, no coefficients are taken.
+FEWEST_SAMPLES = 6
+# What nine of ten errors of a row that was counted by hand do not exceed.
+LARGEST_TAIL = 0.35
+# Cycles per instruction of samples that differ by no more are those of all parts.
+SAME_RATIO = 1.25
+# By how much its errors are smaller where a function for one layer has coefficients of its own.
+NEARER = 0.01
+# One layer of so many is held back from a fit, each of them once.
 HELD_BACK = 3
 
 
@@ -63,17 +70,27 @@ def non_negative(matrix: Array, right: Array) -> Array:
     return solution
 
 
-def fit(equations: Problem) -> Array:
-    """Coefficients for the terms; 0 for those that never count."""
+def fit(equations: Problem, believed: Mapping[str, float] | None = None) -> Array:
+    """Coefficients for the terms; 0 for those that never count.
+
+    Args:
+        believed: what parts are thought to take, which decides where samples do not: parts of a loop often
+            grow together in all of them, and not in a layer that is larger than these.
+    """
     relative = equations.counts / equations.wanted[:, None]
     # Columns of one length, so that large counts do not decide.
     lengths = np.linalg.norm(relative, axis=0)
     scaled = relative / np.where(lengths > 0, lengths, 1.0)
+    about = np.array([(believed or {}).get(term, 0.0) for term in equations.terms]) * lengths
+    beliefs = BELIEF * np.diag(np.where(about > 0, 1 / np.where(about > 0, about, 1.0), 0.0))
+    expected = BELIEF * (about > 0)
     weights = np.ones(len(relative))
     solution = np.zeros(relative.shape[1])
     for _ in range(20):
         roots = np.sqrt(weights)
-        solution = non_negative(scaled * roots[:, None], roots)
+        solution = non_negative(
+            np.vstack([scaled * roots[:, None], beliefs]), np.concatenate([roots, expected])
+        )
         errors = np.abs(scaled @ solution - 1)
         weights = OUTLIER / np.maximum(errors, OUTLIER)
     return solution / np.where(lengths > 0, lengths, 1.0)
@@ -86,63 +103,130 @@ def errors_of(samples: Sequence[Sample], known: Mapping[str, float], *, cycles: 
     return np.abs(equations.counts @ coefficients / equations.wanted - 1)
 
 
-def held_back_error(samples: Sequence[Sample]) -> float:
-    """The median of how far estimates are off, each by a fit that has not seen its layer."""
+def held_back_errors(samples: Sequence[Sample], believed: Mapping[str, float] | None = None) -> Array:
+    """How far estimates are off, each by a fit that has seen no variant of its layer.
+
+    Args:
+        believed: as for `fit`; from nothing that was measured.
+    """
+    layers = sorted({sample.layer for sample in samples}, key=spread)
+    turns = {layer: place % HELD_BACK for place, layer in enumerate(layers)}
     found: list[float] = []
     for turn in range(HELD_BACK):
-        rest = [sample for i, sample in enumerate(samples) if i % HELD_BACK != turn]
-        found += errors_of(samples[turn::HELD_BACK], _solved(rest, {})).tolist()
-    return float(np.median(found))
+        rest = [sample for sample in samples if turns[sample.layer] != turn]
+        own = [sample for sample in samples if turns[sample.layer] == turn]
+        found += errors_of(own, _solved(rest, {}, believed)).tolist()
+    return np.array(found)
 
 
 def stays(row: Row, samples: Sequence[Sample]) -> bool:
-    """Whether a row was counted by hand, and well."""
+    """Whether a row was counted by hand, and well, or no fit does better.
+
+    It tells siblings apart by what their code differs, and knows forms that few layers have.
+    """
     if row.source != "by hand":
         return False
-    return error_by_hand(row, samples) <= max(GOOD_BY_HAND, held_back_error(samples))
+    errors = errors_of(samples, row.instructions)
+    if float(np.median(errors)) > LARGEST_ERROR and _tail(errors) > _tail(held_back_errors(samples)):
+        return False
+    return _tail(errors) <= LARGEST_TAIL
 
 
-def error_by_hand(row: Row, samples: Sequence[Sample]) -> float:
-    return float(np.median(errors_of(samples, row.instructions)))
+def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample], timing: bool) -> Row:
+    """A row as it was counted by hand, with its error and cycles.
 
+    Where an instruction takes about as long in all samples, so it does in each part: what by hand tells two
+    kernels apart tells their cycles apart, too. Otherwise parts differ, as those do that compute floats.
 
-def keep(row: Row, samples: Sequence[Sample]) -> Row:
-    """A row as it was counted by hand, with its error."""
+    Args:
+        shared, alone: as for `refit`.
+    """
     # What was not counted takes nothing besides.
-    nothing = dict.fromkeys((term for sample in samples for term in sample.terms), 0.0)
-    known, cycles = {**nothing, **row.instructions}, {**nothing, **row.cycles}
-    found = replace(row, instructions=known, cycles=cycles, samples=len(samples))
-    return replace(found, error=error_by_hand(found, samples))
+    nothing = dict.fromkeys((term for sample in shared for term in sample.terms), 0.0)
+    known = {**nothing, **row.instructions}
+    ratios = np.array([sample.cycles / sample.instructions for sample in shared])
+    ratio, (low, high) = float(np.median(ratios)) if timing else 1.0, np.quantile(ratios, (0.1, 0.9))
+    cycles = {name: value * ratio for name, value in known.items()}
+    if timing and high > SAME_RATIO * low:
+        cycles = _solved(shared, cycles, cycles, cycles=True)
+    error = float(np.median(errors_of(shared, known)))
+    own: Mapping[str, float] = {}
+    if _suffice(alone):
+        by_hand = _tail(errors_of(alone, known))
+        if _tail(held_back_errors(alone, known)) < by_hand - NEARER:
+            own = _solved(alone, known, known)
+    note = row.note if error > LARGEST_ERROR else ""
+    return Row(row.core, row.source, len(shared), error, note, known, cycles, own)
 
 
-def waits(row: Row, samples: Sequence[Sample], timing: bool) -> Mapping[str, float]:
-    """Cycles of a row by hand: its instructions times what they were measured to take."""
-    ratio = float(np.median([sample.cycles / sample.instructions for sample in samples])) if timing else 1.0
-    return {name: value * ratio for name, value in row.instructions.items()}
-
-
-def refit(row: Row, samples: Sequence[Sample], alone: Sequence[Sample], timing: bool) -> Row:
+def refit(
+    row: Row,
+    shared: Sequence[Sample],
+    alone: Sequence[Sample],
+    timing: bool,
+    believed: Mapping[str, float] | None = None,
+) -> Row:
     """The row with what samples say.
 
-    Terms that no sample has stay as they are.
+    Terms that no sample has stay as they are. Functions for one layer have coefficients of their own where
+    these are nearer.
 
     Args:
         row: what is known so far.
-        samples, alone: of its kernel, in functions for several layers and for one; at least three.
+        shared, alone: of its kernel, in functions for several layers and for one; at least three of the
+            former.
+        believed: instructions that were counted in the code; they are taken where layers that were held back
+            are nearer then.
     """
-    instructions = _solved(samples, row.instructions)
-    cycles = _solved(samples, row.cycles, cycles=True) if timing else instructions
-    own = _solved(alone, row.instructions) if alone else row.alone
-    error = held_back_error(samples)
-    return Row(row.core, "measured", len(samples), error, row.note, instructions, cycles, own)
+    errors = held_back_errors(shared)
+    if believed:
+        with_beliefs = held_back_errors(shared, believed)
+        if np.median(with_beliefs) < np.median(errors):
+            errors = with_beliefs
+        else:
+            believed = None
+    instructions = _solved(shared, row.instructions, believed)
+    own: Mapping[str, float] = {}
+    if alone:
+        by_shared = _tail(errors_of(alone, instructions))
+        if by_shared <= _tail(errors) + NEARER:
+            # Compilers make the same of them.
+            shared = [*shared, *alone]
+            instructions, errors = (
+                _solved(shared, row.instructions, believed),
+                held_back_errors(shared, believed),
+            )
+        elif _suffice(alone) and _tail(held_back_errors(alone, believed)) < by_shared - NEARER:
+            own = _solved(alone, instructions, believed)
+    error = float(np.median(errors))
+    cycles = _solved(shared, row.cycles, instructions, cycles=True) if timing else instructions
+    note = row.note if error > LARGEST_ERROR else ""
+    return Row(row.core, "measured", len(shared), error, note, instructions, cycles, own)
+
+
+def _suffice(samples: Sequence[Sample]) -> bool:
+    """Whether they are enough for coefficients of their own: layers for each of them, and no few."""
+    layers = {sample.layer for sample in samples}
+    return len(layers) >= FEWEST_SAMPLES + 2 * len({term for sample in samples for term in sample.terms})
+
+
+def _tail(errors: Array) -> float:
+    """What nine of ten do not exceed: the median does not tell of forms that few layers have."""
+    return float(np.quantile(errors, 0.9))
 
 
 def _solved(
-    samples: Sequence[Sample], known: Mapping[str, float], *, cycles: bool = False
+    samples: Sequence[Sample],
+    known: Mapping[str, float],
+    believed: Mapping[str, float] | None = None,
+    *,
+    cycles: bool = False,
 ) -> dict[str, float]:
+    """Coefficients of all terms: fitted where samples have them, else what is known of them."""
     equations = problem(samples, cycles=cycles)
     found = dict(known)
-    for term, counts, value in zip(equations.terms, equations.counts.T, fit(equations), strict=True):
+    values = fit(equations, believed)
+    for term, counts, value in zip(equations.terms, equations.counts.T, values, strict=True):
         if counts.any():
             found[term] = float(value)
     return found

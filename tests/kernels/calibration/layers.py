@@ -70,6 +70,10 @@ IMAGES: tuple[Shape, ...] = (
     (1, 4, 6, 16),
     (1, 9, 6, 21),
     (1, 12, 12, 24),
+    (1, 3, 3, 16),
+    (1, 5, 7, 11),
+    (1, 6, 16, 8),
+    (1, 10, 3, 33),
 )
 EXTREMA = (Maximum, Minimum)
 TYPES = (DType.INT8, DType.INT16, DType.FLOAT32, DType.FLOAT16)
@@ -87,6 +91,7 @@ def layers() -> list[Graph]:
         *_matrices(),
         *_rows(),
         *_cells(),
+        *_unusual(),
     ]
 
 
@@ -118,6 +123,18 @@ def _product_sums() -> Iterator[Graph]:
             (3, 2, 2, (2, 2), NO_PADDING, 2, None),
             (6, 48, 6, (1, 1), NO_PADDING, 2, None),
             (5, 12, 30, (3, 2), NO_PADDING, 3, None),
+            (8, 20, 24, (3, 3), SAME, 1, None),
+            (10, 40, 16, (1, 1), NO_PADDING, 1, None),
+            (4, 7, 33, (5, 3), NO_PADDING, 1, None),
+            (16, 4, 4, (3, 3), SAME, 1, RELU6),
+            (40, 8, 16, (1, 1), NO_PADDING, 1, RELU6),
+            (28, 32, 64, (1, 1), NO_PADDING, 1, None),
+            (6, 128, 96, (1, 1), NO_PADDING, 1, RELU6),
+            (3, 200, 256, (1, 1), NO_PADDING, 1, None),
+            (32, 16, 16, (3, 3), SAME, 1, RELU6),
+            (16, 32, 32, (3, 3), SAME, 1, None),
+            (8, 64, 64, (3, 3), SAME, 1, RELU6),
+            (48, 3, 8, (3, 3), SAME, 2, None),
         )
     ]
     depthwise = [
@@ -143,6 +160,28 @@ def _product_sums() -> Iterator[Graph]:
             (6, 4, (4, 4), NO_PADDING, 2, 1, RELU6),
             (4, 40, (3, 3), SAME, 1, 1, None),
             (3, 9, (14, 3), NO_PADDING, 1, 1, None),
+            (9, 12, (5, 3), SAME, 1, 1, None),
+            (16, 6, (2, 2), NO_PADDING, 2, 1, None),
+            (10, 20, (1, 3), ((0, 0), (1, 1)), 1, 1, RELU6),
+            (7, 48, (7, 7), ((3, 3), (3, 3)), 1, 1, None),
+            (48, 8, (3, 3), SAME, 1, 1, RELU6),
+            (44, 16, (3, 3), SAME, 2, 1, None),
+            (24, 40, (3, 3), SAME, 1, 1, RELU6),
+            (12, 72, (3, 3), SAME, 1, 1, None),
+            (6, 144, (3, 3), SAME, 1, 1, RELU6),
+            (25, 24, (5, 5), ((2, 2), (2, 2)), 2, 1, None),
+        )
+    ]
+    # Windows as large as the image, as those of streaming networks.
+    depthwise += [
+        depthwise_conv2d_graph(taps, width, channels, (taps, width), activation=activation)
+        for taps, width, channels, activation in (
+            (5, 1, 16, None),
+            (9, 1, 40, RELU6),
+            (13, 1, 48, None),
+            (21, 1, 64, None),
+            (4, 3, 24, RELU6),
+            (7, 7, 32, None),
         )
     ]
     dense = [
@@ -161,11 +200,26 @@ def _product_sums() -> Iterator[Graph]:
             (64, 32, 2, None),
             (25, 12, 4, RELU6),
             (144, 10, 12, None),
+            (30, 16, 3, None),
+            (96, 40, 5, None),
+            (512, 8, 2, RELU6),
+            (11, 5, 16, None),
+            (1024, 16, 1, None),
+            (640, 128, 1, RELU6),
+            (128, 640, 1, None),
         )
     ]
     transposed = [
         _transposed(*size)
-        for size in ((4, 5, 5, 6, 4), (3, 8, 8, 4, 3), (6, 6, 3, 9, 4), (5, 4, 16, 8, 4), (8, 8, 4, 4, 2))
+        for size in (
+            (4, 5, 5, 6, 4),
+            (3, 8, 8, 4, 3),
+            (6, 6, 3, 9, 4),
+            (5, 4, 16, 8, 4),
+            (8, 8, 4, 4, 2),
+            (4, 4, 24, 12, 3),
+            (2, 9, 7, 5, 2),
+        )
     ]
     for graph in (*convolutions, *depthwise, *dense, *transposed):
         yield from (graph, as_float(graph), as_int16(graph), as_halves(graph))
@@ -281,12 +335,53 @@ def _pools() -> Iterator[Graph]:
             (4, 4, 3, (2, 2), 2, NO_PADDING),
             (7, 9, 8, (1, 4), 3, NO_PADDING),
             (3, 3, 40, (3, 3), 1, NO_PADDING),
+            (10, 10, 6, (3, 3), 2, SAME),
+            (16, 16, 8, (2, 2), 2, NO_PADDING),
+            (8, 8, 64, (8, 8), 1, NO_PADDING),
+            (7, 12, 12, (5, 5), 1, ((2, 2), (2, 2))),
+            (20, 6, 4, (4, 2), 2, NO_PADDING),
+            (9, 9, 20, (3, 3), 1, SAME),
+            (30, 1, 16, (4, 1), 4, NO_PADDING),
+            (6, 40, 32, (6, 40), 1, NO_PADDING),
         ):
             x = _value(dtype, (1, height, width, channels))
             for kind in (MaxPool2D, AveragePool2D):
                 yield one_node_graph(kind(size, (stride, stride), padding), [x], {})
                 if dtype is not DType.FLOAT16 and channels % 16:
                     yield one_node_graph(kind(size, (stride, stride), padding), [x], {}, RELU6)
+
+
+def _unusual() -> Iterator[Graph]:
+    """Shallow convolutions, windows along one axis, and products whose smallest value is the zero point."""
+    product_sums = [
+        *(
+            conv2d_graph(size, size, channels, filters, window, padding=padding)
+            for size, channels, filters, window, padding in (
+                (8, 1, 8, (3, 3), SAME),
+                (16, 1, 6, (3, 3), NO_PADDING),
+                (20, 2, 8, (3, 3), SAME),
+                (11, 1, 4, (5, 3), NO_PADDING),
+                (14, 3, 12, (2, 2), NO_PADDING),
+            )
+        ),
+        conv2d_graph(16, 8, 1, 16, (16, 1)),
+        *(
+            depthwise_conv2d_graph(height, 1, channels, (taps, 1), activation=activation)
+            for height, channels, taps, activation in (
+                (28, 64, 5, None),
+                (24, 40, 9, RELU6),
+                (16, 33, 4, None),
+                (40, 128, 3, RELU6),
+            )
+        ),
+    ]
+    for graph in product_sums:
+        yield from (graph, as_float(graph), as_int16(graph), as_halves(graph))
+    for image in IMAGES[::3]:
+        x, out = int8_input("x", image), int8_element(0.11, -128)
+        for shape in (image, image[3:], (*image[:3], 1)):
+            y = _value(DType.INT8, shape, "y")
+            yield from (one_node_graph(kind(out), [x, y], {}, RELU) for kind in (Add, Mul, SquaredDifference))
 
 
 def _value(dtype: DType, shape: Shape, name: str = "x") -> Value:
@@ -319,7 +414,7 @@ def _movement() -> Iterator[Graph]:
             start = {Value("start", TensorType(DType.INT32, (3,))): np.array([1, 0, 0], np.int32)}
             part = _value(dtype, (height - 2, width, channels), "update")
             yield one_node_graph(DynamicUpdateSlice(), [plane, part], start)
-    for size in (4, 60, 700):
+    for size in (4, 25, 60, 144, 333, 700):
         x = Value("x", TensorType(DType.FLOAT32, (size,)))
         yield one_node_graph(Bitcast(ElementType(DType.INT32)), [x], {})
 
@@ -335,6 +430,12 @@ def _matrices() -> Iterator[Graph]:
             ((6, 19), (19, 2), False),
             ((3, 64), (64, 64), False),
             ((4, 16, 8), (4, 16, 8), True),
+            ((8, 20), (31, 20), True),
+            ((24, 12), (12, 9), False),
+            ((2, 9, 40), (2, 5, 40), True),
+            ((3, 7, 11), (3, 11, 8), False),
+            ((1, 128), (33, 128), True),
+            ((5, 96), (16, 96), True),
         ):
             quant = Quant.per_tensor(1e-4) if dtype is DType.INT16 else element(dtype).quant
             operands = [
@@ -349,7 +450,7 @@ def _rows() -> Iterator[Graph]:
     unit = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
     for shape in ((1, 100), (64, 8), (1, 4), (3, 33), (10, 1000)):
         yield one_node_graph(Softmax(1.0, unit), [int8_input("x", shape)], {})
-    for shape in ((2, 3, 40), (1, 12, 7), (4, 20, 16)):
+    for shape in ((2, 3, 40), (1, 12, 7), (4, 20, 16), (3, 5, 9), (1, 1, 300), (6, 6, 25), (2, 30, 4)):
         for dtype in (DType.INT8, DType.FLOAT32):
             x = _value(dtype, shape)
             yield from (one_node_graph(kind(2, DType.INT32), [x], {}) for kind in (ArgMax, ArgMin))
@@ -371,7 +472,15 @@ SEQUENCES = (
     Sequence(steps=3, inputs=20, units=33),
     Sequence(steps=2, inputs=64, units=16),
     Sequence(steps=8, inputs=4, units=24),
+    Sequence(batch=3, steps=3, inputs=12, units=12),
+    Sequence(steps=6, inputs=40, units=9),
+    Sequence(steps=12, inputs=3, units=5),
+    Sequence(steps=2, inputs=30, units=48),
 )
+
+
+# Inputs, units, rank and steps of SVDF.
+MORE_FILTERS = ((24, 20, 1, 5), (9, 6, 3, 12), (33, 40, 2, 2), (128, 10, 1, 20))
 
 
 def _cells() -> Iterator[Graph]:
@@ -386,7 +495,13 @@ def _cells() -> Iterator[Graph]:
             else:
                 integer_lstm(writer, rng, size, kind)
             yield import_model(writer.pack())
-    for inputs, units, rank, steps in ((5, 3, 2, 4), (16, 8, 1, 8), (40, 12, 2, 10), (64, 32, 4, 3)):
+    for inputs, units, rank, steps in (
+        (5, 3, 2, 4),
+        (16, 8, 1, 8),
+        (40, 12, 2, 10),
+        (64, 32, 4, 3),
+        *MORE_FILTERS,
+    ):
         yield from (_svdf(dtype, inputs, units, rank, steps) for dtype in (DType.INT8, DType.FLOAT32))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -10,6 +11,7 @@ import pytest
 
 from microfold.analysis.ranges import analyze
 from microfold.compiler import compile_graph
+from microfold.errors import ToolError
 from microfold.ir.graph import Graph
 from microfold.ir.node import make_node
 from microfold.kernels.conv2d.delegation import ByConvolution
@@ -30,7 +32,8 @@ from tests.kernels.random_networks import merge
 # Layers of one image: compilers and simulators take as long to start as for many of them.
 TOGETHER = 150
 # Cases of a kernel, at most: variants multiply them.
-MOST_CASES = 40
+MOST_CASES = 60
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Sample:
         terms: of the variant.
         instructions: executed.
         cycles: by the timing table; the instructions where there is none.
+        callers: layers of the image that call its function: compilers make that of a single one for it.
     """
 
     kernel: str
@@ -51,6 +55,7 @@ class Sample:
     terms: Mapping[str, float]
     instructions: int
     cycles: int
+    callers: int
 
 
 @dataclass(frozen=True)
@@ -75,22 +80,59 @@ def measure(
     """
     cases = find_cases(graphs, target, wanted)
     batches = [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
-    return [sample for batch in batches for sample in _measure_together(batch, target, alone)]
+    return [sample for batch in batches for sample in measure_batch(batch, target, alone)]
+
+
+def measure_batch(cases: Sequence[_Case], target: Target, alone: bool) -> list[Sample]:
+    """The layers in one image, or in several if they do not fit the core's memory."""
+    try:
+        return _measure_together(cases, target, alone)
+    except ToolError:
+        if len(cases) == 1:
+            raise
+    half = len(cases) // 2
+    return [*measure_batch(cases[:half], target, alone), *measure_batch(cases[half:], target, alone)]
 
 
 def find_cases(graphs: Sequence[Graph], target: Target, wanted: str = "") -> list[_Case]:
-    """Those of one kernel side by side, so that layers share its functions."""
+    """Those of one kernel side by side, so that layers share its functions.
+
+    Kernels that compute the same layers are measured on the same ones, as far as they are not too many: the
+    order of layers is one for all, and spreads any number of the first over all of them.
+    """
     found = [case for i, graph in enumerate(graphs) for case in _variants(i, graph, target, wanted)]
     kept: list[_Case] = []
-    for _, group in groupby(sorted(found, key=_name), key=_name):
-        own = list(group)
-        step = max(len(own) / MOST_CASES, 1.0)
-        kept += [own[int(i * step)] for i in range(min(len(own), MOST_CASES))]
+    for _, group in groupby(sorted(found, key=_order), key=_name):
+        kept += _rounds(list(group))[:MOST_CASES]
     return kept
 
 
 def _name(case: _Case) -> str:
     return case.kernel.name
+
+
+def _order(case: _Case) -> tuple[str, float]:
+    return case.kernel.name, spread(case.index)
+
+
+def spread(layer: int) -> float:
+    """A place for a layer between 0 and 1: any of them in the order of places are spread over all kinds.
+
+    Multiples of the golden ratio modulo 1 are spread evenly at any length.
+    """
+    return layer * GOLDEN_RATIO % 1
+
+
+def _rounds(cases: Sequence[_Case]) -> list[_Case]:
+    """One variant of each layer, and another one for the next layer, before further ones of the first."""
+    layers = [list(group) for _, group in groupby(cases, key=lambda case: case.index)]
+    most = max(map(len, layers))
+    return [
+        own[(place + turn) % len(own)]
+        for turn in range(most)
+        for place, own in enumerate(layers)
+        if turn < len(own)
+    ]
 
 
 def _variants(index: int, graph: Graph, target: Target, wanted: str) -> Iterator[_Case]:
@@ -137,11 +179,13 @@ def _measure_together(cases: Sequence[_Case], target: Target, alone: bool) -> li
         else:
             (run,) = image.run(calls)
             counted = [(count, count) for count in run.layer_instructions]
+    callers = Counter(layer.call.function for layer in program.layers)
     found: list[Sample] = []
     for layer, (instructions, cycles) in zip(program.layers, counted, strict=False):
         case = cases[_number(layer.label)]
         name, number = case.kernel.name, case.variant
-        found.append(Sample(name, case.index, number, case.terms, instructions, cycles))
+        shared = callers[layer.call.function]
+        found.append(Sample(name, case.index, number, case.terms, instructions, cycles, shared))
     return found
 
 
