@@ -27,7 +27,7 @@ from tests.frontend import (
     test_int16_conformance,
     test_legacy,
 )
-from tests.frontend.drawn_models import draw_model
+from tests.frontend.drawn_types import draw_model
 from tests.ops import deciding
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"

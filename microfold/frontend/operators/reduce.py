@@ -29,7 +29,11 @@ def mean(context: OperatorContext) -> None:
 
 @imports("SUM")
 def sum_(context: OperatorContext) -> None:
+    """Of truth values, whether any is true, as in LiteRT."""
     x, axes, keep_dims = _reduction(context)
+    if x.type.dtype is DType.BOOL:
+        context.finish(*context.emit(ReduceMax(axes, keep_dims), x))
+        return
     context.finish(*context.emit(Sum(axes, keep_dims, context.element()), x))
 
 
@@ -49,8 +53,10 @@ def reduce_min(context: OperatorContext) -> None:
 
 @imports("REDUCE_PROD")
 def reduce_prod(context: OperatorContext) -> None:
+    """Of truth values, whether all are true, as in LiteRT."""
     x, axes, keep_dims = _reduction(context)
-    context.finish(*context.emit(ReduceProd(axes, keep_dims), x))
+    op = ReduceMin if x.type.dtype is DType.BOOL else ReduceProd
+    context.finish(*context.emit(op(axes, keep_dims), x))
 
 
 @imports("REDUCE_ALL")
