@@ -28,6 +28,20 @@ def refuse_hybrid(x: Value, weights: Value, reason: str) -> None:
         )
 
 
+def refuse_unsigned(context: OperatorContext, x: Value, index: int) -> None:
+    """Refuse weights of uint8, input `index`, with activations of float32.
+
+    Raises:
+        Unsupported: they are.
+    """
+    if x.type.dtype is DType.FLOAT32 and context.raw_type(index) is DType.UINT8:
+        raise Unsupported(
+            "weights of uint8 need activations of uint8; they are float32, and LiteRT reads such weights as "
+            "if they were int8, without their zero point",
+            "convert the model again: converters of today give int8 weights",
+        )
+
+
 def quantized(context: OperatorContext, x: Value, *, asymmetric: bool) -> tuple[Value, Value]:
     """The integers of activations, and their steps along the first axis."""
     names = [f"{x.name}_quantized", f"{x.name}_steps"]

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import tflite
 
 from microfold.errors import UnsupportedModelError
 from microfold.frontend.tflite import trace_model
@@ -116,4 +117,17 @@ def test_transposed_convolutions_are_refused() -> None:
     y = writer.tensor((1, 4, 4, 2), "f4")
     writer.operator("TRANSPOSE_CONV", [shape, weights, x], y, "TransposeConvOptions", StrideH=2, StrideW=2)
     with pytest.raises(UnsupportedModelError, match="no reference has such a TRANSPOSE_CONV"):
+        trace_model(writer.pack())
+
+
+@pytest.mark.parametrize("zero_point", [0, 128])
+def test_weights_of_uint8_are_refused(zero_point: int) -> None:
+    """LiteRT reads their bytes as int8, whatever the zero point is."""
+    writer = Writer()
+    weights = writer.tensor((2, 2, 2, 3), "u1", 0.1, zero_point, data=np.full((2, 2, 2, 3), 200))
+    x, y = writer.input((1, 4, 4, 3), "f4"), writer.tensor((1, 3, 3, 2), "f4")
+    options = {"Padding": tflite.Padding.VALID, "StrideH": 1, "StrideW": 1}
+    bias = writer.tensor((2,), "f4", data=np.zeros(2))
+    writer.operator("CONV_2D", [x, weights, bias], y, "Conv2DOptions", **options)
+    with pytest.raises(UnsupportedModelError, match="weights of uint8 need activations of uint8"):
         trace_model(writer.pack())

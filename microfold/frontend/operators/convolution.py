@@ -7,7 +7,7 @@ from typing import Any
 import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.frontend.hybrid import bias_of, is_hybrid, quantized, refuse_hybrid
+from microfold.frontend.hybrid import bias_of, is_hybrid, quantized, refuse_hybrid, refuse_unsigned
 from microfold.frontend.window import (
     check_weights,
     image,
@@ -50,6 +50,7 @@ def depthwise_conv_2d(context: OperatorContext) -> None:
 def _convolution(context: OperatorContext, options: Any, op: type[Conv2D] | type[DepthwiseConv2D]) -> None:
     x, weights = image(context), context.input(1)
     check_weights(x, weights)
+    refuse_unsigned(context, x, 1)
     weights = without_zero_point(context, x, weights)
     if weights.type.rank != 4:
         raise Unsupported(f"its filter must have rank 4; it is {weights.type}")
@@ -93,6 +94,7 @@ def transpose_conv(context: OperatorContext) -> None:
     options = context.required_options("TransposeConvOptions")
     shape, weights, x = context.result_shape(0, "output shape"), context.input(1), context.input(2)
     check_weights(x, weights)
+    refuse_unsigned(context, x, 1)
     weights = without_zero_point(context, x, weights)
     refuse_hybrid(x, weights, "no reference has such a TRANSPOSE_CONV, so that nothing says what it computes")
     if len(shape) != 4 or weights.type.rank != 4 or x.type.rank != 4:
