@@ -230,7 +230,7 @@ def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: s
     )
 
 
-_ANY = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
+_ANY = (*(DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32),)
 _define(Sum, (DType.FLOAT32,), "f32_", "0.0f", "value += element")
 _define(Sum, (DType.INT32,), "s32_", "0", _WRAPPING.format(bits=32, sign="+"))
 _define(Sum, (DType.INT64,), "s64_", "0", _WRAPPING.format(bits=64, sign="+"))
