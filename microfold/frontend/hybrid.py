@@ -15,19 +15,6 @@ def is_hybrid(x: Value, weights: Value) -> bool:
     return x.type.dtype is DType.FLOAT32 and weights.type.dtype is DType.INT8
 
 
-def refuse_hybrid(x: Value, weights: Value, reason: str) -> None:
-    """Refuse operators that LiteRT has no hybrid kernel of.
-
-    Raises:
-        Unsupported: the operator is hybrid.
-    """
-    if is_hybrid(x, weights):
-        raise Unsupported(
-            f"activations are float32, weights {weights.type.dtype.value}: {reason}",
-            "quantise activations too (with a representative dataset), or keep weights in float",
-        )
-
-
 def refuse_unsigned(context: OperatorContext, x: Value, index: int) -> None:
     """Refuse weights of uint8, input `index`, with activations of float32.
 

@@ -15,6 +15,8 @@ from microfold.ir.interpret import Interpreter
 from tests import hybrid_models as hybrid
 from tests import oracle
 from tests.hybrid_models import Draw
+from tests.kernels.portable import check
+from tests.kernels.random_networks import merge
 from tests.needs import need_modules
 from tests.tflite_writer import Writer
 
@@ -109,15 +111,17 @@ def test_activations_behind_blocks_are_refused() -> None:
         trace_model(hybrid.blockwise(np.random.default_rng(0), "RELU").data)
 
 
-def test_transposed_convolutions_are_refused() -> None:
-    writer = Writer()
-    shape = writer.tensor((4,), "i4", data=np.array([1, 4, 4, 2]))
-    weights = writer.tensor((2, 2, 2, 3), "i1", 0.1, data=np.ones((2, 2, 2, 3)))
-    x = writer.input((1, 2, 2, 3), "f4")
-    y = writer.tensor((1, 4, 4, 2), "f4")
-    writer.operator("TRANSPOSE_CONV", [shape, weights, x], y, "TransposeConvOptions", StrideH=2, StrideW=2)
-    with pytest.raises(UnsupportedModelError, match="no reference has such a TRANSPOSE_CONV"):
-        trace_model(writer.pack())
+def test_transposed_convolutions() -> None:
+    """LiteRT rounds the last digits otherwise."""
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        for ours, theirs in both(hybrid.transposed_convolution(rng), rng):
+            assert not oracle.difference(ours, theirs)
+
+
+def test_c_of_transposed_convolutions() -> None:
+    draws = [hybrid.transposed_convolution(np.random.default_rng(seed)) for seed in range(6)]
+    check(merge([trace_model(draw.data).graph for draw in draws]))
 
 
 @pytest.mark.parametrize("zero_point", [0, 128])
