@@ -208,8 +208,8 @@ def _find_tile(out: TensorType, window: Window) -> _Tile | None:
 class DepthwiseConv2DMveTile(Kernel):
     """Small windows: one vector of 4 words has the taps of 4 neighbouring outputs of a channel.
 
-    Each output has weights of its own, shifted to where the patch has its taps: `channels` are int32
-    [channels][3 + 16], the record and four vectors of weights, see `_pack_tile`. The form is one of
+    Each output has its vector of weights, moved to where the patch has its taps: `channels` are int32
+    [channels][3], `weights` the bytes in which these vectors are found, see `_pack_tile`. The form is one of
     `mve.requantization`, but for the general one.
     """
 
@@ -218,9 +218,8 @@ class DepthwiseConv2DMveTile(Kernel):
     features = frozenset({"mve"})
     code = 500
     fields = declare(
-        Field(
-            "channels", "[channels]: bias, multiplier, shift, int8 weights [4][16]: as outputs see the patch"
-        ),
+        Field("channels", "[channels]: bias, multiplier, shift"),
+        Field("weights", "of each channel: its taps in the words of a patch, with zeros around them"),
         Field("taps", "[4]: where the words of a patch lie in the band"),
         Field("targets", "[4]: where the outputs of a tile lie"),
         *IMAGE_FIELDS,
@@ -282,6 +281,7 @@ class DepthwiseConv2DMveTile(Kernel):
         tile = _find_tile(out, window)
         assert tile is not None and x.quant is not None
         form, records = _requantization(layer)
+        weights = _pack_tile(layer.array(1), tile, window)
         clamp, fields = mve.output_parameters(layer)
         channels = x.shape[3]
         pad_left = window.padding[1][0]
@@ -294,7 +294,8 @@ class DepthwiseConv2DMveTile(Kernel):
             (i * out.shape[2] + j) * channels for i in range(tile.shape[0]) for j in range(tile.shape[1])
         ]
         parameters: dict[str, Parameter] = {
-            "channels": Constant("weights", _pack_tile(layer.array(1), tile, window, records)),
+            "channels": Constant("channels", np.ascontiguousarray(records)),
+            "weights": Constant("weights", weights.array),
             "taps": Constant("taps", np.array(taps, np.uint32)),
             "targets": Constant("targets", np.array(targets, np.uint32)),
             **image_parameters(x, out),
@@ -317,6 +318,8 @@ class DepthwiseConv2DMveTile(Kernel):
             ("clamp", clamp),
             ("tile_height", tile.shape[0]),
             ("tile_width", tile.shape[1]),
+            ("starts", weights.starts),
+            ("step", weights.step),
             ("single", single),
         )
         scratch = _OUTSIDE + tile.groups * band
@@ -325,12 +328,11 @@ class DepthwiseConv2DMveTile(Kernel):
         )
 
 
-def _pack_tile(filters: Array | None, tile: _Tile, window: Window, records: Array) -> Array:
-    """int32 [channels, 3 + 16]: the record, then for each output of a tile its taps among the patch's words.
+def _tile_vectors(filters: Array | None, tile: _Tile, window: Window) -> Array:
+    """int8 [channels, 4, 16]: for each output of a tile its taps among the patch's words.
 
     Args:
         filters: [1, KH, KW, channels].
-        records: [channels, 3].
     """
     assert filters is not None
     packed = np.zeros((filters.shape[3], *tile.shape, tile.groups, len(tile.columns), _ROWS), np.int8)
@@ -339,12 +341,52 @@ def _pack_tile(filters: Array | None, tile: _Tile, window: Window, records: Arra
         column = tile.columns.index(x * window.strides[1] + j * window.dilations[1])
         packed[:, y, x, group, column, row] = filters[0, i, j]
     flat = packed.reshape(filters.shape[3], 4, -1)
-    words = (
-        np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2])))
-        .reshape(filters.shape[3], -1)
-        .view("<i4")
-    )
-    return np.concatenate([records, words], axis=1)
+    return np.pad(flat, ((0, 0), (0, 0), (0, mve.LANES - flat.shape[2])))
+
+
+@dataclass(frozen=True)
+class _TileWeights:
+    """Where the vectors of a tile's outputs are found.
+
+    Attributes:
+        array: int8.
+        starts: of the four vectors of the first channel.
+        step: from a channel to the next; all in bytes.
+    """
+
+    array: Array
+    starts: tuple[int, ...]
+    step: int
+
+
+def _pack_tile(filters: Array | None, tile: _Tile, window: Window) -> _TileWeights:
+    """The taps of each channel once, with zeros around them, where all four vectors are moved by bytes.
+
+    A vector that begins some bytes before the taps has them so many bytes further on.
+    """
+    vectors = _tile_vectors(filters, tile, window)
+    channels = vectors.shape[0]
+    (places,) = _tile_vectors(np.ones((1, *window.size, 1), np.int8), tile, window)
+    used = int(np.flatnonzero(places[0]).max()) + 1
+    moves = [_moved_by(places[0], used, places[k]) for k in range(4)]
+    found = [move for move in moves if move is not None]
+    if len(found) < len(moves):
+        return _TileWeights(vectors, (0, 16, 32, 48), vectors[0].size)
+    before = max(found)
+    # Behind the taps, a vector from the first of them on has zeros: the next channel's are some of them.
+    step = max(before + used, mve.LANES)
+    packed = np.zeros((channels - 1) * step + before + mve.LANES, np.int8)
+    for channel, taps in enumerate(vectors[:, 0, :used]):
+        packed[channel * step + before :][:used] = taps
+    return _TileWeights(packed, tuple(before - move for move in found), step)
+
+
+def _moved_by(first: Array, used: int, other: Array) -> int | None:
+    """By how many bytes a vector of `used` bytes is moved to give another; None if that does not."""
+    for move in range(mve.LANES - used + 1):
+        if np.array_equal(np.pad(first, (move, 0))[: mve.LANES], other):
+            return move
+    return None
 
 
 def _rows_overlap(x: TensorType, out: TensorType, window: Window, rows: int) -> int:
