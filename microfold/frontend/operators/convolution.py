@@ -131,12 +131,12 @@ def _hybrid_transposed(
     mirrored = context.add_constant(array.copy(), f"{weights.name}_mirrored", weights.type.element)
     values, steps = quantized(context, x, asymmetric=True)
     values = spread(context, values, (1, *strides, 1), 0.0)
-    padding = tuple(
+    vertical, horizontal = (
         (kernel - 1 - before, extent + before - given)
         for kernel, before, extent, given in zip(
             weights.type.shape[1:3], offset, size, values.type.shape[1:3], strict=True
         )
     )
-    node = HybridConv2D((1, 1), (1, 1), padding)
+    node = HybridConv2D((1, 1), (1, 1), (vertical, horizontal))
     bias = bias_of(context, 3, weights.type.shape[0])
     return context.emit(node, values, mirrored, bias, steps)[0]
