@@ -26,9 +26,11 @@ from tests.frontend import (
     test_drawn_models,
     test_int16_conformance,
     test_legacy,
+    test_reduce_window,
 )
-from tests.frontend.drawn_models import draw_model
+from tests.frontend.drawn_types import draw_model
 from tests.ops import deciding
+from tests.reduce_window_models import draw_reduce_window
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
 COLUMNS = ("int8", "int16", "int32", "int64", "uint8", "float16", "float32", "bool")
@@ -90,6 +92,7 @@ def compared() -> Iterator[bytes]:
     yield from (test_decode.model(dtype, *case[:2]) for dtype, case in test_decode.CASES.values())
     yield from (test_detection_postprocess.detector(dtype) for dtype in ("f4", "u1"))
     yield from (test_circular_buffer.streaming(network) for network in test_circular_buffer.NETWORKS.values())
+    yield from (draw_reduce_window(*case, 0)[0] for case in test_reduce_window.CASES)
     yield test_legacy.mobile(0)
     yield from (draw(0)[0] for draw in test_legacy.DRAWN.values())
     yield from (model[0] for _, model in test_int16_conformance.cases())

@@ -74,6 +74,36 @@ def fully_connected(
     return Draw(writer.pack(), (batch, depth))
 
 
+def transposed_convolution(rng: np.random.Generator) -> Draw:
+    batch, height, width, channels, filters = (int(n) for n in rng.integers(1, 5, 5))
+    kernel, strides = rng.integers(1, 5, 2).tolist(), rng.integers(1, 4, 2).tolist()
+    same = bool(rng.integers(2))
+    size = [
+        n * s if same else (n - 1) * s + k for n, s, k in zip((height, width), strides, kernel, strict=True)
+    ]
+    writer = Writer()
+    shape = (batch, height, width, channels)
+    filter_shape = (filters, *kernel, channels)
+    scales = _scales(rng, filters if rng.integers(2) else 1)
+    operands = [
+        writer.tensor((4,), "i4", data=np.array([batch, *size, filters])),
+        writer.tensor(filter_shape, "i1", scales, data=_weights(rng, filter_shape, 8)),
+        writer.input(shape, "f4"),
+    ]
+    if rng.integers(2):
+        operands.append(writer.tensor((filters,), "f4", data=rng.standard_normal(filters)))
+    writer.operator(
+        "TRANSPOSE_CONV",
+        operands,
+        writer.tensor((batch, *size, filters), "f4"),
+        "TransposeConvOptions",
+        Padding=tflite.Padding.SAME if same else tflite.Padding.VALID,
+        StrideH=strides[0],
+        StrideW=strides[1],
+    )
+    return Draw(writer.pack(), shape)
+
+
 def blockwise(rng: np.random.Generator, activation: str = "NONE") -> Draw:
     length, blocks = int(rng.choice([32, 64])), int(rng.integers(1, 4))
     batch, units, depth = int(rng.integers(1, 5)), int(rng.integers(4, 20)), length * blocks

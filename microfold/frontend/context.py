@@ -9,6 +9,7 @@ import numpy as np
 import tflite
 
 from microfold.frontend.float_limits import FLT_MAX, bounds_results, divides_ordinarily, is_ordinary
+from microfold.frontend.half import WIDENED
 from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
 from microfold.frontend.raw import OperatorOptions, RawOperator, RawTensor
 from microfold.frontend.reader import type_name
@@ -20,6 +21,7 @@ from microfold.ir.node import Node, Value, make_node
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.conversions.cast import Cast
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.select import Select
 
@@ -138,7 +140,13 @@ class OperatorContext:
                 f"input {index} ({self.scope.tensors[tensor].name!r}) is a variable, not a value"
             )
         value = self.scope.values[tensor]
+        if self._is_widened(value.type):
+            return self.emit(Cast(DType.FLOAT32), value, names=[f"{value.name}_float"])[0]
         return self._signed(value) if self._is_shifted and is_legacy(value.type) else value
+
+    def _is_widened(self, element: ElementType | TensorType) -> bool:
+        """Whether it is float16, of an operator that computes float32 instead."""
+        return self.raw.name in WIDENED and element.dtype is DType.FLOAT16
 
     def _signed(self, value: Value) -> Value:
         """A legacy uint8 value as int8."""
@@ -279,6 +287,8 @@ class OperatorContext:
     def element(self, index: int = 0) -> ElementType:
         """Element type that the file declares for output `index`; what is computed as int8 is int8."""
         element = self.scope.declared_element(self.raw.outputs[index])
+        if self._is_widened(element):
+            return ElementType(DType.FLOAT32)
         return signed(element) if self._is_shifted and is_legacy(element) else element
 
     def declared_type(self, index: int = 0) -> TensorType:
@@ -313,6 +323,8 @@ class OperatorContext:
         """What the value for output `index` is called."""
         tensor = self.scope.tensors[self.raw.outputs[index]]
         shifted = self._is_shifted and tensor.dtype is DType.UINT8 and tensor.quant is not None
+        if self.raw.name in WIDENED and tensor.dtype is DType.FLOAT16:
+            return f"{tensor.name}_float"
         return f"{tensor.name}_signed" if shifted else tensor.name
 
     def add_constant(self, array: Array, name: str, element: ElementType | None = None) -> Value:
@@ -358,7 +370,14 @@ class OperatorContext:
         if len(values) != len(self.raw.outputs):
             raise Unsupported(f"it must have {len(values)} outputs; it has {len(self.raw.outputs)}")
         for tensor, value in zip(self.raw.outputs, values, strict=True):
-            self.scope.values[tensor] = self._unsigned(tensor, value) if self._is_shifted else value
+            self.scope.values[tensor] = self._as_declared(tensor, value)
+
+    def _as_declared(self, tensor: int, value: Value) -> Value:
+        """What was computed as another type, as that which the file has for it."""
+        raw = self.scope.tensors[tensor]
+        if self.raw.name in WIDENED and raw.dtype is DType.FLOAT16 and value.type.dtype is DType.FLOAT32:
+            return self.emit(Cast(DType.FLOAT16), value, names=[raw.name])[0]
+        return self._unsigned(tensor, value) if self._is_shifted else value
 
     def _unsigned(self, tensor: int, value: Value) -> Value:
         """What was computed as int8, as the legacy uint8 that the file has for it."""

@@ -15,16 +15,17 @@ def is_hybrid(x: Value, weights: Value) -> bool:
     return x.type.dtype is DType.FLOAT32 and weights.type.dtype is DType.INT8
 
 
-def refuse_hybrid(x: Value, weights: Value, reason: str) -> None:
-    """Refuse operators that LiteRT has no hybrid kernel of.
+def refuse_unsigned(context: OperatorContext, x: Value, index: int) -> None:
+    """Refuse weights of uint8, input `index`, with activations of float32.
 
     Raises:
-        Unsupported: the operator is hybrid.
+        Unsupported: they are.
     """
-    if is_hybrid(x, weights):
+    if x.type.dtype is DType.FLOAT32 and context.raw_type(index) is DType.UINT8:
         raise Unsupported(
-            f"activations are float32, weights {weights.type.dtype.value}: {reason}",
-            "quantise activations too (with a representative dataset), or keep weights in float",
+            "weights of uint8 need activations of uint8; they are float32, and LiteRT reads such weights as "
+            "if they were int8, without their zero point",
+            "convert the model again: converters of today give int8 weights",
         )
 
 

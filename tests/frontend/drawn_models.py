@@ -109,7 +109,9 @@ def _logical(d: Draw, name: str) -> None:
 
 def _cast(d: Draw, name: str) -> None:
     x = (d.values(d.shape()) % 100).astype(d.dtype) if d.dtype != "?" else d.values(d.shape())
-    to = str(d.rng.choice([kind for kind in ("f4", "i1", "u1", "i2", "i4", "i8", "?") if kind != d.dtype]))
+    to = str(
+        d.rng.choice([kind for kind in ("f4", "f2", "i1", "u1", "i2", "i4", "i8", "?") if kind != d.dtype])
+    )
     d.writer.operator(
         name,
         [d.writer.input(x.shape, d.dtype)],
@@ -428,10 +430,10 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "ADD_N": ("i1", _quantized_sums),
     "ARG_MAX": ("i2", _arg_extremum),
     "ARG_MIN": ("i2", _arg_extremum),
-    "ATAN2": ("f4", _plain_binary),
+    "ATAN2": ("f4 f2", _plain_binary),
     "BITCAST": ("f4 i1 i2 i4 i8", _bitcast),
-    "BITWISE_XOR": ("i1 i2 i4", _plain_binary),
-    "CAST": (f"{_MOVED} i8 ?", _cast),
+    "BITWISE_XOR": ("i1 i2 i4 u1 u4", _plain_binary),
+    "CAST": (f"{_MOVED} i8 ? f2 u1 u4", _cast),
     "BROADCAST_ARGS": ("i4 i8", _broadcast_args),
     "CUMSUM": ("f4 i4 i8", _cumsum),
     "CUMSUM quantized": ("i1", _quantized_sums),
@@ -439,25 +441,25 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "DYNAMIC_UPDATE_SLICE": (f"{_MOVED} i8 ?", _dynamic_update_slice),
     "EMBEDDING_LOOKUP": ("f4 i1", _embedding_lookup),
     "EMBEDDING_LOOKUP scaled": ("i1", _embedding_lookup_scaled),
-    "EQUAL": ("i2", _compare),
+    "EQUAL": ("i2 f2", _compare),
     "FLOOR_DIV": (_MOVED, _plain_binary),
     "FLOOR_MOD": (f"{_MOVED} i8", _plain_binary),
     "GATHER": (f"{_MOVED} i8 ?", _gather),
     "GATHER short": ("f4 i1", _gather_short),
     "GATHER_ND": (_MOVED, _gather_nd),
     "GREATER": ("i2", _compare),
-    "GREATER_EQUAL": ("i2", _compare),
+    "GREATER_EQUAL": ("i2 f2", _compare),
     "L2_POOL_2D": ("f4", _l2_pool_2d),
-    "LESS": ("i2", _compare),
+    "LESS": ("i2 f2", _compare),
     "LOGICAL_AND": ("?", _logical),
     "LOGICAL_NOT": ("?", _logical),
     "LOGICAL_OR": ("?", _logical),
     "LOCAL_RESPONSE_NORMALIZATION": ("f4", _local_response_normalization),
     "MATRIX_DIAG": (f"{_MOVED} i8", _matrix_diag),
     "MATRIX_SET_DIAG": (f"{_MOVED} i8", _matrix_set_diag),
-    "MAXIMUM": ("i4 i8", _arithmetic),
-    "MINIMUM": ("i4 i8", _arithmetic),
-    "MUL": ("i8", _arithmetic),
+    "MAXIMUM": ("i4 i8 u1", _arithmetic),
+    "MINIMUM": ("i4 i8 u1", _arithmetic),
+    "MUL": ("i8 u4", _arithmetic),
     "NOT_EQUAL": ("f4 i1 i2 i4 i8 ?", _compare),
     "NEG": ("i1 i4 i8", _negative),
     "ONE_HOT": (f"{_MOVED} ?", _one_hot),
@@ -468,12 +470,12 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "REDUCE_ALL": ("?", _reduce_truth),
     "REDUCE_ANY": ("?", _reduce_truth),
     "REVERSE_SEQUENCE": (f"{_MOVED} i8", _reverse_sequence),
-    "RIGHT_SHIFT": ("i1 i2 i4", _plain_binary),
-    "SCATTER_ND": ("f4 i1 i4 i8 ?", _scatter_nd),
+    "RIGHT_SHIFT": ("i1 i2 i4 u1 u4", _plain_binary),
+    "SCATTER_ND": ("f4 i1 u1 i4 i8 ?", _scatter_nd),
     "SEGMENT_SUM": ("f4 i4", _segment_sum),
     "RELU_0_TO_1": ("f4 i1", _negative),
-    "SELECT": (f"{_MOVED} i8 ?", _select),
-    "SELECT_V2": (f"{_MOVED} i8 ?", _select),
+    "SELECT": (f"{_MOVED} i8 ? f2", _select),
+    "SELECT_V2": (f"{_MOVED} i8 ? f2", _select),
     "SPLIT_V": (_MOVED, _split_v),
     "SQUEEZE": (f"{_MOVED} i8 ?", _squeeze),
     "SIGN": ("f4 i4", _sign),
@@ -490,8 +492,10 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
 }
 
 
-def draw_model(name: str, dtype: str, seed: int) -> tuple[bytes, list[Array]]:
+def draw_model(
+    name: str, dtype: str, seed: int, operators: Mapping[str, tuple[str, Drawer]] = OPERATORS
+) -> tuple[bytes, list[Array]]:
     """A model of the operator, and the inputs of a call."""
     draw = Draw(np.random.default_rng([seed, *name.encode(), *dtype.encode()]), dtype)
-    OPERATORS[name][1](draw, name)
+    operators[name][1](draw, name.split()[0])
     return draw.writer.pack(), draw.inputs

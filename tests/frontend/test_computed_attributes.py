@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+import tflite
 
 from microfold import target
 from microfold.compiler import compile_graph
@@ -52,6 +53,8 @@ def operator(
     w.operator(name, tensors, w.tensor(result, dtype.dtype.str[1:]), **more)  # type: ignore[arg-type]
     return w.pack(), given
 
+
+CUBE = np.arange(4**3, dtype=np.float32).reshape(4, 4, 4) % 7
 
 CASES: dict[str, tuple[Callable[[], tuple[bytes, list[Array]]], str]] = {
     "reshape": (lambda: operator("RESHAPE", (8, 15), [IMAGE, ints(8, 15)]), "tflm litert"),
@@ -130,6 +133,22 @@ CASES: dict[str, tuple[Callable[[], tuple[bytes, list[Array]]], str]] = {
         ),
         "litert",
     ),
+    "transpose": (lambda: operator("TRANSPOSE", (3, 5, 4, 2), [IMAGE, ints(3, 2, 1, 0)]), "litert"),
+    "transpose_cube": (lambda: operator("TRANSPOSE", (4, 4, 4), [CUBE, ints(1, 2, 0)]), "litert"),
+    "transpose_images": (
+        lambda: operator(
+            "TRANSPOSE", (1, 4, 2, 4, 4), [np.resize(CUBE, (2, 4, 4, 1, 4)), ints(3, 2, 0, 4, 1)]
+        ),
+        "litert",
+    ),
+    "mean": (
+        lambda: operator("MEAN", (2, 1, 1, 3), [IMAGE, ints(2, 1)], options="ReducerOptions", KeepDims=True),
+        "litert",
+    ),
+    "reduce_max": (
+        lambda: operator("REDUCE_MAX", (2, 5), [IMAGE, ints(1, -1)], options="ReducerOptions"),
+        "litert",
+    ),
     "scatter_nd": (
         lambda: operator("SCATTER_ND", (4, 3), [ints(2, 0).reshape(2, 1), IMAGE[0, 0, :2], ints(4, 3)]),
         "litert",
@@ -151,7 +170,9 @@ def test_what_the_references_give(name: str) -> None:
         assert not oracle.difference(ours, theirs[output]), reference
 
 
-@pytest.mark.parametrize("name", ["slice", "strided_slice", "pad", "padv2"])
+@pytest.mark.parametrize(
+    "name", ["slice", "strided_slice", "pad", "padv2", "transpose_cube", "transpose_images"]
+)
 def test_their_code(name: str) -> None:
     """Random places, most of them out of range."""
     data, given = CASES[name][0]()
@@ -177,6 +198,18 @@ def test_operators_of_several_results() -> None:
     theirs = oracle.litert(data, [given], wanted)[0]
     for ours, index in zip(Interpreter(import_model(data)).run(*given), wanted, strict=True):
         np.testing.assert_array_equal(ours, theirs[index])
+
+
+@pytest.mark.parametrize("name", ["ARG_MAX", "ARG_MIN"])
+def test_axes_of_extrema(name: str) -> None:
+    need_modules("ai_edge_litert")
+    w, words = Writer(), name.title().replace("_", "")
+    result = w.tensor((2, 5, 3), "i4")
+    operands = [w.input(IMAGE.shape, "f4"), w.input((), "i4")]
+    w.operator(name, operands, result, f"{words}Options", OutputType=tflite.TensorType.INT32)
+    data, given = w.pack(), [np.sin(IMAGE), np.int32(1)]
+    (ours,) = Interpreter(import_model(data)).run(*given)
+    np.testing.assert_array_equal(ours, oracle.litert(data, [given], [result])[0][result])
 
 
 def test_places_out_of_range() -> None:
@@ -219,8 +252,12 @@ def test_an_empty_shape_is_that_of_a_scalar() -> None:
             "all strides must be 1",
         ),
         (
-            lambda: operator("TRANSPOSE", (3, 5, 4, 2), [IMAGE, ints(3, 2, 1, 0)]),
-            "permutation must be constant",
+            lambda: operator("TRANSPOSE", (3, 5, 4, 4), [IMAGE, ints(3, 2, 1, 0)]),
+            "axes of .* in another order",
+        ),
+        (
+            lambda: operator("SUM", (4, 4), [CUBE, ints(0)], options="ReducerOptions"),
+            r"tell them; \[4, 4\] may be what \[\(0,\), \(1,\), \(2,\)\]",
         ),
     ],
 )

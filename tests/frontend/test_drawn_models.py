@@ -8,7 +8,7 @@ import pytest
 from microfold.frontend.tflite import import_model
 from microfold.ir.interpret import Interpreter
 from tests import oracle
-from tests.frontend.drawn_models import OPERATORS, draw_model
+from tests.frontend.drawn_types import OPERATORS, draw_model
 from tests.kernels.portable import check, check_on_cores
 from tests.kernels.random_networks import merge
 from tests.needs import need_modules

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import tflite
 
 from microfold.errors import UnsupportedModelError
 from microfold.frontend.tflite import trace_model
@@ -14,6 +15,8 @@ from microfold.ir.interpret import Interpreter
 from tests import hybrid_models as hybrid
 from tests import oracle
 from tests.hybrid_models import Draw
+from tests.kernels.portable import check
+from tests.kernels.random_networks import merge
 from tests.needs import need_modules
 from tests.tflite_writer import Writer
 
@@ -108,12 +111,27 @@ def test_activations_behind_blocks_are_refused() -> None:
         trace_model(hybrid.blockwise(np.random.default_rng(0), "RELU").data)
 
 
-def test_transposed_convolutions_are_refused() -> None:
+def test_transposed_convolutions() -> None:
+    """LiteRT rounds the last digits otherwise."""
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        for ours, theirs in both(hybrid.transposed_convolution(rng), rng):
+            assert not oracle.difference(ours, theirs)
+
+
+def test_c_of_transposed_convolutions() -> None:
+    draws = [hybrid.transposed_convolution(np.random.default_rng(seed)) for seed in range(6)]
+    check(merge([trace_model(draw.data).graph for draw in draws]))
+
+
+@pytest.mark.parametrize("zero_point", [0, 128])
+def test_weights_of_uint8_are_refused(zero_point: int) -> None:
+    """LiteRT reads their bytes as int8, whatever the zero point is."""
     writer = Writer()
-    shape = writer.tensor((4,), "i4", data=np.array([1, 4, 4, 2]))
-    weights = writer.tensor((2, 2, 2, 3), "i1", 0.1, data=np.ones((2, 2, 2, 3)))
-    x = writer.input((1, 2, 2, 3), "f4")
-    y = writer.tensor((1, 4, 4, 2), "f4")
-    writer.operator("TRANSPOSE_CONV", [shape, weights, x], y, "TransposeConvOptions", StrideH=2, StrideW=2)
-    with pytest.raises(UnsupportedModelError, match="no reference has such a TRANSPOSE_CONV"):
+    weights = writer.tensor((2, 2, 2, 3), "u1", 0.1, zero_point, data=np.full((2, 2, 2, 3), 200))
+    x, y = writer.input((1, 4, 4, 3), "f4"), writer.tensor((1, 3, 3, 2), "f4")
+    options = {"Padding": tflite.Padding.VALID, "StrideH": 1, "StrideW": 1}
+    bias = writer.tensor((2,), "f4", data=np.zeros(2))
+    writer.operator("CONV_2D", [x, weights, bias], y, "Conv2DOptions", **options)
+    with pytest.raises(UnsupportedModelError, match="weights of uint8 need activations of uint8"):
         trace_model(writer.pack())

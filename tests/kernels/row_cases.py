@@ -158,6 +158,7 @@ def _unary(image: Shape) -> Iterator[Graph]:
             ops += [HardSwish(out), L2Normalization(signed), LogSoftmax(logarithm)]
         yield from (one_node_graph(op, [_image(made, image)], {}) for op in ops)
         yield one_node_graph(Rsqrt(out), [_image(element(dtype, 0.02, -128), image)], {})
+    yield one_node_graph(Unary("sqrt", element(I16)), [_image(element(I16), image)], {})
     bytes_ = _image(element(I8), image)
     yield one_node_graph(Lookup(tuple(range(127, -129, -1)), element(I8)), [bytes_], {})
     yield one_node_graph(Softmax(1.0, ElementType(I16, Quant.per_tensor(1 / 65536, -32768))), [bytes_], {})
@@ -188,10 +189,12 @@ def _binary(image: Shape) -> Iterator[Graph]:
     for dtype in (I32, I64, F16):
         made = ElementType(dtype)
         yield from (graph for op in (Add, Sub, Mul) for graph in _operands(op(made), image, made, made))
-    for dtype in (I8, I16, F32, F16, I32, I64, BOOL):
+    words = ElementType(DType.UINT32)
+    yield from _operands(Mul(words), image, words, words)
+    for dtype in (I8, I16, F32, F16, I32, I64, BOOL, U8):
         made = element(dtype)
         yield from (graph for op in (Maximum(), Minimum()) for graph in _operands(op, image, made, made))
-        if dtype is not F16:
+        if dtype not in (F16, U8):
             yield from _operands(Compare("equal" if dtype is BOOL else "less"), image, made, made)
     whole = ElementType(I32)
     yield from _operands(SquaredDifference(whole), image, whole, whole)
@@ -243,10 +246,13 @@ def _along_axes(image: Shape) -> Iterator[Graph]:
             if dtype is not F16:
                 ops.append(Sum(axes, True, element(dtype, 0.5)))
             yield from (one_node_graph(op, [x], {}) for op in ops)
-    for dtype in (F32, I32):
+    for dtype in (F32, I32, I64):
         plain = _image(ElementType(dtype), image)
-        yield one_node_graph(Cumsum(2, False, True), [plain], {})
+        if dtype is not I64:
+            yield one_node_graph(Cumsum(2, False, True), [plain], {})
         yield one_node_graph(ReduceProd((2,), True), [plain], {})
-    yield one_node_graph(Sum((2,), True, ElementType(I32)), [_image(ElementType(I32), image)], {})
+        if dtype is not F32:
+            yield one_node_graph(Sum((2,), True, ElementType(dtype)), [plain], {})
+            yield one_node_graph(Mean((2,), True, ElementType(dtype)), [plain], {})
     sums = QuantizedCumsum(2, False, True, element(I8, 0.5))
     yield one_node_graph(sums, [_image(element(I8), image)], {})

@@ -7,7 +7,8 @@ from typing import Any
 import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
-from microfold.frontend.hybrid import bias_of, is_hybrid, quantized, refuse_hybrid
+from microfold.frontend.hybrid import bias_of, is_hybrid, quantized, refuse_unsigned
+from microfold.frontend.operators.movement.rearrangement import spread
 from microfold.frontend.window import (
     check_weights,
     image,
@@ -50,6 +51,7 @@ def depthwise_conv_2d(context: OperatorContext) -> None:
 def _convolution(context: OperatorContext, options: Any, op: type[Conv2D] | type[DepthwiseConv2D]) -> None:
     x, weights = image(context), context.input(1)
     check_weights(x, weights)
+    refuse_unsigned(context, x, 1)
     weights = without_zero_point(context, x, weights)
     if weights.type.rank != 4:
         raise Unsupported(f"its filter must have rank 4; it is {weights.type}")
@@ -93,8 +95,8 @@ def transpose_conv(context: OperatorContext) -> None:
     options = context.required_options("TransposeConvOptions")
     shape, weights, x = context.result_shape(0, "output shape"), context.input(1), context.input(2)
     check_weights(x, weights)
+    refuse_unsigned(context, x, 1)
     weights = without_zero_point(context, x, weights)
-    refuse_hybrid(x, weights, "no reference has such a TRANSPOSE_CONV, so that nothing says what it computes")
     if len(shape) != 4 or weights.type.rank != 4 or x.type.rank != 4:
         raise Unsupported(f"output {list(shape)}, filter {weights.type} and input {x.type} must have rank 4")
     strides = strides_of(options)
@@ -105,8 +107,36 @@ def transpose_conv(context: OperatorContext) -> None:
             same_padding(shape[1 + i], weights.type.shape[1 + i], strides[i])[0] for i in range(2)
         )
         offset = (vertical, horizontal)
+    if is_hybrid(x, weights):
+        result = _hybrid_transposed(context, (strides, offset, (shape[1], shape[2])), x, weights)
+        context.finish_activated(result, int(options.FusedActivationFunction()))
+        return
     op = TransposeConv2D(strides, offset, (shape[1], shape[2]), context.element())
     (result,) = context.emit(op, x, weights, context.optional(3))
     if result.type.shape != shape:
         raise Unsupported(f"its result is {result.type}; the output shape says {list(shape)}")
     context.finish_activated(result, int(options.FusedActivationFunction()))
+
+
+def _hybrid_transposed(
+    context: OperatorContext, shape: tuple[Pair, Pair, Pair], x: Value, weights: Value
+) -> Value:
+    """A convolution by mirrored filters, of an image with zeros between its pixels.
+
+    Args:
+        shape: strides, what is left out in front, and the extents of the result.
+    """
+    strides, offset, size = shape
+    array = context.constant(1, "filter")[:, ::-1, ::-1]
+    mirrored = context.add_constant(array.copy(), f"{weights.name}_mirrored", weights.type.element)
+    values, steps = quantized(context, x, asymmetric=True)
+    values = spread(context, values, (1, *strides, 1), 0.0)
+    vertical, horizontal = (
+        (kernel - 1 - before, extent + before - given)
+        for kernel, before, extent, given in zip(
+            weights.type.shape[1:3], offset, size, values.type.shape[1:3], strict=True
+        )
+    )
+    node = HybridConv2D((1, 1), (1, 1), (vertical, horizontal))
+    bias = bias_of(context, 3, weights.type.shape[0])
+    return context.emit(node, values, mirrored, bias, steps)[0]

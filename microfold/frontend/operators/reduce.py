@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
@@ -15,10 +17,35 @@ from microfold.ops.reduce.top_k import TopK
 
 
 def _reduction(context: OperatorContext) -> tuple[Value, tuple[int, ...], bool]:
-    x = context.input(0)
+    x, keep_dims = context.input(0), bool(context.required_options("ReducerOptions").KeepDims())
+    if context.known(1) is None:
+        return x, _axes_by_shape(context, x, keep_dims), keep_dims
     axes = sorted({context.axis(axis, x.type.rank) for axis in context.integers(1, "axes")})
-    options = context.required_options("ReducerOptions")
-    return x, tuple(axes), bool(options.KeepDims())
+    return x, tuple(axes), keep_dims
+
+
+def _axes_by_shape(context: OperatorContext, x: Value, keep_dims: bool) -> tuple[int, ...]:
+    """Axes that the model computes: those that lead to the shape that the file has for the result.
+
+    Raises:
+        Unsupported: others do, too; axes of extent 1 do not count, which nothing is reduced along.
+    """
+    shape, extents = context.static_shape("axes", len(context.declared_shape())), x.type.shape
+    found: list[tuple[int, ...]] = []
+    for count in range(x.type.rank + 1):
+        for axes in combinations(range(x.type.rank), count):
+            kept = (
+                1 if axis in axes else n for axis, n in enumerate(extents) if keep_dims or axis not in axes
+            )
+            if tuple(kept) == shape:
+                found.append(axes)
+    if len({tuple(axis for axis in axes if extents[axis] > 1) for axes in found}) != 1:
+        raise Unsupported(
+            f"its axes are computed by the model, so that the shape of its result must tell them; "
+            f"{list(shape)} may be what {found} leave of {x.type}",
+            "export the model with constant axes",
+        )
+    return found[0]
 
 
 @imports("MEAN")
@@ -29,7 +56,11 @@ def mean(context: OperatorContext) -> None:
 
 @imports("SUM")
 def sum_(context: OperatorContext) -> None:
+    """Of truth values, whether any is true, as in LiteRT."""
     x, axes, keep_dims = _reduction(context)
+    if x.type.dtype is DType.BOOL:
+        context.finish(*context.emit(ReduceMax(axes, keep_dims), x))
+        return
     context.finish(*context.emit(Sum(axes, keep_dims, context.element()), x))
 
 
@@ -49,8 +80,10 @@ def reduce_min(context: OperatorContext) -> None:
 
 @imports("REDUCE_PROD")
 def reduce_prod(context: OperatorContext) -> None:
+    """Of truth values, whether all are true, as in LiteRT."""
     x, axes, keep_dims = _reduction(context)
-    context.finish(*context.emit(ReduceProd(axes, keep_dims), x))
+    op = ReduceMin if x.type.dtype is DType.BOOL else ReduceProd
+    context.finish(*context.emit(op(axes, keep_dims), x))
 
 
 @imports("REDUCE_ALL")
@@ -113,5 +146,11 @@ def _arg_extremum(context: OperatorContext, op: type[ArgMax] | type[ArgMin]) -> 
     options = context.required_options(f"{op.__name__}Options")
     context.require_type("output_type", int(options.OutputType()))
     x = context.input(0)
-    (axis,) = one(context.integers(1, "axis"), "axis")
+    if context.known(1) is None:
+        axes = _axes_by_shape(context, x, keep_dims=False)
+        if len(axes) != 1:
+            raise Unsupported(f"its axis must be one; the shape of its result tells {list(axes)} of {x.type}")
+        (axis,) = axes
+    else:
+        (axis,) = one(context.integers(1, "axis"), "axis")
     context.finish(*context.emit(op(context.axis(axis, x.type.rank), context.element().dtype), x))

@@ -137,7 +137,7 @@ class _Arithmetic(BinaryKernel):
         return self.call(layer, spec, limits)
 
 
-_ORDERED = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64)
+_ORDERED = (DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
 # Plain integers wrap around, which C leaves undefined for signed ones.
 _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
     (Add, (DType.FLOAT32,), "a + b"),
@@ -150,6 +150,7 @@ _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
     (Mul, (DType.INT32,), "(int32_t)((uint32_t)a * (uint32_t)b)"),
     (Add, (DType.INT64,), "(int64_t)((uint64_t)a + (uint64_t)b)"),
     (Sub, (DType.INT64,), "(int64_t)((uint64_t)a - (uint64_t)b)"),
+    (Mul, (DType.UINT32,), "a * b"),
     (Mul, (DType.INT64,), "(int64_t)((uint64_t)a * (uint64_t)b)"),
     (
         SquaredDifference,
@@ -169,6 +170,9 @@ _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
 _LIKE = {
     **{f"s64_{name}__c": f"s32_{name}__c" for name in ("add", "sub", "mul")},
     "s32_squared_difference__c": "s32_mul__c",
+    "u32_mul__c": "s32_mul__c",
+    **{f"u8_{name}__c": f"s8_{name}__c" for name in ("maximum", "minimum", "bitwise_xor", "right_shift")},
+    **{f"u32_{name}__c": f"s32_{name}__c" for name in ("bitwise_xor", "right_shift")},
 }
 for _operator, _dtypes, _expression in _EXPRESSIONS:
     for _dtype in _dtypes:

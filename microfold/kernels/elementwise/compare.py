@@ -84,6 +84,10 @@ for _dtype in (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32,
     )
 
 
+# What select copies; float16 as the bits that it has.
+_MOVED = C_TYPES | {DType.FLOAT16: "uint16_t"}
+
+
 @register
 class SelectPortable(Kernel):
     """Element by element, in four loops; all three operands broadcast.
@@ -110,7 +114,7 @@ class SelectPortable(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         if len(self._loops(layer)) > self.LOOPS:
             return "its operands broadcast along too many axes in turn"
-        if layer.node.outputs[0].type.dtype not in C_TYPES:
+        if layer.node.outputs[0].type.dtype not in _MOVED:
             return f"it does not know {layer.node.outputs[0].type.dtype.value}"
         return "it fuses nothing" if layer.node.epilogue else None
 
@@ -127,5 +131,5 @@ class SelectPortable(Kernel):
             parameters[f"size{index}"] = size
             for operand, step in zip(("condition", "first", "second"), steps, strict=True):
                 parameters[f"{operand}{index}"] = step
-        spec = (("type", C_TYPES[layer.node.outputs[0].type.dtype]),)
+        spec = (("type", _MOVED[layer.node.outputs[0].type.dtype]),)
         return KernelCall(CFunction("elementwise/select.c.j2", self.name, spec, self.fields), parameters)

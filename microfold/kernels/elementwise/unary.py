@@ -379,6 +379,47 @@ class LeakyReluInt16(Rescale):
 
 
 @register
+class SqrtInt16(UnaryKernel):
+    """The root of each element in float32, in steps of the output, truncated; no tables.
+
+    Elements below the zero point, where the reference ends the run, have the root of 0.
+    """
+
+    name = "s16_sqrt__c"
+    op = Unary
+    fields = declare(
+        "length",
+        "input_zero_point",
+        "output_zero_point",
+        "scale",
+        Field("output_scale", "of which results are multiples"),
+        *output_range.LIMIT_FIELDS,
+    )
+
+    def supports(self, layer: LayerContext) -> str | None:
+        x, op = layer.node.operands[0].type, layer.node.op
+        assert isinstance(op, Unary)
+        if x.dtype is not DType.INT16 or op.function != "sqrt":
+            return f"it computes the sqrt of int16; this is {op.function} of {x.dtype.value}"
+        return super().supports(layer)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, out = layer.node.operands[0].type, layer.node.outputs[0].type
+        assert x.quant is not None and out.quant is not None
+        low, high = output_range.integer_bounds(layer.node)
+        parameters: dict[str, Parameter] = {
+            "length": x.size,
+            "input_zero_point": x.quant.zero_point,
+            "output_zero_point": out.quant.zero_point,
+            "scale": float(x.quant.scale),
+            "output_scale": float(out.quant.scale),
+            "output_minimum": low,
+            "output_maximum": high,
+        }
+        return KernelCall(CFunction("elementwise/sqrt_s16.c.j2", self.name, (), self.fields), parameters)
+
+
+@register
 class RsqrtInt16(UnaryKernel):
     """The reference's inverse square root of each element, then its two multiplications; no tables.
 

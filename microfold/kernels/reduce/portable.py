@@ -20,6 +20,8 @@ from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 
 # Loops over kept axes, and over reduced ones, as many as the template has.
 LOOPS = 3
+# Plain integers wrap round, which C leaves undefined for signed ones.
+_WRAPPING = "value = (int{bits}_t)((uint{bits}_t)value {sign} (uint{bits}_t)element)"
 
 
 class Reduction(Kernel):
@@ -177,6 +179,40 @@ class MeanFloat(_FloatOrPlain):
         return "divide", {"count": float(layer.node.op.count(layer.node.operands[0].type))}
 
 
+class _MeanPlain(Reduction):
+    """Means of plain integers: a sum of 64 bits, divided by the count towards zero."""
+
+    op = Mean
+    start = "0"
+
+    def accumulator(self, dtype: DType) -> str:
+        return "int64_t"
+
+    def finish(self, layer: LayerContext) -> tuple[str, dict[str, Parameter]]:
+        assert isinstance(layer.node.op, Mean)
+        return "divide", {"count": layer.node.op.count(layer.node.operands[0].type)}
+
+
+@register
+class MeanInt32(_MeanPlain):
+    """Means of int32, whose sums 64 bits hold."""
+
+    name = "s32_mean__c"
+    like = "s32_sum__c"
+    dtypes = (DType.INT32,)
+    combine = "value += element"
+
+
+@register
+class MeanInt64(_MeanPlain):
+    """Means of int64, whose sums wrap round."""
+
+    name = "s64_mean__c"
+    like = "s32_sum__c"
+    dtypes = (DType.INT64,)
+    combine = _WRAPPING.format(bits=64, sign="+")
+
+
 def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: str, combine: str) -> None:
     register(
         type(
@@ -194,11 +230,12 @@ def _define(operator: type[Op], dtypes: tuple[DType, ...], prefix: str, start: s
     )
 
 
-_ANY = (DType.BOOL, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
+_ANY = (*(DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32),)
 _define(Sum, (DType.FLOAT32,), "f32_", "0.0f", "value += element")
-# Plain integers wrap around.
-_define(Sum, (DType.INT32,), "s32_", "0", "value = (int32_t)((uint32_t)value + (uint32_t)element)")
+_define(Sum, (DType.INT32,), "s32_", "0", _WRAPPING.format(bits=32, sign="+"))
+_define(Sum, (DType.INT64,), "s64_", "0", _WRAPPING.format(bits=64, sign="+"))
 _define(ReduceProd, (DType.FLOAT32,), "f32_", "1.0f", "value *= element")
-_define(ReduceProd, (DType.INT32,), "s32_", "1", "value = (int32_t)((uint32_t)value * (uint32_t)element)")
+_define(ReduceProd, (DType.INT32,), "s32_", "1", _WRAPPING.format(bits=32, sign="*"))
+_define(ReduceProd, (DType.INT64,), "s64_", "1", _WRAPPING.format(bits=64, sign="*"))
 _define(ReduceMax, _ANY, "", "", "value = element > value ? element : value")
 _define(ReduceMin, _ANY, "", "", "value = element < value ? element : value")

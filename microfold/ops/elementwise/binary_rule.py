@@ -7,6 +7,8 @@ import numpy as np
 from microfold.ir.op import require
 from microfold.ir.types import DType, ElementType, TensorType
 
+DTYPES = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT32)
+
 
 def broadcast_shape(op: str, *operands: TensorType) -> tuple[int, ...]:
     """The shape that all operands broadcast to.
@@ -22,7 +24,9 @@ def broadcast_shape(op: str, *operands: TensorType) -> tuple[int, ...]:
         raise
 
 
-def check_binary(op: str, first: TensorType, second: TensorType, out: ElementType) -> TensorType:
+def check_binary(
+    op: str, first: TensorType, second: TensorType, out: ElementType, dtypes: tuple[DType, ...] = DTYPES
+) -> TensorType:
     """Equal element types; int8 and int16 quantised per tensor; plain integers and floats unquantised."""
     shape = broadcast_shape(op, first, second)
     require(
@@ -30,8 +34,7 @@ def check_binary(op: str, first: TensorType, second: TensorType, out: ElementTyp
         f"{op}: operands and result must have one element type; they are {first.dtype.value}, "
         f"{second.dtype.value} and {out.dtype.value}",
     )
-    supported = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT16, DType.FLOAT32)
-    require(first.dtype in supported, f"{op}: {first.dtype.value} is not supported")
+    require(first.dtype in dtypes, f"{op}: {first.dtype.value} is not supported")
     if first.dtype in (DType.INT8, DType.INT16):
         for quant in (first.quant, second.quant, out.quant):
             require(

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
-from microfold.ops.elementwise.plain_binary import PlainBinary
+from microfold.ops.elementwise.plain_binary import INTEGERS, PlainBinary
 
 
 @register
@@ -16,7 +16,7 @@ class BitwiseXor(PlainBinary):
     """The bits that two integers do not share."""
 
     name: ClassVar[str] = "bitwise_xor"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.INT8, DType.INT16, DType.INT32)
+    dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
 
     def integers(self, first: Array, second: Array) -> Array:
         return first ^ second

@@ -10,8 +10,8 @@ import numpy as np
 from microfold.arithmetic import numerics
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op, Pattern, register
-from microfold.ir.types import Array, ElementType, Quant, Tensor, TensorType
-from microfold.ops.elementwise.binary_rule import check_binary
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.ops.elementwise.binary_rule import DTYPES, check_binary
 
 
 @register
@@ -25,7 +25,7 @@ class Mul(Op):
     out: ElementType
 
     def infer(self, first: TensorType, second: TensorType) -> TensorType:
-        result = check_binary("mul", first, second, self.out)
+        result = check_binary("mul", first, second, self.out, (*DTYPES, DType.UINT32))
         if first.quant is not None and second.quant is not None and self.out.quant is not None:
             self.multiplier(first.quant, second.quant)  # raises where the scales have no multiplier
         return result

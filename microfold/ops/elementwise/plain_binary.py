@@ -11,6 +11,9 @@ from microfold.ir.op import REGISTRY, Op, Pattern, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 from microfold.ops.elementwise.binary_rule import broadcast_shape
 
+# Of operators on bits.
+INTEGERS = (DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.UINT32)
+
 
 @dataclass(frozen=True)
 class PlainBinary(Op):

@@ -9,7 +9,7 @@ import numpy as np
 
 from microfold.ir.op import register
 from microfold.ir.types import Array, DType
-from microfold.ops.elementwise.plain_binary import PlainBinary
+from microfold.ops.elementwise.plain_binary import INTEGERS, PlainBinary
 
 
 @register
@@ -18,7 +18,7 @@ class RightShift(PlainBinary):
     """``first`` shifted by ``second`` bits, its sign kept; by none at least, by all but one at most."""
 
     name: ClassVar[str] = "right_shift"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.INT8, DType.INT16, DType.INT32)
+    dtypes: ClassVar[tuple[DType, ...]] = INTEGERS
 
     def integers(self, first: Array, second: Array) -> Array:
         return first >> np.clip(second, 0, 8 * self.out.dtype.itemsize - 1)

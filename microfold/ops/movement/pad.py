@@ -36,10 +36,9 @@ class Pad(Op):
             len(self.padding) == x.rank and all(min(pair) >= 0 for pair in self.padding),
             f"pad: needs two non-negative numbers for each of {x.rank} axes; they are {self.padding}",
         )
-        require(x.dtype is not DType.BOOL, "pad: bool is not supported")
         require(x.quant is None or x.quant.axis is None, "pad: per-channel values are not supported")
         if not x.dtype.is_float:
-            low, high = x.dtype.range
+            low, high = (0, 1) if x.dtype is DType.BOOL else x.dtype.range
             require(
                 low <= self.fill <= high and float(self.fill).is_integer(),
                 f"pad: the fill must be an integer in [{low}, {high}]; it is {self.fill}",

@@ -11,7 +11,7 @@ from microfold.ir.op import Op, register, require
 from microfold.ir.types import Array, DType, Shape, Tensor, TensorType
 from microfold.ops.movement.gather_nd import check_positions
 
-_DTYPES = (DType.BOOL, DType.INT8, DType.INT32, DType.INT64, DType.FLOAT32)
+_DTYPES = (DType.BOOL, DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.FLOAT32)
 
 
 @register

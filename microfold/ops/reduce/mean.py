@@ -62,11 +62,11 @@ class _SumOrMean(Op):
 class Mean(_SumOrMean):
     """Mean over axes.
 
-    Integers: the sum, less the zero points, times one multiplier, see `multiplier`.
+    Quantised: the sum, less the zero points, times one multiplier, see `multiplier`. Plain integers: the sum,
+    which wraps round in 64 bits, divided towards zero.
     """
 
     name: ClassVar[str] = "mean"
-    dtypes: ClassVar[tuple[DType, ...]] = (*QUANTIZED, DType.FLOAT16, DType.FLOAT32)
 
     def multiplier(self, x: Quant, count: int) -> Multiplier:
         """``scale_in / scale_out / count``: the mantissa is divided, shifted left before."""
@@ -75,8 +75,13 @@ class Mean(_SumOrMean):
         return Multiplier((mantissa << left) // count, shift - left)
 
     def reference(self, x: Tensor) -> Array:
-        if not x.type.dtype.is_float:
+        if x.type.dtype in QUANTIZED:
             return self.quantized(x)
+        if x.type.dtype.is_integer:
+            total, count = self.sum(x), self.count(x.type)
+            # Rounded down, and up again where something is left of a negative sum.
+            mean = total // count + ((total < 0) & (total % count != 0))
+            return np.asarray(mean).astype(x.data.dtype)
         # In the reference's order: where terms cancel, another order gives other digits.
         first = np.moveaxis(x.data, self.axes, range(len(self.axes)))
         total = np.cumsum(first.reshape(self.count(x.type), -1), axis=0, dtype=np.float32)[-1]

@@ -60,7 +60,7 @@ class ReduceMax(_Reduce):
     """Largest element over axes; of bool: whether any is true."""
 
     name: ClassVar[str] = "reduce_max"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, *DTYPES)
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, DType.UINT8, *DTYPES)
     any_zero_point: ClassVar[bool] = True
     takes_infinities: ClassVar[bool] = True
 
@@ -74,7 +74,7 @@ class ReduceMin(_Reduce):
     """Smallest element over axes; of bool: whether all are true."""
 
     name: ClassVar[str] = "reduce_min"
-    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, *DTYPES)
+    dtypes: ClassVar[tuple[DType, ...]] = (DType.BOOL, DType.UINT8, *DTYPES)
     any_zero_point: ClassVar[bool] = True
     takes_infinities: ClassVar[bool] = True
 

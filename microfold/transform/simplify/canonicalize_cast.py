@@ -116,6 +116,8 @@ class _Rules:
 
 def merged_differs(first: DType, middle: DType, last: DType) -> str | None:
     """Why a cast to the last type differs from one by way of the middle; None if it does not."""
+    if DType.FLOAT16 in (first, last) and not (first.is_float and last.is_float):
+        return f"kernels convert float16 to and from float32 only, not {first.value} to {last.value}"
     if first is middle or _holds(middle, first):
         # The number is still the same; but integers wrap where floats saturate.
         if first.is_integer and middle.is_float and last.is_integer and not _holds(last, first):

@@ -38,7 +38,10 @@ def test_the_rule_is_right_and_misses_little(first: DType) -> None:
     x = numbers(first)
     for middle, last in itertools.product(TYPES, TYPES):
         equal = np.array_equal(cast(cast(x, middle), last), cast(x, last))
-        if merged_differs(first, middle, last) is None:
+        if DType.FLOAT16 in (first, last) and not (first.is_float and last.is_float):
+            # No kernel has the merged one.
+            assert merged_differs(first, middle, last) is not None
+        elif merged_differs(first, middle, last) is None:
             assert equal, (first, middle, last)
         elif middle.is_integer and first.is_integer:
             assert not equal or last is DType.BOOL, (first, middle, last)

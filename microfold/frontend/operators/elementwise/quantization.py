@@ -27,7 +27,11 @@ def dequantize(context: OperatorContext) -> None:
 
 @imports("CAST")
 def cast(context: OperatorContext) -> None:
-    context.finish(*context.emit(Cast(context.element().dtype), context.input(0)))
+    """Between float16 and integers by way of float32, as in LiteRT."""
+    x, dtype = context.input(0), context.element().dtype
+    if DType.FLOAT16 in (x.type.dtype, dtype) and not (x.type.dtype.is_float and dtype.is_float):
+        (x,) = context.emit(Cast(DType.FLOAT32), x, names=[f"{context.name()}_float"])
+    context.finish(*context.emit(Cast(dtype), x))
 
 
 @imports("BITCAST")

@@ -138,19 +138,19 @@ def tile(context: OperatorContext) -> None:
 @imports("DILATE")
 def dilate(context: OperatorContext) -> None:
     """Along each axis, a number of equal elements between two that were neighbours."""
-    x, steps, array, name = (
-        context.input(0),
-        context.integers(1, "dilations"),
-        context.known(2),
-        context.name(),
-    )
+    x, steps, array = context.input(0), context.integers(1, "dilations"), context.known(2)
     context.require_same_quantization(x)
     if array is None or array.size != 1 or len(steps) != x.type.rank or min(steps, default=1) < 1:
         raise Unsupported(
             f"its fill must be one constant, and its dilations positive, one for each axis of {x.type}; they "
             f"are {context.input(2).type} and {list(steps)}"
         )
-    fill = float(array.reshape(()))
+    context.finish(spread(context, x, steps, float(array.reshape(()))))
+
+
+def spread(context: OperatorContext, x: Value, steps: Sequence[int], fill: float) -> Value:
+    """The value with fills between its elements, one of which then stands at every step, along each axis."""
+    name = context.name()
     for axis in (axis for axis, step in enumerate(steps) if step > 1 and x.type.shape[axis] > 1):
         before, extent, rest = x.type.shape[:axis], x.type.shape[axis], x.type.shape[axis + 1 :]
         (x,) = context.emit(Reshape((*before, extent, 1, *rest)), x, names=[f"{name}_split{axis}"])
@@ -160,7 +160,7 @@ def dilate(context: OperatorContext) -> None:
         size = (*before, (extent - 1) * steps[axis] + 1, *rest)
         op = StridedSlice((0,) * len(size), size, (1,) * len(size))
         (x,) = context.emit(op, x, names=[f"{name}_axis{axis}"])
-    context.finish(x)
+    return x
 
 
 @imports("MIRROR_PAD")

@@ -19,7 +19,6 @@ from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.movement.strided_slice import StridedSlice
-from microfold.ops.movement.transpose import Transpose
 from microfold.ops.window import Pair
 
 
@@ -96,14 +95,6 @@ def one(numbers: tuple[int, ...], what: str) -> tuple[int]:
     if len(numbers) != 1:
         raise Unsupported(f"its {what} must be one integer; it has {len(numbers)}")
     return (numbers[0],)
-
-
-@imports("TRANSPOSE")
-def transpose(context: OperatorContext) -> None:
-    x = context.input(0)
-    permutation = tuple(context.axis(axis, x.type.rank) for axis in context.integers(1, "permutation"))
-    context.require_same_quantization(x)
-    context.finish(*context.emit(Transpose(permutation), x))
 
 
 @imports("PAD", "PADV2")

@@ -12,7 +12,7 @@ from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorT
 
 _DTYPES = {
     DType.INT8: (DType.INT8, DType.UINT8, DType.INT16, DType.INT32),
-    DType.UINT8: (DType.INT8, DType.UINT8),
+    DType.UINT8: (DType.INT8, DType.UINT8, DType.INT16),
     DType.INT16: (DType.INT8, DType.INT16, DType.INT32),
     DType.INT32: (DType.INT8, DType.INT16),
 }
