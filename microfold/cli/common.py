@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from microfold.ir.graph import Graph
     from microfold.kernels.layer import LayerContext
     from microfold.kernels.selection.cheapest import Candidate
+    from microfold.kernels.selection.measured import MeasuredCosts
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
@@ -132,10 +133,18 @@ def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptio
         from microfold.program import origin_of
 
         with _prepared(model, target, code, passes) as (graph, data, core, options, context):
+            costs = measured_costs(code, core, options)
             origin = origin_of(model, data, build_command(model, target, code, passes))
             labels = labels_of_model(data) if code.labels is None else read_labels(code.labels)
             return compile_graph(
-                graph, core, options, name=code.name, context=context, origin=origin, labels=labels
+                graph,
+                core,
+                options,
+                name=code.name,
+                context=context,
+                origin=origin,
+                labels=labels,
+                costs=costs,
             )
 
 
@@ -147,7 +156,23 @@ def explain_model(
         from microfold.compiler import explain_kernels
 
         with _prepared(model, target, code, passes) as (graph, _, core, options, context):
-            return explain_kernels(graph, core, options, context=context)
+            costs = measured_costs(code, core, options)
+            return explain_kernels(graph, core, options, context=context, costs=costs)
+
+
+def measured_costs(code: CodeOptions, target: Target, options: Options) -> MeasuredCosts | None:
+    """What the database of the options has for such a build; None if there is no database, or nothing in it.
+
+    Raises:
+        InputError: it cannot be read, or it is not clear which board is meant.
+    """
+    if code.database is None:
+        if code.board:
+            raise InputError("--board is of a database; give it with --database")
+        return None
+    from microfold.tune.costs import load_costs
+
+    return load_costs(code.database, target, options, code.board)
 
 
 @contextmanager

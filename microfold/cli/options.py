@@ -96,6 +96,24 @@ Custom = Annotated[
         show_default=False,
     ),
 ]
+Database = Annotated[
+    Path | None,
+    typer.Option(
+        "--database",
+        metavar="FILE",
+        help="Choose kernels by what `microfold tune` has measured, as far as it has.",
+        show_default=False,
+    ),
+]
+Board = Annotated[
+    str,
+    typer.Option(
+        "--board",
+        metavar="NAME",
+        help="Of the database: what was measured on this board, if it has several.",
+        show_default=False,
+    ),
+]
 Constants = Annotated[bool, typer.Option("--constants", help="Print large constants in full.")]
 Html = Annotated[
     bool, typer.Option("--html", help="Also the report as a page, as `microfold report` makes it.")
@@ -111,6 +129,8 @@ class CodeOptions:
     optimize: Optimize = "balanced"
     flash: Flash = None
     ram: Ram = None
+    database: Database = None
+    board: Board = ""
     io: Annotated[
         str,
         typer.Option(
