@@ -114,6 +114,21 @@ Board = Annotated[
         show_default=False,
     ),
 ]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers", min=0, max=64, metavar="N", help="Processes at once; 0: as many as there are cores."
+    ),
+]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Let the workers of this Dask scheduler do it, e.g. tcp://10.0.0.1:8786.",
+        show_default=False,
+    ),
+]
 Constants = Annotated[bool, typer.Option("--constants", help="Print large constants in full.")]
 Html = Annotated[
     bool, typer.Option("--html", help="Also the report as a page, as `microfold report` makes it.")

@@ -1,8 +1,8 @@
 """Costs of kernels that were measured on a core: the one place where records of it enter selection.
 
-A record belongs to a kind of layer (operator, attributes, types without their scales) and to the function and the
-choices with which a kernel computes it. So it holds for other layers and models, too, as long as they need the
-same code on the same shapes.
+A record belongs to a kind of layer (operator, attributes, types without their scales), and to the function
+and the choices with which a kernel computes it. So it holds for other layers and models, too, as long as they
+need the same code on the same shapes.
 """
 
 from __future__ import annotations

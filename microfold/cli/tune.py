@@ -1,0 +1,124 @@
+"""microfold tune"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from microfold.cli.common import print_json, read_graph, working
+from microfold.cli.options import CodeOptions, Json, PassOptions, Scheduler, TargetName, Workers
+from microfold.errors import InputError
+from microfold.options import OPTIMIZE
+
+if TYPE_CHECKING:
+    from microfold.tune.space import Subject
+    from microfold.tune.tune import Progress
+
+DATABASE = Path("microfold-tune.db")
+
+
+def tune(
+    code: CodeOptions,
+    passes: PassOptions,
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False),
+    ] = None,
+    target: TargetName = "cortex-m4",
+    candidates: Annotated[
+        int, typer.Option("--candidates", min=1, help="Variants of a layer to measure at most.")
+    ] = 8,
+    all_levels: Annotated[
+        bool, typer.Option("--all-levels", help="Tune for size, balanced and speed, and compare them.")
+    ] = False,
+    workers: Workers = 0,
+    scheduler: Scheduler = "",
+    export: Annotated[
+        bool, typer.Option("--export", help="Print what the database has as text; no model then.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the kernels of a model's layers, and keep the figures in a database for later builds.
+
+    They are measured on a simulated core, by the model of its cycles. What the database has is not measured
+    again, so a command that was interrupted goes on where it was.
+    """
+    from microfold.tune.database import Database
+
+    path = code.database or DATABASE
+    if export:
+        if model is not None:
+            raise InputError("tune --export prints a database; give either a model or --export")
+        with Database(path) as database:
+            print(database.export(), end="")
+        return
+    if model is None:
+        raise InputError("tune needs a model, or --export")
+    from microfold.tune.executor import open_executor
+    from microfold.tune.measure import SimulatedRunner
+    from microfold.tune.text import print_tuning
+    from microfold.tune.tune import Tuner
+
+    subjects = [
+        _subject(model, target, replace(code, optimize=level), passes)
+        for level in (OPTIMIZE if all_levels else [code.optimize])
+    ]
+    runner = SimulatedRunner()
+    runner.check(subjects[0].target)
+    with Database(path, create=True) as database, _progress(as_json) as progress:
+        executor = open_executor(workers, scheduler)
+        lanes = [f"worker {number}" for number in range(executor.lanes)]
+        try:
+            tuner = Tuner(executor, runner, lanes, database, candidates=candidates, progress=progress)
+            found = [tuner.tune(subject) for subject in subjects]
+        finally:
+            executor.close()
+    if as_json:
+        print_json([asdict(each) for each in found])
+    else:
+        print_tuning(model.name, found, path)
+
+
+def _subject(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> Subject:
+    """The model with its options, as workers are handed it."""
+    with working(f"reading {model.name}", True):
+        from microfold import target as targets
+        from microfold.cli.common import load_custom
+        from microfold.ir.text import to_text
+        from microfold.tune.space import Subject
+
+        load_custom(code.custom)
+        graph, _ = read_graph(model, passes.input_shape or (), passes.signature)
+        with passes.context() as context:
+            return Subject(
+                code.name or model.stem,
+                to_text(graph),
+                targets.load(target),
+                replace(code.options(), numerics=passes.numerics),
+                context.opt_level,
+                tuple(context.disabled_pass),
+                tuple(context.required_pass),
+                tuple(Path(file).absolute() for file in code.custom or ()),
+            )
+
+
+@contextmanager
+def _progress(quiet: bool) -> Generator[Progress]:
+    """A bar on the terminal."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    from microfold.tune.tune import silent
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield silent
+        return
+    with Bar(console=console, transient=True) as bar:
+        task = bar.add_task("programs measured", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
