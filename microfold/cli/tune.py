@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from microfold.errors import InputError
 from microfold.options import OPTIMIZE
 
 if TYPE_CHECKING:
+    from microfold.tune.measure import Runner
     from microfold.tune.space import Subject
     from microfold.tune.tune import Progress
 
@@ -36,6 +38,34 @@ def tune(
     all_levels: Annotated[
         bool, typer.Option("--all-levels", help="Tune for size, balanced and speed, and compare them.")
     ] = False,
+    runner_command: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--runner-command",
+            metavar="COMMAND",
+            help="Measure on a board: the command flashes {elf} and prints what it answers; given several "
+            "times, on as many equal boards.",
+            show_default=False,
+        ),
+    ] = None,
+    runner: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--runner",
+            metavar="FILE.py:FUNCTION",
+            help="The same by a Python function, from an image's path to what the board answers.",
+            show_default=False,
+        ),
+    ] = None,
+    board_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--board-file", metavar="FILE", help="What the board is like (.toml).", show_default=False
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds that a board may take for an answer.")
+    ] = 120.0,
     workers: Workers = 0,
     scheduler: Scheduler = "",
     export: Annotated[
@@ -45,8 +75,8 @@ def tune(
 ) -> None:
     """Measure the kernels of a model's layers, and keep the figures in a database for later builds.
 
-    They are measured on a simulated core, by the model of its cycles. What the database has is not measured
-    again, so a command that was interrupted goes on where it was.
+    They are measured on a simulated core, by the model of its cycles, or on boards of yours. What the
+    database has is not measured again, so a command that was interrupted goes on where it was.
     """
     from microfold.tune.database import Database
 
@@ -60,7 +90,6 @@ def tune(
     if model is None:
         raise InputError("tune needs a model, or --export")
     from microfold.tune.executor import open_executor
-    from microfold.tune.measure import SimulatedRunner
     from microfold.tune.text import print_tuning
     from microfold.tune.tune import Tuner
 
@@ -68,20 +97,44 @@ def tune(
         _subject(model, target, replace(code, optimize=level), passes)
         for level in (OPTIMIZE if all_levels else [code.optimize])
     ]
-    runner = SimulatedRunner()
-    runner.check(subjects[0].target)
+    measuring, boards = _runner(runner_command or [], runner or [], board_file, timeout)
+    measuring.check(subjects[0].target)
     with Database(path, create=True) as database, _progress(as_json) as progress:
         executor = open_executor(workers, scheduler)
-        lanes = [f"worker {number}" for number in range(executor.lanes)]
+        lanes = boards or [f"worker {number}" for number in range(executor.lanes)]
         try:
-            tuner = Tuner(executor, runner, lanes, database, candidates=candidates, progress=progress)
+            tuner = Tuner(executor, measuring, lanes, database, candidates=candidates, progress=progress)
             found = [tuner.tune(subject) for subject in subjects]
+        except KeyboardInterrupt:
+            print(f"microfold: what was measured is in {path}; the same command goes on", file=sys.stderr)
+            raise
         finally:
             executor.close()
     if as_json:
         print_json([asdict(each) for each in found])
     else:
         print_tuning(model.name, found, path)
+
+
+def _runner(
+    commands: Sequence[str], functions: Sequence[str], board_file: Path | None, timeout: float
+) -> tuple[Runner, list[str]]:
+    """What measures, and the commands of boards, if it is these."""
+    from microfold.tune.board import BoardRunner, check_command, entry_command, load_board
+    from microfold.tune.measure import SimulatedRunner
+
+    boards = [*commands, *map(entry_command, functions)]
+    if board_file is None:
+        if boards:
+            raise InputError("a board is described by a file: give it with --board-file, see docs/tuning.md")
+        return SimulatedRunner(), []
+    if not boards:
+        raise InputError("--board-file needs what flashes the board: --runner-command or --runner")
+    if len(set(boards)) < len(boards):
+        raise InputError("each of several boards must have a command of its own; two are the same")
+    for command in boards:
+        check_command(command)
+    return BoardRunner(load_board(board_file), timeout), boards
 
 
 def _subject(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> Subject:

@@ -13,6 +13,7 @@ from microfold.ir.text import parse
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts, VariantKeys
+from microfold.kernels.selection.variants import Offer
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.program import Layer, Program
@@ -109,14 +110,22 @@ class Compiled:
     def _revise(self, rankings: Sequence[Ranking], chosen: Sequence[Candidate]) -> Sequence[Candidate]:
         self.rankings, self.chosen = rankings, chosen
         return [
-            self._variants(ranking, taken)[self.forced[index]] if index in self.forced else taken
+            self._any_variant(ranking, taken, self.forced[index]) if index in self.forced else taken
             for index, (ranking, taken) in enumerate(zip(rankings, chosen, strict=True))
         ]
+
+    def _any_variant(self, ranking: Ranking, chosen: Candidate, wanted: str) -> Candidate:
+        """Also of those that only a budget makes worth what they give up."""
+        for candidate in (chosen, *ranking.candidates):
+            for offer in candidate.offers:
+                if self._keys.variant(offer.case.kernel, ranking.layer) == wanted:
+                    return _variant(candidate, offer)
+        raise KeyError(wanted)
 
     def _variants(self, ranking: Ranking, chosen: Candidate) -> dict[str, Candidate]:
         """All that selection might take, the best estimate first."""
         found = [
-            replace(candidate, kernel=offer.case.kernel, cost=offer.case.cost)
+            _variant(candidate, offer)
             for candidate in ranking.candidates
             for offer in candidate.offers
             if candidate.cost is not None and offer.worth_it
@@ -144,6 +153,15 @@ class Compiled:
             found[number] = TunedLayer(layer, self._keys.layer(layer), self._variants(ranking, chosen), key)
         return found
 
+    @cached_property
+    def selected(self) -> Mapping[int, str]:
+        """The variants of the tunable layers in the program, by their numbers."""
+        return {
+            self.numbers[layer.index]: self.taken(layer)
+            for layer in self.program.layers
+            if layer.index in self.numbers
+        }
+
     def taken(self, layer: Layer) -> str:
         """The variant that computes a layer of the program, which is one of `numbers`."""
         ranking = self.rankings[self.numbers[layer.index]]
@@ -158,6 +176,11 @@ class Compiled:
         if options.flash is not None and self.program.weight_bytes > options.flash:
             return f"constants would take {self.program.weight_bytes} bytes of flash, over {options.flash}"
         return ""
+
+
+def _variant(candidate: Candidate, offer: Offer) -> Candidate:
+    """A kernel with one of its variants."""
+    return replace(candidate, kernel=offer.case.kernel, cost=offer.case.cost, reason=None)
 
 
 def proposals(layer: TunedLayer, most: int) -> list[str]:

@@ -18,6 +18,8 @@ from microfold.tune.space import Compiled, Subject, rounds
 
 # Variants of a layer that are measured at most.
 CANDIDATES = 8
+# How often the choice is made anew with what was measured of the last one.
+DECISIONS = 4
 
 
 @dataclass(frozen=True)
@@ -104,41 +106,29 @@ class Tuner:
         self._runner.check(subject.target)
         setting = self._runner.setting(subject.target, subject.options)
         before = Compiled(subject)
-        layers = before.layers
         known = set(self._database.figures(setting))
-        jobs = [Job(subject, forced) for forced in rounds(layers, known, self._candidates)]
         plain = Job(subject)
+        jobs = [Job(subject, forced) for forced in rounds(before.layers, known, self._candidates)]
         outcomes, left_out = self._measure(setting, [plain, *jobs])
-        figures = self._database.figures(setting)
-        after = Compiled(subject, costs=MeasuredCosts(figures, setting.where) if figures else None)
-        chosen = {
-            after.numbers[layer.index]: after.taken(layer)
-            for layer in after.program.layers
-            if layer.index in after.numbers
-        }
-        same = all(chosen[number] == layer.chosen for number, layer in layers.items())
-        last = plain if same else Job(subject, chosen)
-        if not same:
+        after = self._decide(setting, subject)
+        last = plain
+        for _ in range(DECISIONS):
+            if after.selected == before.selected:
+                last = plain
+                break
+            last = Job(subject, after.selected)
             more, problems = self._measure(setting, [last])
             outcomes, left_out = [*outcomes, *more], [*left_out, *problems]
-        figures = self._database.figures(setting)
+            # What is measured of kernels that were estimated may change the choice.
+            decided = self._decide(setting, subject)
+            if decided.selected == after.selected:
+                break
+            after = decided
         totals = {id(job): outcome.total for job, outcome in outcomes}
-        names = {
-            after.numbers[layer.index]: layer.name
-            for layer in after.program.layers
-            if layer.index in after.numbers
-        }
-        found: list[TunedKernel] = []
-        for number, layer in layers.items():
-            of_layer = {v: f.cycles for (key, v), f in figures.items() if key == layer.key}
-            was, taken = layer.chosen, chosen[number]
-            found.append(
-                TunedKernel(names[number], was, taken, of_layer.get(was), of_layer.get(taken), len(of_layer))
-            )
         return Tuning(
             subject.options.optimize,
             setting.where,
-            found,
+            self._compare(setting, before, after),
             totals.get(id(plain)),
             totals.get(id(last)),
             after.program.arena.size + after.program.state_size,
@@ -146,6 +136,24 @@ class Tuner:
             left_out,
             dict(self._boards_lost),
         )
+
+    def _decide(self, setting: Setting, subject: Subject) -> Compiled:
+        """What a build makes of the measurements that there are."""
+        figures = self._database.figures(setting)
+        return Compiled(subject, costs=MeasuredCosts(figures, setting.where) if figures else None)
+
+    def _compare(self, setting: Setting, before: Compiled, after: Compiled) -> list[TunedKernel]:
+        """All layers that can be tuned."""
+        figures = self._database.figures(setting)
+        names = {after.numbers.get(layer.index): layer.name for layer in after.program.layers}
+        found: list[TunedKernel] = []
+        for number, layer in before.layers.items():
+            cycles = {v: f.cycles for (key, v), f in figures.items() if key == layer.key}
+            was, taken = layer.chosen, after.selected[number]
+            found.append(
+                TunedKernel(names[number], was, taken, cycles.get(was), cycles.get(taken), len(cycles))
+            )
+        return found
 
     def _measure(self, setting: Setting, jobs: Sequence[Job]) -> tuple[list[tuple[Job, Outcome]], list[str]]:
         """What becomes of jobs, and what could not be measured; those that are too large are divided."""
