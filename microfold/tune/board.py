@@ -140,7 +140,7 @@ def run_command(command: str, elf: Path, timeout: float) -> str:
     """What a command prints that flashes an image, both streams.
 
     Raises:
-        RunnerError: it cannot be started, fails, or does not end in time; nothing that it has started is left.
+        RunnerError: it cannot be started, fails or takes too long; nothing that it has started is left.
     """
     try:
         process = subprocess.Popen(

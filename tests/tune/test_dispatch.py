@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from microfold.errors import InputError
 from microfold.tune.dispatch import Dispatcher
-from microfold.tune.executor import LocalExecutor, open_executor
+from microfold.tune.executor import LocalExecutor
 from tests.tune.stubs import deadly, failing, slowly
 
 
@@ -45,9 +44,3 @@ def test_closing_ends_what_runs() -> None:
         os.sched_yield()
     executor.close()
     assert future.exception(timeout=30) is not None
-
-
-def test_a_scheduler_that_is_not_there() -> None:
-    pytest.importorskip("distributed", reason="dask.distributed is not installed")
-    with pytest.raises(InputError, match="must be the address"):
-        open_executor(0, "not an address")
