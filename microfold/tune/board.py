@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,9 @@ from microfold.tune.setting import Setting, code_flags
 SECONDS = 120.0
 # What a command has printed, of which errors show the end.
 _SHOWN = 300
+END = "microfold-tune end"
+# What has closed its streams has so many seconds to say how it ended.
+_END_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ def _words(command: str, elf: Path) -> list[str]:
 
 
 def run_command(command: str, elf: Path, timeout: float) -> str:
-    """What a command prints that flashes an image, both streams.
+    """What a command prints that flashes an image, both streams; it is ended once the board has said its end.
 
     Raises:
         RunnerError: it cannot be started, fails or takes too long; nothing that it has started is left.
@@ -150,19 +154,36 @@ def run_command(command: str, elf: Path, timeout: float) -> str:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,
+            start_new_session=True,  # a group of its own, to end what it has started
         )
     except OSError as error:
         raise RunnerError(f"its command cannot be started: {error}") from None
+    lines: list[str] = []
+    reader = threading.Thread(target=_read, args=(process, lines), daemon=True)
     try:
-        text, _ = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        raise RunnerError(f"it must answer within {timeout:g} s; it did not") from None
+        reader.start()
+        reader.join(timeout)
+        if reader.is_alive():
+            raise RunnerError(f"it must answer within {timeout:g} s; it did not")
+        text = "".join(lines)
+        if END in text:
+            return text
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it has closed its streams
+            process.wait(_END_SECONDS)
     finally:
         _end(process)
     if process.returncode != 0:
         raise RunnerError(f"its command ended with status {process.returncode}: {text[-_SHOWN:].strip()}")
     return text
+
+
+def _read(process: subprocess.Popen[str], lines: list[str]) -> None:
+    """All lines up to the end."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line)
+        if END in line:
+            return
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -198,7 +219,7 @@ def read_times(text: str, layers: int, runs: int) -> Times:
     found = {(int(m[1]), int(m[2])): max(0, int(m[3]) - hook) for m in _LAYER.finditer(text, head.end())}
     wanted = [[(run, layer) for run in range(runs)] for layer in range(layers)]
     missing = sum(key not in found for keys in wanted for key in keys)
-    if missing or "microfold-tune end" not in text:
+    if missing or END not in text:
         raise RunnerError(
             f"the board must print {layers * runs} times and an end; {missing} times are missing"
         )

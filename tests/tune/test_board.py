@@ -56,7 +56,9 @@ STUB = dedent(
         if sys.argv[2] == "fail":
             sys.exit("no board")
         time.sleep(float(sys.argv[2]))
-        print(answer(sys.argv[1]))
+        print(answer(sys.argv[1]), flush=True)
+        if sys.argv[2] == "0":
+            time.sleep(600)
     """
 )
 
