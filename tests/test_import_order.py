@@ -48,12 +48,13 @@ MAY_IMPORT: dict[str, list[str]] = {
     "verification": [*COMPILER, "host", "simulate"],
     "report": [*COMPILER, "host", "simulate", "verification"],
     "export": RUN,
-    "tune": [*RUN, "tune"],
+    "workers": ["errors", "support", "workers"],
+    "tune": [*RUN, "workers", "tune"],
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["host", "simulate", "verification", "report", "export", "tune"]
+BOTTOM = ["host", "simulate", "verification", "report", "export", "workers", "tune"]
 MAY_IMPORT |= {
-    "cli": [*RUN, "export", "tune", "cli"],
+    "cli": [*RUN, "export", "workers", "tune", "cli"],
     "__main__": ["cli"],
     "cmake": ["cli"],
     "__init__": ["host"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +36,25 @@ def working(what: str, quiet: bool) -> Generator[None]:
         return
     with console.status(what):
         yield
+
+
+@contextmanager
+def progress_bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None]]:
+    """A bar on the terminal: what it gives is called with how many are done, and how many there are."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield _nothing
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _nothing(_done: int, _total: int) -> None:
+    """Progress that nobody sees."""
 
 
 def to_json(data: Any) -> str:

@@ -264,6 +264,42 @@ class CodeOptions:
             ) from None
 
 
+@dataclass(frozen=True)
+class SuiteOptions:
+    """Many models, targets and levels at once: the options of commands that can do that."""
+
+    suite: Annotated[
+        Path | None,
+        typer.Option(
+            "--suite",
+            metavar="DIR",
+            help="Instead of a model: those of this folder and of the folders in it. --target may be several "
+            "then, separated by commas.",
+            show_default=False,
+        ),
+    ] = None
+    levels: Annotated[
+        str,
+        typer.Option(
+            "--levels",
+            metavar="LEVEL,…",
+            help="Of a suite: levels of optimisation; default: that of --optimize.",
+            show_default=False,
+        ),
+    ] = ""
+    workers: Workers = 0
+    scheduler: Scheduler = ""
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache",
+            metavar="DIR",
+            help="Of a suite: keep results here, and take those of the same files and options.",
+            show_default=False,
+        ),
+    ] = None
+
+
 Names = list[str] | None
 Signature = Annotated[
     str | None,

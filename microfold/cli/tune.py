@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from microfold.cli.common import print_json, read_graph, working
+from microfold.cli.common import print_json, progress_bar, read_graph, working
 from microfold.cli.options import CodeOptions, Json, PassOptions, Scheduler, TargetName, Workers
 from microfold.errors import InputError
 from microfold.options import OPTIMIZE
@@ -19,7 +18,6 @@ from microfold.options import OPTIMIZE
 if TYPE_CHECKING:
     from microfold.tune.measure import Runner
     from microfold.tune.space import Subject
-    from microfold.tune.tune import Progress
 
 DATABASE = Path("microfold-tune.db")
 
@@ -89,9 +87,9 @@ def tune(
         return
     if model is None:
         raise InputError("tune needs a model, or --export")
-    from microfold.tune.executor import open_executor
     from microfold.tune.text import print_tuning
     from microfold.tune.tune import Tuner
+    from microfold.workers.executor import open_executor
 
     subjects = [
         _subject(model, target, replace(code, optimize=level), passes)
@@ -99,7 +97,7 @@ def tune(
     ]
     measuring, boards = _runner(runner_command or [], runner or [], board_file, timeout)
     measuring.check(subjects[0].target)
-    with Database(path, create=True) as database, _progress(as_json) as progress:
+    with Database(path, create=True) as database, progress_bar("programs measured", as_json) as progress:
         executor = open_executor(workers, scheduler)
         lanes = boards or [f"worker {number}" for number in range(executor.lanes)]
         try:
@@ -158,20 +156,3 @@ def _subject(model: Path, target: str, code: CodeOptions, passes: PassOptions) -
                 tuple(context.required_pass),
                 tuple(Path(file).absolute() for file in code.custom or ()),
             )
-
-
-@contextmanager
-def _progress(quiet: bool) -> Generator[Progress]:
-    """A bar on the terminal."""
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    from microfold.tune.tune import silent
-
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield silent
-        return
-    with Bar(console=console, transient=True) as bar:
-        task = bar.add_task("programs measured", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

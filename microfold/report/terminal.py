@@ -216,6 +216,64 @@ def print_bench_summary(reports: Sequence[Report]) -> None:
     _console.show(table)
 
 
+def print_bench_suite(reports: Sequence[Report]) -> None:
+    """A row per model, target and level; those that cannot be compiled say why."""
+    columns = (
+        Column("model"),
+        Column("target"),
+        Column("level"),
+        number("instructions"),
+        number("est. cycles"),
+    )
+    columns += (
+        number("arena"),
+        number("stack", rank=2),
+        number("weights"),
+        number("code"),
+        Column("problem", rank=1),
+    )
+    table = Table("suite: one run, bytes and instructions", columns)
+    for report in reports:
+        heading = (report["model"], report["target"], report["level"])
+        if "error" in report:
+            table.add(*heading, *[""] * 6, _first_line(report))
+            continue
+        ram, flash = report["ram"], report["flash"]
+        numbers = (report["instructions"], report["estimated_cycles"], ram["arena"], ram["stack"])
+        table.add(*heading, *map(_number, (*numbers, flash["weights"], flash["code"])), "")
+    _console.show(table)
+    _print_failures(reports)
+
+
+def print_verify_suite(reports: Sequence[Report]) -> None:
+    """A row per model, target and level: whether all bits are the reference's."""
+    columns = (Column("model"), Column("target"), Column("level"), Column("exact"), number("tensors"))
+    table = Table("suite: tensors against the reference", (*columns, Column("where not")))
+    for report in reports:
+        heading = (report["model"], report["target"], report["level"])
+        if "error" in report:
+            table.add(*heading, "not compiled", "", _first_line(report))
+            continue
+        first = report["first_difference"]
+        where = f"layer {first['layer']} {first['name']!r}" if first is not None else ""
+        table.add(*heading, "yes" if report["exact"] else "NO", _number(report["tensors"]), where)
+    _console.show(table)
+    differing = sum("error" not in report and not report["exact"] for report in reports)
+    _console.print(f"{differing} of {len(reports)} differ")
+    _print_failures(reports)
+
+
+def _first_line(report: Report) -> str:
+    return str(report["error"]).splitlines()[0]
+
+
+def _print_failures(reports: Sequence[Report]) -> None:
+    failed = sum("error" in report for report in reports)
+    _console.print(
+        f"{failed} of {len(reports)} cannot be compiled or run" if failed else "all were compiled and run"
+    )
+
+
 def print_comparison(rows: Sequence[Row]) -> None:
     """A table per figure: microfold's beside others', and how many times theirs it fits into."""
     for figure in dict.fromkeys(row.figure for row in rows):

@@ -10,11 +10,11 @@ from microfold import __version__
 from microfold.errors import ToolError
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.tune.database import Database
-from microfold.tune.dispatch import Dispatcher, Done
-from microfold.tune.executor import Executor
 from microfold.tune.measure import Job, Outcome, Runner, measure
 from microfold.tune.setting import Setting
 from microfold.tune.space import Compiled, Subject, rounds
+from microfold.workers.dispatch import Dispatcher, Done
+from microfold.workers.executor import Executor
 
 # Variants of a layer that are measured at most.
 CANDIDATES = 8

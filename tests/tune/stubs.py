@@ -17,10 +17,10 @@ from microfold.ir.text import to_text
 from microfold.options import Options
 from microfold.program import Program
 from microfold.target import Target
-from microfold.tune.executor import WorkerLost
 from microfold.tune.measure import RunnerError, Times
 from microfold.tune.setting import Setting, simulated_setting
 from microfold.tune.space import Subject
+from microfold.workers.executor import WorkerLost
 
 
 def subject(graph: Graph, core: str = "cortex-m4", **options: Any) -> Subject:

@@ -9,8 +9,8 @@ import pytest
 
 from microfold.errors import InputError
 from microfold.tune.database import Database
-from microfold.tune.executor import DaskExecutor, Executor, LocalExecutor
 from microfold.tune.tune import Tuner, Tuning
+from microfold.workers.executor import DaskExecutor, Executor, LocalExecutor
 from tests.kernels import graphs
 from tests.tune.stubs import StubRunner, subject
 

@@ -13,10 +13,10 @@ from microfold.errors import ToolError
 from microfold.ir.text import parse
 from microfold.tune.costs import load_costs
 from microfold.tune.database import Database
-from microfold.tune.executor import Executor
 from microfold.tune.measure import Runner
 from microfold.tune.space import Compiled, Subject, proposals
 from microfold.tune.tune import Tuner, Tuning
+from microfold.workers.executor import Executor
 from tests.kernels import graphs
 from tests.tune.stubs import InlineExecutor, StubRunner, describe, stub_cycles, subject
 

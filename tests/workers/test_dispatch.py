@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from microfold.tune.dispatch import Dispatcher
-from microfold.tune.executor import LocalExecutor
+from microfold.workers.dispatch import Dispatcher
+from microfold.workers.executor import LocalExecutor
 from tests.tune.stubs import deadly, failing, slowly
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from microfold.tune.executor import Executor, WorkerLost
+from microfold.workers.executor import Executor, WorkerLost
 
 # How often a piece of work is begun: what kills a worker so often is given up.
 ATTEMPTS = 3
