@@ -7,6 +7,7 @@ need the same code on the same shapes.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from microfold.ir.types import ElementType, TensorType
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.distinguish import choices_of, distinguishing_names
+
+# Letters of a choice in a key; of longer ones it has a digest.
+LONGEST_WORD = 20
 
 
 @dataclass(frozen=True)
@@ -89,25 +93,31 @@ class VariantKeys:
         return self._layers[layer]
 
     def variant(self, kernel: Kernel, layer: LayerContext) -> str:
-        """The function, its specification, and the numbers that tell it from other variants."""
+        """The kernel, the choices that tell it from other variants, and a digest of all its choices."""
         if (kernel, layer) not in self._variants:
             self._variants[kernel, layer] = self._variant(kernel, layer)
         return self._variants[kernel, layer]
 
     def _variant(self, kernel: Kernel, layer: LayerContext) -> str:
         call = kernel.lower(layer)
-        spec, known = dict(call.function.spec), choices_of(call)
-        numbers = [n for n in self._telling(kernel, layer) if n in known and n not in spec]
-        words = [f"{name}={value}" for name, value in spec.items()]
-        words += [f"{name}={known[name]}" for name in numbers]
+        known = choices_of(call)
+        telling = {name: known[name] for name in self._telling(kernel, layer) if name in known}
+        words = [f"{name}={_short(value)}" for name, value in telling.items()]
         words += [f"scratch={call.scratch}"] if call.scratch else []
-        return " ".join([kernel.name, *words])
+        everything = repr((call.function.name, call.function.spec, telling))
+        return " ".join([kernel.name, *words, _short(everything)])
 
     def _telling(self, kernel: Kernel, layer: LayerContext) -> list[str]:
         if (kernel.name, layer) not in self._names:
             variants = next((k.variants(layer) for k in KERNELS if k.name == kernel.name), (kernel,))
             self._names[kernel.name, layer] = distinguishing_names([v.lower(layer) for v in variants])
         return self._names[kernel.name, layer]
+
+
+def _short(value: Any) -> str:
+    """A value for people, or a digest where it is long."""
+    text = str(value).replace(" ", "")
+    return text if len(text) <= LONGEST_WORD else f"#{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def layer_key(layer: LayerContext) -> str:
