@@ -151,6 +151,7 @@ def test_newer_formats_and_wrong_values_are_refused(tmp_path: Path) -> None:
         build(path)
 
 
+@pytest.mark.slow
 def test_reports_say_what_is_measured(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with Database(path, create=True) as database:
