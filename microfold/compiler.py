@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
+from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_placement
 from microfold.lowering.schedule import Choice, Locator, Scheduler, claim_name, model_places
@@ -38,6 +39,9 @@ from microfold.program import Origin, Program, StateSlot, origin_of
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
 from microfold.transform.subgraphs.limit_loops import with_limited_loops
+
+# What selection has chosen for all layers, or something else.
+Revise = Callable[[Sequence[Ranking], Sequence[Candidate]], Sequence[Candidate]]
 
 
 def compile_file(
@@ -91,6 +95,8 @@ def compile_graph(
     passes: Pass | None = None,
     origin: Origin | None = None,
     labels: Labels = NO_LABELS,
+    costs: MeasuredCosts | None = None,
+    revise: Revise | None = None,
 ) -> Program:
     """Compile an imported graph; see `compile_file`.
 
@@ -100,12 +106,15 @@ def compile_graph(
         passes: what is run instead of the default pipeline; of that, the mandatory ones come behind them.
         origin: the file of the graph.
         labels: what the classes of outputs may be called.
+        costs: what kernels take, where that was measured; None: estimates decide.
+        revise: has the last word on the kernels: what it gives, candidates of the layers with their variants,
+            is taken whatever the budgets are.
 
     Raises:
         InputError: options and context ask for different numerics, or the labels are required and do not fit.
     """
     options = options or Options()
-    way = _way(graph, target, options, context, passes)
+    way = _way(graph, target, options, context, passes, costs, revise)
     program = _plan(way, model_identifier(name or graph.name))
     evidence = [decision.evidence for decision in way.decisions]
     return replace(
@@ -117,11 +126,17 @@ def compile_graph(
         origin=origin,
         labels=labels.of_outputs([buffer.type for buffer in program.outputs]),
         labels_ignored=labels.ignored,
+        measured_on=costs.source if costs is not None else "",
     )
 
 
 def explain_kernels(
-    graph: Graph, target: Target, options: Options, *, context: PassContext | None = None
+    graph: Graph,
+    target: Target,
+    options: Options,
+    *,
+    context: PassContext | None = None,
+    costs: MeasuredCosts | None = None,
 ) -> list[tuple[LayerContext, list[Candidate]]]:
     """Every layer with every kernel considered for it, the one that `compile_graph` chooses first.
 
@@ -132,7 +147,7 @@ def explain_kernels(
     Raises:
         InputError: as `compile_graph`.
     """
-    way = _way(graph, target, options, context)
+    way = _way(graph, target, options, context, costs=costs)
     if not all(r.candidates and r.candidates[0].cost is not None for r in way.rankings):
         return [(ranking.layer, [*ranking.candidates]) for ranking in way.rankings]
     layers: list[tuple[LayerContext, list[Candidate]]] = []
@@ -155,6 +170,8 @@ def _way(
     options: Options,
     context: PassContext | None,
     passes: Pass | None = None,
+    costs: MeasuredCosts | None = None,
+    revise: Revise | None = None,
 ) -> _Way:
     """The way of a model: for the least flash, with its loops written out only where that is smaller."""
     context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
@@ -163,7 +180,7 @@ def _way(
         """`estimated_size` with loops written out to so many nodes; infinite if that cannot be compiled."""
         quiet = replace(context, sink=None, instruments=())
         try:
-            way = _Way(graph, target, options, quiet, unroll, passes)
+            way = _Way(graph, target, options, quiet, unroll, passes, costs)
             return estimated_size(_plan(way, graph.name))
         except (UnsupportedModelError, InputError):
             return math.inf
@@ -171,7 +188,7 @@ def _way(
     unroll = options.unroll
     if options.optimize == "size" and has_loops(graph) and size_with(0) < size_with(unroll):
         unroll = 0
-    return _Way(graph, target, options, context, unroll, passes)
+    return _Way(graph, target, options, context, unroll, passes, costs, revise)
 
 
 class _Way:
@@ -193,6 +210,8 @@ class _Way:
         context: PassContext,
         unroll: int,
         passes: Pass | None = None,
+        costs: MeasuredCosts | None = None,
+        revise: Revise | None = None,
     ):
         if context.numerics != options.numerics:
             raise InputError(
@@ -202,6 +221,7 @@ class _Way:
         admit(graph)
         self.target = target
         self.options = options
+        self.revise = revise
         self.context = replace(
             context,
             unroll=unroll,
@@ -214,7 +234,7 @@ class _Way:
         self.source = with_io_layout(limited, options.io_layout, self.context)
         pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
         self.graph = pipeline(self.source, self.context.reporting_to(self.decisions.append))
-        self.scope = Scope(self.graph, target, options)
+        self.scope = Scope(self.graph, target, options, costs=costs)
 
     @cached_property
     def rankings(self) -> list[Ranking]:
@@ -225,7 +245,7 @@ class _Way:
         return [*self.scope.everything]
 
     @cached_property
-    def chosen(self) -> list[Candidate]:
+    def chosen(self) -> Sequence[Candidate]:
         """The kernel of each layer.
 
         Raises:
@@ -243,6 +263,11 @@ class _Way:
         ]
         if problems:
             raise UnsupportedModelError(self.graph.name, problems)
+        chosen = self._decided()
+        return chosen if self.revise is None else self.revise(self.rankings, chosen)
+
+    def _decided(self) -> list[Candidate]:
+        """What selection chooses."""
         state = sum(align(state.value.type.nbytes) for state in self.graph.state)
         if self.scope.inner:
             return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)

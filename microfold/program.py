@@ -163,6 +163,7 @@ class Layer:
         scratch: offset in the arena, or None.
         candidates: the kernels that were considered, see `selection.cheapest.candidates`.
         control: what other layers it runs, and how; None: it is a call.
+        measured_cycles: of one call, of a database of measurements; None: it has none.
     """
 
     index: int
@@ -179,6 +180,7 @@ class Layer:
     scratch: int | None
     candidates: tuple[Candidate, ...] = ()
     control: LoopPlan | BranchPlan | None = None
+    measured_cycles: int | None = None
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
@@ -255,6 +257,7 @@ class Program:
         origin: None if the graph is not from a file.
         labels: what the classes of each output are called; empty where nothing says.
         labels_ignored: why labels that came with the model are not among them; empty if there is no such.
+        measured_on: where the layers' measured cycles are from; empty: nothing was measured.
     """
 
     name: str
@@ -274,6 +277,7 @@ class Program:
     origin: Origin | None = None
     labels: tuple[tuple[str, ...], ...] = ()
     labels_ignored: str = ""
+    measured_on: str = ""
 
     @property
     def calls(self) -> tuple[Layer, ...]:

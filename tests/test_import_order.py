@@ -48,10 +48,17 @@ MAY_IMPORT: dict[str, list[str]] = {
     "verification": [*COMPILER, "host", "simulate"],
     "report": [*COMPILER, "host", "simulate", "verification"],
     "export": RUN,
+    "workers": ["errors", "support", "workers"],
+    "tune": [*RUN, "workers", "tune"],
 }
 # At the bottom: anything but the command line.
-BOTTOM = ["host", "simulate", "verification", "report", "export"]
-MAY_IMPORT |= {"cli": [*RUN, "export", "cli"], "__main__": ["cli"], "cmake": ["cli"], "__init__": ["host"]}
+BOTTOM = ["host", "simulate", "verification", "report", "export", "workers", "tune"]
+MAY_IMPORT |= {
+    "cli": [*RUN, "export", "workers", "tune", "cli"],
+    "__main__": ["cli"],
+    "cmake": ["cli"],
+    "__init__": ["host"],
+}
 
 
 def part_of(module: str) -> str:

@@ -29,6 +29,7 @@ from microfold.cli.report import report
 from microfold.cli.run import run as run_command
 from microfold.cli.targets import targets
 from microfold.cli.tradeoffs import tradeoffs
+from microfold.cli.tune import tune
 from microfold.cli.verify import verify
 from microfold.errors import MicrofoldError, UnsupportedModelError
 from microfold.support.files import reason
@@ -44,6 +45,7 @@ COMMANDS = (
     run_command,
     kernels,
     tradeoffs,
+    tune,
     report,
     ir,
     opt,

@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from microfold.cli.common import compile_model, print_json, working
-from microfold.cli.options import CodeOptions, Json, PassOptions, TargetName
+from microfold.cli.options import CodeOptions, Json, PassOptions, SuiteOptions, TargetName
 from microfold.errors import InputError
+
+if TYPE_CHECKING:
+    from microfold.cli.suite import Piece
 
 
 def bench(
     code: CodeOptions,
     passes: PassOptions,
+    suite: SuiteOptions,
     models: Annotated[
         list[Path] | None, typer.Argument(help="One or more .tflite files.", show_default=False)
     ] = None,
-    suite: Annotated[
-        Path | None,
+    every_model: Annotated[
+        bool,
         typer.Option(
-            "--suite",
-            metavar="DIR",
-            help="Instead of MODELS: those of this folder that other runtimes' figures are known for, and "
-            "these beside them.",
-            show_default=False,
+            "--every-model", help="Of a suite: all models, not only those that others have figures for."
         ),
-    ] = None,
+    ] = False,
     target: TargetName = "",
     as_json: Json = False,
 ) -> None:
     """Count instructions on a simulated core, per layer and in total; measure flash, RAM and stack.
 
-    Several models give one table with a row each. The default target is cortex-m4; for a suite, every target
-    that figures are known for.
+    Several models give one table with a row each. Of a suite, figures of other runtimes stand beside those of
+    the models that they are known for. The default target is cortex-m4; for these, every target of theirs.
     """
-    if suite is not None:
+    if suite.suite is not None:
         if models:
             raise InputError("a suite has its own models; give either --suite or models")
-        _bench_suite(suite, target, code, passes, as_json)
+        _bench_suite(suite.suite, suite, target, code, passes, every_model, as_json)
         return
     if not models:
         raise InputError("bench needs a model, or --suite DIR")
@@ -53,8 +53,17 @@ def bench(
         print_bench_summary(reports)
 
 
-def _bench_suite(folder: Path, target: str, code: CodeOptions, passes: PassOptions, as_json: bool) -> None:
-    from microfold.report.terminal import print_comparison
+def _bench_suite(
+    folder: Path,
+    suite: SuiteOptions,
+    target: str,
+    code: CodeOptions,
+    passes: PassOptions,
+    every_model: bool,
+    as_json: bool,
+) -> None:
+    from microfold.cli.suite import all_well, models_of, run_suite, split_words
+    from microfold.report.terminal import print_bench_suite, print_comparison
     from microfold.verification.benchmark.suite import (
         compare,
         load_peers,
@@ -63,13 +72,23 @@ def _bench_suite(folder: Path, target: str, code: CodeOptions, passes: PassOptio
     )
 
     peers = load_peers()
-    models = models_with_peers(folder, peers)
-    targets = [target] if target else targets_with_peers(peers)
-    reports = [_measure(model, name, code, passes, as_json) for name in targets for model in models]
+    models = models_of(folder) if every_model else models_with_peers(folder, peers)
+    targets = split_words(target) or (["cortex-m4"] if every_model else targets_with_peers(peers))
+    reports = run_suite(suite, bench_piece, models, targets, code, passes, quiet=as_json)
+    done = [report for report in reports if "error" not in report]
     if as_json:
         print_json(reports)
     else:
-        print_comparison([row for report in reports for row in compare(report, peers)])
+        if every_model or suite.levels or len(done) < len(reports):
+            print_bench_suite(reports)
+        print_comparison([row for report in done for row in compare(report, peers)])
+    if not all_well(reports):
+        raise typer.Exit(1)
+
+
+def bench_piece(path: Path, piece: Piece) -> dict[str, Any]:
+    """The bench report of a part of a suite."""
+    return _measure(path, piece.target, piece.code, piece.passes, as_json=True)
 
 
 def _measure(

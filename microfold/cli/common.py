@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from microfold.ir.graph import Graph
     from microfold.kernels.layer import LayerContext
     from microfold.kernels.selection.cheapest import Candidate
+    from microfold.kernels.selection.measured import MeasuredCosts
     from microfold.options import Options
     from microfold.passes.context import Decision, PassContext
     from microfold.program import Program
@@ -35,6 +36,25 @@ def working(what: str, quiet: bool) -> Generator[None]:
         return
     with console.status(what):
         yield
+
+
+@contextmanager
+def progress_bar(what: str, quiet: bool) -> Generator[Callable[[int, int], None]]:
+    """A bar on the terminal: what it gives is called with how many are done, and how many there are."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield _nothing
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _nothing(_done: int, _total: int) -> None:
+    """Progress that nobody sees."""
 
 
 def to_json(data: Any) -> str:
@@ -132,10 +152,18 @@ def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptio
         from microfold.program import origin_of
 
         with _prepared(model, target, code, passes) as (graph, data, core, options, context):
+            costs = measured_costs(code, core, options)
             origin = origin_of(model, data, build_command(model, target, code, passes))
             labels = labels_of_model(data) if code.labels is None else read_labels(code.labels)
             return compile_graph(
-                graph, core, options, name=code.name, context=context, origin=origin, labels=labels
+                graph,
+                core,
+                options,
+                name=code.name,
+                context=context,
+                origin=origin,
+                labels=labels,
+                costs=costs,
             )
 
 
@@ -147,7 +175,23 @@ def explain_model(
         from microfold.compiler import explain_kernels
 
         with _prepared(model, target, code, passes) as (graph, _, core, options, context):
-            return explain_kernels(graph, core, options, context=context)
+            costs = measured_costs(code, core, options)
+            return explain_kernels(graph, core, options, context=context, costs=costs)
+
+
+def measured_costs(code: CodeOptions, target: Target, options: Options) -> MeasuredCosts | None:
+    """What the database of the options has for such a build; None if there is no database, or nothing in it.
+
+    Raises:
+        InputError: it cannot be read, or it is not clear which board is meant.
+    """
+    if code.database is None:
+        if code.board:
+            raise InputError("--board is of a database; give it with --database")
+        return None
+    from microfold.tune.costs import load_costs
+
+    return load_costs(code.database, target, options, code.board)
 
 
 @contextmanager

@@ -96,6 +96,39 @@ Custom = Annotated[
         show_default=False,
     ),
 ]
+Database = Annotated[
+    Path | None,
+    typer.Option(
+        "--database",
+        metavar="FILE",
+        help="Choose kernels by what `microfold tune` has measured, as far as it has.",
+        show_default=False,
+    ),
+]
+Board = Annotated[
+    str,
+    typer.Option(
+        "--board",
+        metavar="NAME",
+        help="Of the database: what was measured on this board, if it has several.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers", min=0, max=64, metavar="N", help="Processes at once; 0: as many as there are cores."
+    ),
+]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Let the workers of this Dask scheduler do it, e.g. tcp://10.0.0.1:8786.",
+        show_default=False,
+    ),
+]
 Constants = Annotated[bool, typer.Option("--constants", help="Print large constants in full.")]
 Html = Annotated[
     bool, typer.Option("--html", help="Also the report as a page, as `microfold report` makes it.")
@@ -111,6 +144,8 @@ class CodeOptions:
     optimize: Optimize = "balanced"
     flash: Flash = None
     ram: Ram = None
+    database: Database = None
+    board: Board = ""
     io: Annotated[
         str,
         typer.Option(
@@ -227,6 +262,42 @@ class CodeOptions:
             raise InputError(
                 f"--external-flags must be written as for a shell; they are {self.external_flags!r}: {error}"
             ) from None
+
+
+@dataclass(frozen=True)
+class SuiteOptions:
+    """Many models, targets and levels at once: the options of commands that can do that."""
+
+    suite: Annotated[
+        Path | None,
+        typer.Option(
+            "--suite",
+            metavar="DIR",
+            help="Instead of a model: those of this folder and of the folders in it. --target may be several "
+            "then, separated by commas.",
+            show_default=False,
+        ),
+    ] = None
+    levels: Annotated[
+        str,
+        typer.Option(
+            "--levels",
+            metavar="LEVEL,…",
+            help="Of a suite: levels of optimisation; default: that of --optimize.",
+            show_default=False,
+        ),
+    ] = ""
+    workers: Workers = 0
+    scheduler: Scheduler = ""
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache",
+            metavar="DIR",
+            help="Of a suite: keep results here, and take those of the same files and options.",
+            show_default=False,
+        ),
+    ] = None
 
 
 Names = list[str] | None

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.inputs import load_inputs
-from microfold.cli.options import CodeOptions, Json, Model, PassOptions, TargetName
+from microfold.cli.options import CodeOptions, Json, PassOptions, SuiteOptions, TargetName
+from microfold.errors import InputError
+
+if TYPE_CHECKING:
+    from microfold.cli.suite import Piece
 
 
 def verify(
-    model: Model,
     code: CodeOptions,
     passes: PassOptions,
+    suite: SuiteOptions,
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False),
+    ] = None,
     target: TargetName = "host",
     inputs: Annotated[
         list[Path] | None,
@@ -27,7 +35,19 @@ def verify(
     layers: Annotated[bool, typer.Option("--layers", help="List every differing layer.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run the generated C and compare every tensor with the reference; exit 1 if any bit differs."""
+    """Run the generated C and compare every tensor with the reference; exit 1 if any bit differs.
+
+    Of a suite, models that microfold refuses are listed; whatever else fails leads to exit 1, too.
+    """
+    if suite.suite is not None:
+        if model is not None or inputs:
+            raise InputError(
+                "a suite has its own models, and inputs are made up; give either --suite or those"
+            )
+        _verify_suite(suite.suite, suite, target, code, passes, runs, as_json)
+        return
+    if model is None:
+        raise InputError("verify needs a model, or --suite DIR")
     program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import verify_report
     from microfold.report.terminal import print_verification
@@ -44,3 +64,38 @@ def verify(
         print_verification(program, result, every_layer=layers)
     if not result.exact:
         raise typer.Exit(1)
+
+
+def _verify_suite(
+    folder: Path,
+    suite: SuiteOptions,
+    target: str,
+    code: CodeOptions,
+    passes: PassOptions,
+    runs: int,
+    as_json: bool,
+) -> None:
+    from microfold.cli.suite import all_well, models_of, run_suite, split_words
+    from microfold.report.terminal import print_verify_suite
+
+    targets = split_words(target)
+    reports = run_suite(
+        suite, verify_piece, models_of(folder), targets, code, passes, runs=runs, quiet=as_json
+    )
+    if as_json:
+        print_json(reports)
+    else:
+        print_verify_suite(reports)
+    if not all_well(reports):
+        raise typer.Exit(1)
+
+
+def verify_piece(path: Path, piece: Piece) -> dict[str, Any]:
+    """The verification of a part of a suite."""
+    from microfold.report.data import verify_report
+    from microfold.verification.verify import input_sets
+    from microfold.verification.verify import verify as run_verify
+
+    program = compile_model(path, piece.target, piece.code, piece.passes, quiet=True)
+    calls = input_sets([buffer.type for buffer in program.inputs], piece.runs)
+    return verify_report(program, run_verify(program, calls))

@@ -107,9 +107,11 @@ class Scheduler:
         block = memory.own.scratch.get(index)
         scratch = locate.base + memory.own.arena.offsets[block] if block else None
         control = None
+        costs = scope.model.costs
         instructions = cycles = None
-        if choice.candidate.cost is not None and not isinstance(kernel, ExternalKernel):
-            instructions = round(choice.candidate.cost)
+        estimate = choice.candidate.instructions
+        if estimate is not None and not isinstance(kernel, ExternalKernel):
+            instructions = round(estimate)
             cycles = round(kernel.cycles(layer)) if layer.target.timing is not None else None
         macs = sum(each.macs() for each in work)
         if index in scope.inner:
@@ -135,6 +137,9 @@ class Scheduler:
             scratch=scratch,
             candidates=tuple(ranking.candidates),
             control=control,
+            measured_cycles=costs.measured(kernel, layer)
+            if costs is not None and not ranking.fixed
+            else None,
         )
 
     def _loop(

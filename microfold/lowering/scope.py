@@ -16,6 +16,7 @@ from microfold.kernels.control import BranchKernel, LoopKernel
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates
+from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.policy import Policy
 from microfold.ops.control.control_flow import If
@@ -78,13 +79,20 @@ class Scope:
         runs: how often a run of the model computes it, at most.
     """
 
-    def __init__(self, graph: Graph, target: Target, options: Options, runs: int = 1):
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        options: Options,
+        runs: int = 1,
+        costs: MeasuredCosts | None = None,
+    ):
         self.graph = graph
         self.target = target
         self.options = options
         self.runs = runs
         self.ranges = analyze(graph)
-        self.model = Model(graph)
+        self.model = Model(graph, costs)
         self.nodes = computing_nodes(graph)
 
     @cached_property
@@ -98,7 +106,7 @@ class Scope:
                     counts = (node.op.runs + 1, node.op.runs) if node.op.condition else (node.op.runs,)
                 bodies = [self.graph.subgraphs[name] for name in node.op.bodies]
                 found[index] = tuple(
-                    Scope(body, self.target, self.options, self.runs * count)
+                    Scope(body, self.target, self.options, self.runs * count, self.model.costs)
                     for body, count in zip(bodies, counts, strict=True)
                 )
         return found

@@ -60,6 +60,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "estimated_cycles": cycles,
         "cycles_source": timing.source if cycles is not None and timing is not None else None,
         "cycles_error": None,
+        "measured_on": program.measured_on or None,
         "ram": {
             "arena": program.arena.size,
             "arena_bound": program.arena.bound,
@@ -87,15 +88,16 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                 "fused": list(layer.operators[1:]),
                 "kernel": layer.kernel.name,
                 "candidates": [
-                    {"kernel": c.kernel.name, "estimated_instructions": round(c.cost)}
+                    {"kernel": c.kernel.name, "estimated_instructions": round(c.instructions)}
                     for c in layer.candidates
-                    if c.cost is not None
+                    if c.instructions is not None
                 ],
                 "refused": _refusals(layer.candidates),
                 "macs": layer.macs,
                 "estimated_instructions": layer.estimated_instructions,
                 "instructions": None,
                 "estimated_cycles": layer.estimated_cycles,
+                "measured_cycles": layer.measured_cycles,
                 "scratch": layer.call.scratch,
                 "weights": sum(
                     c.array.nbytes for each in layer.all_layers for c in each.call.constants.values()

@@ -96,6 +96,8 @@ def _print_layers(report: Report, *, instructions: bool) -> None:
     )
     if report["estimated_cycles"] is not None:
         columns.append(number("est. cycles"))
+    if report["measured_on"] is not None:
+        columns.append(number("measured cycles"))
     table = Table(f"{report['model']} for {report['target']}", columns)
     for index, layer in enumerate(report["layers"]):
         op = " + ".join([layer["op"], *layer["fused"]])
@@ -109,8 +111,22 @@ def _print_layers(report: Report, *, instructions: bool) -> None:
             row.append(_number(layer["estimated_instructions"], unknown="unknown"))
         if report["estimated_cycles"] is not None:
             row.append(_number(layer["estimated_cycles"]))
+        if report["measured_on"] is not None:
+            row.append(_number(layer["measured_cycles"], unknown="no"))
         table.add(*row)
     _console.show(table)
+    _print_measured(report)
+
+
+def _print_measured(report: Report) -> None:
+    """Which figures of a build are measured."""
+    if report["measured_on"] is None:
+        return
+    found = [layer["measured_cycles"] for layer in report["layers"] if layer["measured_cycles"] is not None]
+    _console.print(
+        f"measured on {report['measured_on']}: {len(found)} of {len(report['layers'])} layers, "
+        f"{sum(found):,} cycles; the others by estimates"
+    )
 
 
 def _print_estimate(report: Report) -> None:
@@ -198,6 +214,64 @@ def print_bench_summary(reports: Sequence[Report]) -> None:
         row = [_number(n) for n in (*numbers, flash["weights"], flash["code"])]
         table.add(report["model"], *row)
     _console.show(table)
+
+
+def print_bench_suite(reports: Sequence[Report]) -> None:
+    """A row per model, target and level; those that cannot be compiled say why."""
+    columns = (
+        Column("model"),
+        Column("target"),
+        Column("level"),
+        number("instructions"),
+        number("est. cycles"),
+    )
+    columns += (
+        number("arena"),
+        number("stack", rank=2),
+        number("weights"),
+        number("code"),
+        Column("problem", rank=1),
+    )
+    table = Table("suite: one run, bytes and instructions", columns)
+    for report in reports:
+        heading = (report["model"], report["target"], report["level"])
+        if "error" in report:
+            table.add(*heading, *[""] * 6, _first_line(report))
+            continue
+        ram, flash = report["ram"], report["flash"]
+        numbers = (report["instructions"], report["estimated_cycles"], ram["arena"], ram["stack"])
+        table.add(*heading, *map(_number, (*numbers, flash["weights"], flash["code"])), "")
+    _console.show(table)
+    _print_failures(reports)
+
+
+def print_verify_suite(reports: Sequence[Report]) -> None:
+    """A row per model, target and level: whether all bits are the reference's."""
+    columns = (Column("model"), Column("target"), Column("level"), Column("exact"), number("tensors"))
+    table = Table("suite: tensors against the reference", (*columns, Column("where not")))
+    for report in reports:
+        heading = (report["model"], report["target"], report["level"])
+        if "error" in report:
+            table.add(*heading, "not compiled", "", _first_line(report))
+            continue
+        first = report["first_difference"]
+        where = f"layer {first['layer']} {first['name']!r}" if first is not None else ""
+        table.add(*heading, "yes" if report["exact"] else "NO", _number(report["tensors"]), where)
+    _console.show(table)
+    differing = sum("error" not in report and not report["exact"] for report in reports)
+    _console.print(f"{differing} of {len(reports)} differ")
+    _print_failures(reports)
+
+
+def _first_line(report: Report) -> str:
+    return str(report["error"]).splitlines()[0]
+
+
+def _print_failures(reports: Sequence[Report]) -> None:
+    failed = sum("error" in report for report in reports)
+    _console.print(
+        f"{failed} of {len(reports)} cannot be compiled or run" if failed else "all were compiled and run"
+    )
 
 
 def print_comparison(rows: Sequence[Row]) -> None:
@@ -305,6 +379,10 @@ def print_kernels(layers: Sequence[Report], options: Options) -> None:
     """Every variant of every candidate of every layer, the chosen one first."""
     columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("kernel"))
     columns += (Column("variant", rank=1), number("instructions"))
+    measured = any(
+        v["measured_cycles"] is not None for r in layers for c in r["candidates"] for v in c["variants"]
+    )
+    columns += (number("measured cycles"),) if measured else ()
     columns += (number("constants", rank=3), number("scratch", rank=3))
     table = Table("kernels", (*columns, Column("why not")))
     for index, layer in enumerate(layers):
@@ -313,15 +391,16 @@ def print_kernels(layers: Sequence[Report], options: Options) -> None:
             chosen = position == 0 and candidate["cost"] is not None
             name = f"{candidate['kernel']} *" if chosen else candidate["kernel"]
             if not candidate["variants"]:
-                table.add(*heading, name, "", "", "", "", candidate["reason"])
+                table.add(*heading, name, *[""] * (5 if measured else 4), candidate["reason"])
                 heading = ("", "", "")
             for variant in candidate["variants"]:
                 choices = ", ".join(f"{key} {_choice(value)}" for key, value in variant["choices"].items())
-                numbers = (f"{variant[key]:,.0f}" for key in ("cost", "bytes", "scratch"))
+                keys = ("cost", *(["measured_cycles"] if measured else []), "bytes", "scratch")
+                numbers = (f"{variant[key]:,.0f}" if variant[key] is not None else "no" for key in keys)
                 table.add(*heading, name, choices, *numbers, variant["reason"] or "")
                 name, heading = "", ("", "", "")
     _console.show(table)
-    rule = "the cheapest that the target can run"
+    rule = "the cheapest that the target can run" + (", by what was measured" if measured else "")
     if options.flash is not None:
         rule = "the fastest for all layers together whose constants fit"
         rule += ", of those whose arena fits" if options.ram is not None else ""

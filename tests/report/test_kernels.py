@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from microfold.kernels.call import CFunction, KernelCall
-from microfold.report.kernels import describe_candidates, distinguish
+from microfold.kernels.selection.distinguish import distinguish
+from microfold.report.kernels import describe_candidates
 from tests.kernels.choice import candidates_of, layer_of
 from tests.kernels.graphs import conv2d_graph, depthwise_conv2d_graph
 

@@ -23,9 +23,10 @@ _NO_KERNEL: Mapping[type[Op], str] = {
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A kernel considered for a layer: either the estimated instructions of its best variant, or why not.
+    """A kernel considered for a layer: either the cost of its best variant, or why not.
 
     Attributes:
+        cost: `Case.cost`: estimated instructions, or cycles where some were measured.
         offers: all its variants, the best one first; none if the kernel cannot compute the layer.
     """
 
@@ -33,6 +34,12 @@ class Candidate:
     cost: float | None
     reason: str | None
     offers: Sequence[Offer] = ()
+
+    @property
+    def instructions(self) -> float | None:
+        """Estimated instructions of a call, whatever the cost is; None if it cannot compute the layer."""
+        cases = (offer.case for offer in self.offers if offer.case.kernel is self.kernel)
+        return self.cost if self.cost is None else next((case.instructions for case in cases), self.cost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +61,8 @@ class Ranking:
 def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
     """Every kernel of the node's operator: fitting ones first, cheapest first.
 
-    Where speed is all that counts, cycles decide. Otherwise instructions do, and those with closely packed
-    weights come before the others.
+    Where speed is all that counts, or some were measured, cycles decide. Otherwise instructions do. Where not
+    only speed counts, those with closely packed weights come before the others.
     """
     return in_order(
         [consider(k, layer, policy) for k in KERNELS if k.op is type(layer.node.op)], layer, policy
@@ -68,7 +75,7 @@ def in_order(found: Iterable[Candidate], layer: LayerContext, policy: Policy) ->
 
     def order(candidate: Candidate) -> tuple[bool, bool, float, str]:
         kernel, cost = candidate.kernel, candidate.cost
-        if cost is not None and speed:
+        if cost is not None and speed and policy.model.costs is None:
             cost *= cycles_per_instruction(kernel, layer)
         packed = not kernel.trades.isdisjoint(PACKED)
         return cost is None, not (speed or packed), cost or 0.0, kernel.name
@@ -91,7 +98,7 @@ def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
     best = offers[0]
     if best.reason is not None:
         return Candidate(kernel, None, best.reason, offers)
-    return Candidate(best.case.kernel, best.case.instructions, None, offers)
+    return Candidate(best.case.kernel, best.case.cost, None, offers)
 
 
 def why_none(layer: LayerContext, considered: Sequence[Candidate]) -> str:

@@ -24,7 +24,7 @@ class Choice:
     """One way to compute a layer.
 
     Attributes:
-        cost: estimated instructions of a run of the model.
+        cost: of a run of the model, `Case.cost`.
         flash: bytes of constants.
     """
 

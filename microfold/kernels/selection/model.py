@@ -14,6 +14,7 @@ from microfold.ir.op import Op
 from microfold.ir.types import DType
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.packing import float16_weights, int4
+from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -36,10 +37,15 @@ _PACKABLE: Mapping[type[Op], DType] = {
 
 
 class Model:
-    """Facts about a graph, each found when it is first asked for."""
+    """Facts about a graph, each found when it is first asked for.
 
-    def __init__(self, graph: Graph):
+    Args:
+        costs: what its kernels take, where that was measured; None: estimates decide.
+    """
+
+    def __init__(self, graph: Graph, costs: MeasuredCosts | None = None):
         self.graph = graph
+        self.costs = costs
         self._products: dict[str, Counter[Hashable]] = {}
         self._half_savings: dict[type[Op], tuple[int, bool]] = {}
 

@@ -76,7 +76,7 @@ class _Alternatives:
         if index not in self._ways:
             ranking, now = self.layers[index], self.now[index]
             candidates = [
-                Candidate(offer.case.kernel, offer.case.instructions, None, candidate.offers)
+                Candidate(offer.case.kernel, offer.case.cost, None, candidate.offers)
                 for candidate in ([] if ranking.fixed else ranking.candidates)
                 for offer in candidate.offers
                 if candidate.cost is not None and offer.worth_it

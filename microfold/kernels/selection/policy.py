@@ -43,6 +43,26 @@ class Case:
     policy: Policy
 
     @property
+    def cost(self) -> float:
+        """What selection compares: cycles where some were measured, else `instructions`."""
+        costs = self.policy.model.costs
+        return self.instructions if costs is None else costs.cycles(self.kernel, self.layer)
+
+    @property
+    def measured(self) -> int | None:
+        """Cycles of a call, if they were measured."""
+        costs = self.policy.model.costs
+        return None if costs is None else costs.measured(self.kernel, self.layer)
+
+    @property
+    def cycles(self) -> float:
+        """Estimated, or measured, of a call."""
+        costs = self.policy.model.costs
+        if costs is not None:
+            return costs.cycles(self.kernel, self.layer)
+        return self.kernel.cost(self.layer) * cycles_per_instruction(self.kernel, self.layer)
+
+    @property
     def instructions(self) -> float:
         """Estimate of a call."""
         # For speed, each layer has a function of its own.

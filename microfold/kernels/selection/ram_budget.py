@@ -107,7 +107,7 @@ class _Needs:
             kernel = ranking.candidates[0].kernel
             call = kernel.lower(ranking.layer)
             return self.planner.need(index, kernel, call), kernel, call
-        found = min(self.worthwhile(index), key=lambda o: (o.need, o.offer.case.instructions))
+        found = min(self.worthwhile(index), key=lambda o: (o.need, o.offer.case.cost))
         return found.need, found.offer.case.kernel, found.call
 
     @property
@@ -175,7 +175,7 @@ def _fitting(candidate: Candidate, options: Sequence[_Option], limit: int) -> Ca
         return Candidate(candidate.kernel, None, _too_much(least, limit), [judged(o) for o in options])
     case = taken.offer.case
     others = [judged(option) for option in options if option is not taken]
-    return Candidate(case.kernel, case.instructions, None, [Offer(case, None), *others])
+    return Candidate(case.kernel, case.cost, None, [Offer(case, None), *others])
 
 
 def _too_much(option: _Option, limit: int) -> str:

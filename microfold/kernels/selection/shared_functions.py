@@ -28,7 +28,7 @@ class Option:
     """One way to compute a layer.
 
     Attributes:
-        cost: estimated instructions of a run of the model.
+        cost: of a run of the model, `Case.cost`.
         flash: bytes of its constants and description.
     """
 

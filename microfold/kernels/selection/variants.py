@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.policy import Case, Policy, cycles_per_instruction, far_from_largest
+from microfold.kernels.selection.policy import Case, Policy, far_from_largest
 from microfold.kernels.selection.worth import refuse
 
 # Parts of a layer's time that as many bytes of arena are worth as its input and output have: twice the
@@ -74,5 +74,6 @@ def _score(case: Case) -> float:
     weight = MEMORY_FOR_TIME[policy.level]
     if far_from_largest(layer, policy.model):
         weight *= FAR_FROM_LARGEST
-    cycles = variant.cost(layer) * cycles_per_instruction(variant, layer)
-    return cycles if policy.ram_limited else cycles * (1 + weight * variant.extra_memory(layer) / size)
+    return (
+        case.cycles if policy.ram_limited else case.cycles * (1 + weight * variant.extra_memory(layer) / size)
+    )

@@ -1,0 +1,195 @@
+"""Suites: a command over many models, targets and levels, on many processes; results are kept by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from microfold.cli.common import progress_bar, to_json
+from microfold.cli.options import CodeOptions, PassOptions, SuiteOptions
+from microfold.errors import (
+    InputError,
+    MicrofoldError,
+    ModelFormatError,
+    TypeRuleError,
+    UnsupportedModelError,
+)
+from microfold.options import OPTIMIZE
+from microfold.workers.dispatch import Dispatcher
+from microfold.workers.executor import open_executor
+
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One model for one target at one level.
+
+    Attributes:
+        name: of the model's file.
+        data: what is in it.
+        runs: input sets.
+        key: a digest of all that decides the result.
+    """
+
+    name: str
+    data: bytes
+    target: str
+    code: CodeOptions
+    passes: PassOptions
+    runs: int
+    key: str
+
+
+def models_of(folder: Path) -> list[Path]:
+    """All models of a folder, and of the folders in it.
+
+    Raises:
+        InputError: there are none.
+    """
+    if not folder.is_dir():
+        raise InputError(f"the suite must be a folder of models; {folder} is not a folder")
+    found = sorted(folder.rglob("*.tflite"))
+    if not found:
+        raise InputError(f"the suite needs models (.tflite); {folder} has none")
+    return found
+
+
+def run_suite(
+    suite: SuiteOptions,
+    function: Callable[[Path, Piece], Report],
+    models: Sequence[Path],
+    targets: Sequence[str],
+    code: CodeOptions,
+    passes: PassOptions,
+    *,
+    runs: int = 1,
+    quiet: bool = False,
+) -> list[Report]:
+    """A report of each model, target and level, in this order.
+
+    Those that cannot be compiled or run have the model, the target, the level and an ``error``, and whether
+    microfold has ``refused`` the model: the others may do another time, and are not kept.
+
+    Args:
+        function: gives a report of a model's file; of a module, since processes are handed it by name.
+        runs: input sets for each.
+        quiet: no bar on the terminal.
+
+    Raises:
+        InputError: a level is unknown, or `open_executor` refuses.
+    """
+    levels = split_words(suite.levels) or [code.optimize]
+    for level in levels:
+        if level not in OPTIMIZE:
+            raise InputError(f"levels are {', '.join(OPTIMIZE)}; one of the suite's is {level!r}")
+    pieces = [
+        _piece(function.__name__, model, target, replace(code, optimize=level), passes, runs)
+        for model in models
+        for target in targets
+        for level in levels
+    ]
+    found = {piece.key: report for piece in pieces if (report := _stored(suite.cache, piece.key)) is not None}
+    missing = {piece.key: piece for piece in pieces if piece.key not in found}
+    total = len(found) + len(missing)
+    if missing:
+        executor = open_executor(suite.workers, suite.scheduler)
+        with progress_bar("of the suite", quiet) as progress, closing(executor):
+            progress(len(found), total)
+            lanes = [f"worker {number}" for number in range(executor.lanes)]
+            work: Dispatcher[Piece, Report] = Dispatcher(executor, partial(_do, function), lanes)
+            work.add(missing.values())
+            for done in work.results():
+                piece = done.task
+                report = done.result if done.result is not None else _failed(piece, done.problem)
+                found[piece.key] = report
+                if "error" not in report or report["refused"]:
+                    _store(suite.cache, piece.key, report)
+                progress(len(found), total)
+    return [found[piece.key] | {"level": piece.code.optimize} for piece in pieces]
+
+
+def split_words(text: str) -> list[str]:
+    """What stands between commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _do(function: Callable[[Path, Piece], Report], piece: Piece, _lane: str) -> Report:
+    from microfold.support.scratch import scratch_folder
+
+    with scratch_folder() as folder:
+        path = folder / piece.name
+        path.write_bytes(piece.data)
+        try:
+            # As it is stored: the same whether it was or not.
+            return json.loads(to_json(function(path, piece)))
+        except (ModelFormatError, TypeRuleError, UnsupportedModelError) as error:
+            return _failed(piece, str(error), refused=True)
+        except MicrofoldError as error:
+            return _failed(piece, str(error))
+
+
+def _failed(piece: Piece, problem: str, *, refused: bool = False) -> Report:
+    return {"model": Path(piece.name).stem, "target": piece.target, "error": problem, "refused": refused}
+
+
+def all_well(reports: Sequence[Report]) -> bool:
+    """Whether nothing failed, but models that microfold refuses, and nothing differs."""
+    return all(report["refused"] if "error" in report else report.get("exact", True) for report in reports)
+
+
+def _piece(what: str, model: Path, target: str, code: CodeOptions, passes: PassOptions, runs: int) -> Piece:
+    from microfold.support.files import read_file
+
+    data = read_file(model)
+    named = [Path(target)] if target.endswith(".toml") else []
+    named += [path for path in (code.database, code.labels, *(code.custom or ())) if path is not None]
+    parts = [what, _own_digest(), model.name, target, repr(code), repr(passes), str(runs)]
+    digest = hashlib.sha256("\0".join(parts).encode())
+    for content in (data, *(read_file(path) for path in named)):
+        digest.update(hashlib.sha256(content).digest())
+    return Piece(model.name, data, target, code, passes, runs, digest.hexdigest())
+
+
+@cache
+def _own_digest() -> str:
+    """Of microfold's own files, and of the tools that it measures with."""
+    from microfold.support import resources
+    from microfold.support.tools import run_tool
+
+    digest = hashlib.sha256()
+    folders = (Path(__file__).parents[1], resources.template_dir(), resources.target_dir())
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and path.suffix != ".pyc":
+                digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    for tool in ("arm-none-eabi-gcc", "qemu-system-arm", "cc"):
+        try:
+            digest.update(run_tool([tool, "--version"], Path(), 20.0, tool).stdout.encode())
+        except MicrofoldError:
+            digest.update(b"none")
+    return digest.hexdigest()
+
+
+def _stored(cache_folder: Path | None, key: str) -> Report | None:
+    """A result that is kept; None if there is none, or it is damaged."""
+    if cache_folder is None:
+        return None
+    try:
+        found = json.loads((cache_folder / key[:2] / f"{key}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None  # type: ignore[reportUnknownVariableType]
+
+
+def _store(cache_folder: Path | None, key: str, report: Report) -> None:
+    from microfold.support.files import write_files
+
+    if cache_folder is not None:
+        write_files(cache_folder / key[:2], {f"{key}.json": to_json(report) + "\n"})

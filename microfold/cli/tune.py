@@ -1,0 +1,158 @@
+"""microfold tune"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from microfold.cli.common import print_json, progress_bar, read_graph, working
+from microfold.cli.options import CodeOptions, Json, PassOptions, Scheduler, TargetName, Workers
+from microfold.errors import InputError
+from microfold.options import OPTIMIZE
+
+if TYPE_CHECKING:
+    from microfold.tune.measure import Runner
+    from microfold.tune.space import Subject
+
+DATABASE = Path("microfold-tune.db")
+
+
+def tune(
+    code: CodeOptions,
+    passes: PassOptions,
+    model: Annotated[
+        Path | None,
+        typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False),
+    ] = None,
+    target: TargetName = "cortex-m4",
+    candidates: Annotated[
+        int, typer.Option("--candidates", min=1, help="Variants of a layer to measure at most.")
+    ] = 8,
+    all_levels: Annotated[
+        bool, typer.Option("--all-levels", help="Tune for size, balanced and speed, and compare them.")
+    ] = False,
+    runner_command: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--runner-command",
+            metavar="COMMAND",
+            help="Measure on a board: the command flashes {elf} and prints what it answers; given several "
+            "times, on as many equal boards.",
+            show_default=False,
+        ),
+    ] = None,
+    runner: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--runner",
+            metavar="FILE.py:FUNCTION",
+            help="The same by a Python function, from an image's path to what the board answers.",
+            show_default=False,
+        ),
+    ] = None,
+    board_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--board-file", metavar="FILE", help="What the board is like (.toml).", show_default=False
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds that a board may take for an answer.")
+    ] = 120.0,
+    workers: Workers = 0,
+    scheduler: Scheduler = "",
+    export: Annotated[
+        bool, typer.Option("--export", help="Print what the database has as text; no model then.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the kernels of a model's layers, and keep the figures in a database for later builds.
+
+    They are measured on a simulated core, by the model of its cycles, or on boards of yours. What the
+    database has is not measured again, so a command that was interrupted goes on where it was.
+    """
+    from microfold.tune.database import Database
+
+    path = code.database or DATABASE
+    if export:
+        if model is not None:
+            raise InputError("tune --export prints a database; give either a model or --export")
+        with Database(path) as database:
+            print(database.export(), end="")
+        return
+    if model is None:
+        raise InputError("tune needs a model, or --export")
+    from microfold.tune.text import print_tuning
+    from microfold.tune.tune import Tuner
+    from microfold.workers.executor import open_executor
+
+    subjects = [
+        _subject(model, target, replace(code, optimize=level), passes)
+        for level in (OPTIMIZE if all_levels else [code.optimize])
+    ]
+    measuring, boards = _runner(runner_command or [], runner or [], board_file, timeout)
+    measuring.check(subjects[0].target)
+    with Database(path, create=True) as database, progress_bar("programs measured", as_json) as progress:
+        executor = open_executor(workers, scheduler)
+        lanes = boards or [f"worker {number}" for number in range(executor.lanes)]
+        try:
+            tuner = Tuner(executor, measuring, lanes, database, candidates=candidates, progress=progress)
+            found = [tuner.tune(subject) for subject in subjects]
+        except KeyboardInterrupt:
+            print(f"microfold: what was measured is in {path}; the same command goes on", file=sys.stderr)
+            raise
+        finally:
+            executor.close()
+    if as_json:
+        print_json([asdict(each) for each in found])
+    else:
+        print_tuning(model.name, found, path)
+
+
+def _runner(
+    commands: Sequence[str], functions: Sequence[str], board_file: Path | None, timeout: float
+) -> tuple[Runner, list[str]]:
+    """What measures, and the commands of boards, if it is these."""
+    from microfold.tune.board import BoardRunner, check_command, entry_command, load_board
+    from microfold.tune.measure import SimulatedRunner
+
+    boards = [*commands, *map(entry_command, functions)]
+    if board_file is None:
+        if boards:
+            raise InputError("a board is described by a file: give it with --board-file, see docs/tuning.md")
+        return SimulatedRunner(), []
+    if not boards:
+        raise InputError("--board-file needs what flashes the board: --runner-command or --runner")
+    if len(set(boards)) < len(boards):
+        raise InputError("each of several boards must have a command of its own; two are the same")
+    for command in boards:
+        check_command(command)
+    return BoardRunner(load_board(board_file), timeout), boards
+
+
+def _subject(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> Subject:
+    """The model with its options, as workers are handed it."""
+    with working(f"reading {model.name}", True):
+        from microfold import target as targets
+        from microfold.cli.common import load_custom
+        from microfold.ir.text import to_text
+        from microfold.tune.space import Subject
+
+        load_custom(code.custom)
+        graph, _ = read_graph(model, passes.input_shape or (), passes.signature)
+        with passes.context() as context:
+            return Subject(
+                code.name or model.stem,
+                to_text(graph),
+                targets.load(target),
+                replace(code.options(), numerics=passes.numerics),
+                context.opt_level,
+                tuple(context.disabled_pass),
+                tuple(context.required_pass),
+                tuple(Path(file).absolute() for file in code.custom or ()),
+            )

@@ -1,0 +1,214 @@
+"""What may be tuned in a model: of each layer the variants of kernels that its level admits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from microfold.compiler import compile_graph
+from microfold.frontend.custom import load
+from microfold.ir.text import parse
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.measured import MeasuredCosts, VariantKeys
+from microfold.kernels.selection.variants import Offer
+from microfold.options import Options
+from microfold.passes.context import PassContext
+from microfold.program import Layer, Program
+from microfold.target import Target
+
+# Of the best estimate: what is estimated to take longer is not measured.
+MOST_OF_BEST = 3.0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model with all that decides how it is compiled, as plain data that other processes are handed.
+
+    Attributes:
+        text: of the imported graph.
+        disabled, required: names of passes.
+        custom: files of custom operators.
+    """
+
+    name: str
+    text: str
+    target: Target
+    options: Options
+    opt_level: int = 3
+    disabled: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    custom: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class TunedLayer:
+    """A layer whose kernel can be chosen.
+
+    Attributes:
+        key: `measured.layer_key`.
+        variants: what may compute it, the best estimate first, by `VariantKeys.variant`.
+        chosen: the one that selection takes.
+    """
+
+    layer: LayerContext
+    key: str
+    variants: Mapping[str, Candidate]
+    chosen: str
+
+    def estimate(self, variant: str) -> float:
+        """Cycles by the cost model."""
+        return self.variants[variant].kernel.cycles(self.layer)
+
+
+@dataclass(eq=False)
+class Compiled:
+    """A compilation, with its space.
+
+    Attributes:
+        forced: the variants that layers must have, by the layers' numbers in the graph's order.
+        layers: those that can be tuned, by their numbers.
+    """
+
+    subject: Subject
+    forced: Mapping[int, str] = field(default_factory=dict[int, str])
+    costs: MeasuredCosts | None = None
+    rankings: Sequence[Ranking] = ()
+    chosen: Sequence[Candidate] = ()
+
+    def __post_init__(self) -> None:
+        self._keys = VariantKeys()
+
+    @cached_property
+    def program(self) -> Program:
+        """The model with what is forced, and what selection takes elsewhere.
+
+        Raises:
+            MicrofoldError: it cannot be compiled.
+        """
+        subject = self.subject
+        for file in subject.custom:
+            load(file)
+        context = PassContext(
+            opt_level=subject.opt_level,
+            numerics=subject.options.numerics,  # type: ignore[arg-type]  # PassContext checks it
+            disabled_pass=subject.disabled,
+            required_pass=subject.required,
+        )
+        return compile_graph(
+            parse(subject.text),
+            subject.target,
+            subject.options,
+            name=subject.name,
+            context=context,
+            costs=self.costs,
+            revise=self._revise,
+        )
+
+    def _revise(self, rankings: Sequence[Ranking], chosen: Sequence[Candidate]) -> Sequence[Candidate]:
+        self.rankings, self.chosen = rankings, chosen
+        return [
+            self._any_variant(ranking, taken, self.forced[index]) if index in self.forced else taken
+            for index, (ranking, taken) in enumerate(zip(rankings, chosen, strict=True))
+        ]
+
+    def _any_variant(self, ranking: Ranking, chosen: Candidate, wanted: str) -> Candidate:
+        """Also of those that only a budget makes worth what they give up."""
+        for candidate in (chosen, *ranking.candidates):
+            for offer in candidate.offers:
+                if self._keys.variant(offer.case.kernel, ranking.layer) == wanted:
+                    return _variant(candidate, offer)
+        raise KeyError(wanted)
+
+    def _variants(self, ranking: Ranking, chosen: Candidate) -> dict[str, Candidate]:
+        """All that selection might take, the best estimate first."""
+        found = [
+            _variant(candidate, offer)
+            for candidate in ranking.candidates
+            for offer in candidate.offers
+            if candidate.cost is not None and offer.worth_it
+        ]
+        layer = ranking.layer
+        found.sort(key=lambda candidate: candidate.kernel.cycles(layer))
+        keyed = {self._keys.variant(candidate.kernel, layer): candidate for candidate in found}
+        return keyed | {self._keys.variant(chosen.kernel, layer): chosen}
+
+    @cached_property
+    def numbers(self) -> Mapping[int, int]:
+        """The tunable layers' numbers in the graph's order, by their indices in the program."""
+        layers = self.program.layers  # compiles
+        places = {ranking.layer.node: index for index, ranking in enumerate(self.rankings)}
+        free = {layer.index: places.get(layer.node) for layer in layers}
+        return {i: n for i, n in free.items() if n is not None and not self.rankings[n].fixed}
+
+    @cached_property
+    def layers(self) -> Mapping[int, TunedLayer]:
+        found: dict[int, TunedLayer] = {}
+        for number in sorted(self.numbers.values()):
+            ranking, chosen = self.rankings[number], self.chosen[number]
+            layer = ranking.layer
+            key = self._keys.variant(chosen.kernel, layer)
+            found[number] = TunedLayer(layer, self._keys.layer(layer), self._variants(ranking, chosen), key)
+        return found
+
+    @cached_property
+    def selected(self) -> Mapping[int, str]:
+        """The variants of the tunable layers in the program, by their numbers."""
+        return {
+            self.numbers[layer.index]: self.taken(layer)
+            for layer in self.program.layers
+            if layer.index in self.numbers
+        }
+
+    def taken(self, layer: Layer) -> str:
+        """The variant that computes a layer of the program, which is one of `numbers`."""
+        ranking = self.rankings[self.numbers[layer.index]]
+        return self._keys.variant(layer.kernel, ranking.layer)
+
+    @property
+    def too_large(self) -> str:
+        """Which budget of the options the program does not fit; empty if it fits all."""
+        options, ram = self.subject.options, self.program.arena.size + self.program.state_size
+        if options.ram is not None and ram > options.ram:
+            return f"arena and state would take {ram} bytes of RAM, over {options.ram}"
+        if options.flash is not None and self.program.weight_bytes > options.flash:
+            return f"constants would take {self.program.weight_bytes} bytes of flash, over {options.flash}"
+        return ""
+
+
+def _variant(candidate: Candidate, offer: Offer) -> Candidate:
+    """A kernel with one of its variants."""
+    return replace(candidate, kernel=offer.case.kernel, cost=offer.case.cost, reason=None)
+
+
+def proposals(layer: TunedLayer, most: int) -> list[str]:
+    """The variants of a layer to measure: what selection takes, then the best estimates.
+
+    Args:
+        most: how many at most.
+    """
+    best = min(layer.estimate(variant) for variant in layer.variants)
+    near = [v for v in layer.variants if layer.estimate(v) <= MOST_OF_BEST * best]
+    return list(dict.fromkeys([layer.chosen, *near]))[:most]
+
+
+def rounds(layers: Mapping[int, TunedLayer], known: set[tuple[str, str]], most: int) -> list[dict[int, str]]:
+    """Choices for all layers at once such that everything proposed is measured: as few as possible.
+
+    Layers of one kind share what is to be measured of it. Each round is a forced choice, see `Compiled`.
+
+    Args:
+        known: pairs of a layer's and a variant's key that are measured already.
+    """
+    pending: dict[str, list[str]] = {}
+    for layer in layers.values():
+        proposed = [v for v in proposals(layer, most) if (layer.key, v) not in known]
+        pending.setdefault(layer.key, proposed)
+    found: list[dict[int, str]] = []
+    while any(pending.values()):
+        found.append(
+            {number: pending[layer.key].pop(0) for number, layer in layers.items() if pending[layer.key]}
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Pieces of work on many processes, here or elsewhere: what is lost is repeated."""

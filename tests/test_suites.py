@@ -1,0 +1,63 @@
+"""Suites of many models, targets and levels."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from microfold.cli.suite import all_well
+from tests.command_line import microfold, refuse
+from tests.test_cli_passes import CNN
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "models"
+    (found / "more").mkdir(parents=True)
+    shutil.copy(CNN, found / "more" / "a.tflite")
+    (found / "broken.tflite").write_bytes(CNN.read_bytes()[:100])
+    return found
+
+
+@pytest.mark.slow
+def test_all_models_targets_and_levels_in_order(folder: Path, tmp_path: Path) -> None:
+    words = ["verify", "--suite", folder, "-t", "host", "--levels", "speed,size", "--runs", "1"]
+    words += ["--workers", "1", "--cache", tmp_path / "cache"]
+    first = microfold(*words, "--json")
+    assert first.status == 0, first.err
+    reports = json.loads(first.out)
+    assert [(r["model"], r["level"]) for r in reports] == [
+        ("broken", "speed"), ("broken", "size"), ("a", "speed"), ("a", "size"),
+    ]  # fmt: skip
+    assert [r.get("refused") for r in reports] == [True, True, None, None]
+    assert all(r["exact"] and r["inputs"] == 1 for r in reports[2:])
+    kept = sorted((tmp_path / "cache").rglob("*.json"))
+    assert len(kept) == 4
+    # What is kept is taken, what is damaged is computed again, and other options are something else.
+    texts = [path.read_text(encoding="utf-8") for path in kept]
+    for path, text in zip(kept, texts, strict=True):
+        path.write_text(text.replace('"inputs": 1', '"inputs": 7'), encoding="utf-8")
+    again = json.loads(microfold(*words, "--json").out)
+    assert [r["inputs"] for r in again[2:]] == [7, 7]
+    for path in kept:
+        path.write_text("{", encoding="utf-8")
+    assert json.loads(microfold(*words, "--json").out) == reports
+    assert "0 of 4 differ" in microfold(*words).out
+
+
+def test_what_is_asked_for_must_make_sense(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "needs models" in refuse("verify", "--suite", tmp_path / "empty")
+    assert "not a folder" in refuse("bench", "--every-model", "--suite", CNN)
+    assert "levels are" in refuse("verify", "--suite", folder, "--levels", "fast")
+    assert "its own models" in refuse("verify", CNN, "--suite", folder)
+    assert "needs a model" in refuse("verify")
+
+
+def test_what_fails_is_not_well() -> None:
+    assert all_well([{"exact": True}, {"error": "", "refused": True}, {"instructions": 3}])
+    assert not all_well([{"exact": False}])
+    assert not all_well([{"error": "", "refused": False}])

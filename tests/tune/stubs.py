@@ -1,0 +1,116 @@
+"""Executors and runners whose answers are known."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from microfold import target
+from microfold.ir.graph import Graph
+from microfold.ir.text import to_text
+from microfold.options import Options
+from microfold.program import Program
+from microfold.target import Target
+from microfold.tune.measure import RunnerError, Times
+from microfold.tune.setting import Setting, simulated_setting
+from microfold.tune.space import Subject
+from microfold.workers.executor import WorkerLost
+
+
+def subject(graph: Graph, core: str = "cortex-m4", **options: Any) -> Subject:
+    return Subject("model", to_text(graph), target.load(core), Options(**options))
+
+
+def stub_cycles(text: str) -> int:
+    """Cycles that look like nothing an estimate says, but are always the same."""
+    return 1000 + int.from_bytes(hashlib.sha256(text.encode()).digest()[:2], "little")
+
+
+@dataclass(frozen=True)
+class StubRunner:
+    """A board that takes `stub_cycles` of what a layer's call is.
+
+    Attributes:
+        broken: what becomes of boards, by their names: ``fails``.
+        die_once: workers end here as long as a file of this name does not exist.
+    """
+
+    broken: Mapping[str, str] = field(default_factory=dict[str, str])
+    die_once: Path | None = None
+
+    def setting(self, target: Target, options: Options) -> Setting:
+        return replace(simulated_setting(target, options), board="stub", clock=1_000_000)
+
+    def check(self, target: Target) -> None:
+        del target
+
+    def times(self, program: Program, lane: str) -> Times:
+        if lane in self.broken:
+            raise RunnerError(f"the board {self.broken[lane]}")
+        if self.die_once is not None and not self.die_once.exists():
+            self.die_once.touch()
+            os._exit(1)
+        cycles = [stub_cycles(describe(layer)) for layer in program.layers]
+        return Times(sum(cycles), [(each, each + 5) for each in cycles])
+
+
+def describe(layer: Any) -> str:
+    """All that tells the calls of a layer apart."""
+    numbers = {k: v for k, v in layer.call.parameters.items() if isinstance(v, int)}
+    return f"{layer.kernel.name} {layer.call.function.spec} {sorted(numbers.items())} {layer.call.scratch}"
+
+
+class InlineExecutor:
+    """Does everything at once, here.
+
+    Args:
+        dying: how many of the first pieces of work are lost.
+        interrupted: with which piece of work Ctrl-C comes.
+    """
+
+    def __init__(self, lanes: int = 1, dying: int = 0, interrupted: int = -1):
+        self.lanes = lanes
+        self.dying = dying
+        self.interrupted = interrupted
+        self.done: list[str] = []
+
+    def submit(self, lane: str, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        if len(self.done) == self.interrupted:
+            raise KeyboardInterrupt
+        self.done.append(lane)
+        future: Future[Any] = Future()
+        if self.dying:
+            self.dying -= 1
+            future.set_exception(WorkerLost("it has died"))
+        else:
+            future.set_result(function(*arguments))
+        return future
+
+    def close(self) -> None:
+        pass
+
+
+def slowly(seconds: float, task: int, lane: str) -> tuple[int, str]:
+    """A piece of work."""
+    time.sleep(seconds)
+    return task * task, lane
+
+
+def deadly(folder: Path, task: int, lane: str) -> int:
+    """Ends the process the first time that it is called with a task, and always with task 13."""
+    del lane
+    mark = folder / str(task)
+    if not mark.exists() or task == 13:
+        mark.touch()
+        os._exit(1)
+    return task
+
+
+def failing(task: int, lane: str) -> int:
+    raise ValueError(f"task {task} in {lane}")

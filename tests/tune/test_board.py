@@ -1,0 +1,218 @@
+"""The user's board: its description, its command, its answers, and the firmware on simulated cores."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.errors import InputError, ToolError
+from microfold.ir.text import to_text
+from microfold.options import Options
+from microfold.tune.board import (
+    BoardRunner,
+    check_command,
+    entry_command,
+    load_board,
+    read_times,
+    run_command,
+)
+from microfold.tune.database import Database
+from microfold.tune.measure import RunnerError
+from tests.command_line import microfold, refuse
+from tests.kernels import graphs
+from tests.needs import CROSS_TOOLS
+
+GRAPH = graphs.conv2d_graph(8, 8, 8, 8, padding=((1, 1), (1, 1)))
+ANSWER = "noise\nmicrofold-tune 1 2 2 5\r\n" + "".join(
+    f"[board] microfold-tune layer {run} {layer} {100 * layer + 10 * run + 15}\r\n"
+    for run in range(2)
+    for layer in range(2)
+)
+# Whatever has this kernel takes few cycles.
+STUB = dedent(
+    """\
+    import sys, time
+    from pathlib import Path
+
+    def answer(elf):
+        cycles = 100 if b"s8_conv2d__dsp_4x2" in Path(elf).read_bytes() else 5000
+        lines = [f"microfold-tune layer {run} 0 {cycles + run}" for run in range(2)]
+        return "\\n".join(["microfold-tune 1 1 2 0", *lines, "microfold-tune end"])
+
+    if __name__ == "__main__":
+        if sys.argv[2] == "hang":
+            time.sleep(600)
+        if sys.argv[2] == "fail":
+            sys.exit("no board")
+        time.sleep(float(sys.argv[2]))
+        print(answer(sys.argv[1]), flush=True)
+        if sys.argv[2] == "0":
+            time.sleep(600)
+    """
+)
+
+
+def describe(folder: Path, **changes: object) -> Path:
+    values = {
+        "name": "stub",
+        "clock": 48_000_000,
+        "flash": [0, 1 << 22],
+        "ram": [0x2000_0000, 1 << 22],
+        "runs": 2,
+    }
+    path = folder / "board.toml"
+    path.write_text(
+        "\n".join(f"{k} = {json.dumps(v)}" for k, v in (values | changes).items()), encoding="utf-8"
+    )
+    return path
+
+
+def stub(folder: Path, *arguments: str) -> str:
+    path = folder / "stub.py"
+    path.write_text(STUB, encoding="utf-8")
+    return f"{shlex.join([sys.executable, str(path)])} {{elf}} {shlex.join(arguments)}"
+
+
+def model(folder: Path) -> Path:
+    path = folder / "model.mf"
+    path.write_text(to_text(GRAPH), encoding="utf-8")
+    return path
+
+
+def test_answers() -> None:
+    times = read_times(ANSWER + "microfold-tune end\n", 2, 2)
+    assert times.layers == [[10, 20], [110, 120]]
+    assert times.total == 120
+    for text, layers in ((ANSWER, 2), (ANSWER + "microfold-tune end", 3), ("", 2)):
+        with pytest.raises(RunnerError, match="the board must print"):
+            read_times(text, layers, 2)
+    with pytest.raises(ToolError, match="fault"):
+        read_times("microfold-tune fault", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"flash": [0]}, "an address and a size"),
+        ({"ram": [1 << 32, 1]}, "within 4 GiB"),
+        ({"clock": 0}, "clock must be in"),
+        ({"name": "a b"}, "a name has letters"),
+        ({"caches": "hot"}, "one of warm, cold"),
+        ({"colour": "red"}, "a board has no colour"),
+        ({"output": "sources"}, "needs sources"),
+    ],
+)
+def test_descriptions_that_are_wrong(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load_board(describe(tmp_path, **changes))
+
+
+def test_commands(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"must have \{elf\}"):
+        check_command("flash image.elf")
+    with pytest.raises(RunnerError, match="cannot be started"):
+        run_command(f"{tmp_path}/none {{elf}}", tmp_path, 5.0)
+    with pytest.raises(RunnerError, match="ended with status 1: no board"):
+        run_command(stub(tmp_path, "fail"), tmp_path, 60.0)
+    begin = time.monotonic()
+    with pytest.raises(RunnerError, match=r"within 0\.5 s"):
+        run_command("sh -c 'sleep 600; :' {elf}", tmp_path, 0.5)
+    assert time.monotonic() - begin < 60
+    (tmp_path / "image.elf").write_bytes(b"s8_conv2d__dsp_4x2")
+    stub(tmp_path)
+    text = run_command(entry_command(f"{tmp_path}/stub.py:answer"), tmp_path / "image.elf", 60.0)
+    assert read_times(text, 1, 2).total == 100
+
+
+def test_options_of_boards_belong_together(tmp_path: Path) -> None:
+    words = ("tune", model(tmp_path), "--database", tmp_path / "a.db")
+    assert "--board-file" in refuse(*words, "--runner-command", "flash {elf}")
+    board = describe(tmp_path)
+    assert "--runner-command or --runner" in refuse(*words, "--board-file", board)
+    twice = ("--runner-command", "flash {elf}") * 2
+    assert "two are the same" in refuse(*words, "--board-file", board, *twice)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_the_command_finds_the_best_and_leaves_bad_boards_out(tmp_path: Path) -> None:
+    words = ["tune", model(tmp_path), "--database", tmp_path / "a.db", "--board-file", describe(tmp_path)]
+    for command in ("hang", "fail", "0"):
+        words += ["--runner-command", stub(tmp_path, command)]
+    result = microfold(*words, "--timeout", "6", "--json")
+    assert result.status == 0, result.err
+    (tuning,) = json.loads(result.out)
+    assert len(tuning["boards_lost"]) == 2
+    (layer,) = tuning["layers"]
+    assert layer["after"].startswith("s8_conv2d__dsp_4x2")
+    assert (layer["cycles_before"], layer["cycles_after"], tuning["total_after"]) == (5000, 100, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.skipif(os.name == "nt", reason="signals")
+def test_ctrl_c_leaves_a_database_that_the_same_command_goes_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    words = ["tune", model(tmp_path), "--database", path, "--board-file", describe(tmp_path)]
+    words += ["--runner-command", stub(tmp_path, "3")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "microfold", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not path.exists() or not rows(path):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in err
+    assert "Traceback" not in err
+    before = rows(path)
+    words[-1] = stub(tmp_path, "0")
+    assert microfold(*words).status == 0
+    assert rows(path) > before > 0
+
+
+def rows(path: Path) -> int:
+    try:
+        with Database(path) as database:
+            return len(database.export().splitlines()) - 1
+    except InputError:
+        return 0  # it is just being made
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize(
+    ("core", "machine", "flash", "ram"),
+    [
+        ("cortex-m0plus", "mps2-an385", [0, 1 << 22], [0x2000_0000, 1 << 22]),
+        ("cortex-m55", "mps3-an547", [0, 1 << 19], [0x3100_0000, 1 << 22]),
+    ],
+)
+def test_firmware(tmp_path: Path, core: str, machine: str, flash: list[int], ram: list[int]) -> None:
+    """QEMU has the SysTick, and no DWT: with `-icount`, time is what instructions take."""
+    board = load_board(
+        describe(tmp_path, flash=flash, ram=ram, counter="systick", caches="cold", clock=25_000_000)
+    )
+    command = f"qemu-system-arm -machine {machine} -kernel {{elf}} -icount shift=6,sleep=off -display none "
+    command += "-serial none -monitor none -semihosting-config enable=on,target=native"
+    program = compile_graph(GRAPH, target.load(core), Options())
+    times = BoardRunner(board).times(program, command)
+    estimate = program.layers[0].estimated_instructions or 0
+    # 64 ns are 1.6 cycles of 25 MHz; the M55's board has 32 MHz.
+    assert 1.0 < times.total / estimate < 3.0
+    assert times.layers[0][0] == pytest.approx(times.layers[0][1], rel=0.01)

@@ -1,0 +1,162 @@
+"""Databases of measurements, and what builds take from them."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph, explain_kernels
+from microfold.errors import InputError
+from microfold.kernels.selection.measured import VariantKeys
+from microfold.options import OPTIMIZE, Options
+from microfold.program import Program
+from microfold.tune.costs import load_costs
+from microfold.tune.database import Database, Record
+from microfold.tune.setting import Setting, simulated_setting
+from tests.command_line import refuse, succeed
+from tests.kernels import graphs
+from tests.test_cli_passes import CNN
+
+GRAPH = graphs.conv2d_graph(8, 8, 8, 8, padding=((1, 1), (1, 1)))
+M4 = target.load("cortex-m4")
+DEFAULT = Options()
+SETTING = simulated_setting(M4, DEFAULT)
+BOARD = replace(SETTING, board="nucleo", clock=80_000_000)
+
+
+def variants() -> list[tuple[str, str, str, float]]:
+    """Layer, variant, kernel's name and estimate of all that selection may choose of the only layer."""
+    keys = VariantKeys()
+    ((layer, candidates),) = explain_kernels(GRAPH, M4, DEFAULT)
+    cases = [offer.case for candidate in candidates for offer in candidate.offers if offer.worth_it]
+    return [
+        (keys.layer(layer), keys.variant(c.kernel, layer), c.kernel.name, c.kernel.cycles(layer))
+        for c in cases
+    ]
+
+
+def store(path: Path, setting: Setting, best: str) -> None:
+    """Measurements of all variants, of which one takes few cycles."""
+    with Database(path, create=True) as database:
+        database.add(
+            setting,
+            [
+                Record(layer, key, 100 if key == best else 10_000, 12_000, 3, e)
+                for layer, key, _, e in variants()
+            ],
+        )
+
+
+def build(path: Path, options: Options = DEFAULT, board: str = "") -> Program:
+    return compile_graph(GRAPH, M4, options, costs=load_costs(path, M4, options, board))
+
+
+def test_order_of_records_does_not_count(tmp_path: Path) -> None:
+    records = [Record("layer", f"variant {i % 3}", 10 + i, 20 + i, 1, 7.5) for i in range(9)]
+    texts: set[str] = set()
+    for number in range(3):
+        random.Random(number).shuffle(records)
+        with Database(tmp_path / f"{number}.db", create=True) as database:
+            for record in records:
+                database.add(SETTING, [record])
+            texts.add(database.export())
+            merged = database.records(SETTING)
+    assert len(texts) == 1
+    assert merged[0] == Record("layer", "variant 0", 10, 26, 3, 7.5)
+
+
+def test_whatever_is_measured_fastest_is_chosen(tmp_path: Path) -> None:
+    estimated = compile_graph(GRAPH, M4, Options())
+    found = variants()
+    assert len({key for _, key, _, _ in found}) == len(found) > 2
+    for number, (_, key, name, cycles) in enumerate(found):
+        path = tmp_path / f"{number}.db"
+        store(path, SETTING, key)
+        program = build(path)
+        (layer,) = program.layers
+        assert (layer.kernel.name, layer.measured_cycles) == (name, 100)
+        assert program.measured_on == "simulated"
+        if round(cycles) == estimated.layers[0].estimated_cycles:
+            assert layer.estimated_instructions == estimated.layers[0].estimated_instructions
+
+
+def test_other_settings_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store(path, replace(SETTING, version="0"), variants()[-1][1])
+    store(path, replace(SETTING, flags="-O1"), variants()[-1][1])
+    assert build(path).measured_on == ""
+    assert build(path).layers[0].measured_cycles is None
+
+
+def test_budgets_hold(tmp_path: Path) -> None:
+    """What is measured fastest is not taken where it does not fit."""
+    path = tmp_path / "a.db"
+    least = compile_graph(GRAPH, M4, Options(optimize="size"))
+    for _, key, _, _ in variants():
+        store(path, SETTING, key)
+    for level in OPTIMIZE:
+        options = Options(optimize=level, ram=least.arena.size)
+        assert build(path, options).arena.size <= least.arena.size
+    options = Options(flash=least.weight_bytes)
+    assert build(path, options).weight_bytes <= least.weight_bytes
+
+
+def test_boards_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    keys = [key for _, key, _, _ in variants()]
+    store(path, SETTING, keys[0])
+    store(path, BOARD, keys[-1])
+    assert build(path).measured_on == "nucleo@80000000/warm"  # rather than the simulated one
+    assert build(path, board="simulated").measured_on == "simulated"
+    store(path, replace(BOARD, clock=4_000_000), keys[0])
+    with pytest.raises(InputError, match=r"nucleo@4000000/warm.*name one with --board"):
+        build(path)
+    assert build(path, board="nucleo@80000000").layers[0].measured_cycles == 100
+    with pytest.raises(InputError, match="must have what was measured on disco"):
+        build(path, board="disco")
+
+
+def test_what_is_no_database(tmp_path: Path) -> None:
+    text, other, damaged = (tmp_path / name for name in ("text.db", "other.db", "damaged.db"))
+    text.write_text("a database\n" * 100, encoding="utf-8")
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE records (a)")
+    store(damaged, SETTING, "")
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[: len(data) // 2])
+    for path in (text, other, damaged):
+        message = refuse("build", CNN, "-t", "cortex-m4", "-o", tmp_path, "--database", path)
+        assert str(path) in message
+        assert len(message.splitlines()) == 1
+    assert "there is none" in refuse("kernels", CNN, "--database", tmp_path / "none.db")
+    assert "--database" in refuse("kernels", CNN, "--board", "nucleo")
+
+
+def test_newer_formats_and_wrong_values_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store(path, SETTING, "")
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE records SET cycles = 'many'")
+    with pytest.raises(InputError, match="cycles must be numbers"):
+        build(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    with pytest.raises(InputError, match="its format is 2"):
+        build(path)
+
+
+@pytest.mark.slow
+def test_reports_say_what_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with Database(path, create=True) as database:
+        database.add(SETTING, [])
+    plain = json.loads(succeed("build", CNN, "-t", "cortex-m4", "-o", tmp_path / "c", "--json"))
+    assert plain["measured_on"] is None
+    rows = json.loads(succeed("kernels", CNN, "-t", "cortex-m4", "--json", "--database", path))
+    assert {v["measured_cycles"] for r in rows for c in r["candidates"] for v in c["variants"]} == {None}

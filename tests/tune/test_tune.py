@@ -1,0 +1,141 @@
+"""Tuning with boards whose timings are known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from microfold.compiler import compile_graph
+from microfold.errors import ToolError
+from microfold.ir.text import parse
+from microfold.tune.costs import load_costs
+from microfold.tune.database import Database
+from microfold.tune.measure import Runner
+from microfold.tune.space import Compiled, Subject, proposals
+from microfold.tune.tune import Tuner, Tuning
+from microfold.workers.executor import Executor
+from tests.kernels import graphs
+from tests.tune.stubs import InlineExecutor, StubRunner, describe, stub_cycles, subject
+
+GRAPH = graphs.conv2d_graph(8, 8, 8, 8, padding=((1, 1), (1, 1)))
+MODEL = subject(GRAPH)
+
+
+def tune(
+    path: Path,
+    of: Subject = MODEL,
+    executor: Executor | None = None,
+    runner: Runner | None = None,
+    lanes: Sequence[str] = ("a",),
+) -> Tuning:
+    with Database(path, create=True) as database:
+        return Tuner(
+            executor or InlineExecutor(), runner or StubRunner(), lanes, database, candidates=99
+        ).tune(of)
+
+
+def text(path: Path) -> str:
+    with Database(path) as database:
+        return database.export()
+
+
+def known_best(of: Subject) -> list[int]:
+    """The fewest cycles of each layer that the proposals have, each forced alone."""
+    found: list[int] = []
+    for number, layer in Compiled(of).layers.items():
+        programs = [Compiled(of, {number: variant}).program for variant in proposals(layer, 99)]
+        found.append(min(stub_cycles(describe(program.layers[number])) for program in programs))
+    return found
+
+
+def test_the_best_choice_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    tuning = tune(path)
+    (layer,) = tuning.layers
+    assert layer.variants > 2
+    assert [layer.cycles_after] == known_best(MODEL)
+    assert tuning.total_after == layer.cycles_after
+    assert tuning.total_before == layer.cycles_before > layer.cycles_after
+    costs = load_costs(path, MODEL.target, MODEL.options)
+    program = compile_graph(parse(MODEL.text), MODEL.target, MODEL.options, costs=costs)
+    assert stub_cycles(describe(program.layers[0])) == program.layers[0].measured_cycles == layer.cycles_after
+    assert program.measured_on == "stub@1000000/warm"
+
+
+def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
+    first, again = InlineExecutor(), InlineExecutor()
+    tune(tmp_path / "a.db", executor=first)
+    before = text(tmp_path / "a.db")
+    tune(tmp_path / "a.db", executor=again)
+    assert len(again.done) == 2 < len(first.done)  # as estimated, and as measured
+    changed = zip(before.splitlines(), text(tmp_path / "a.db").splitlines(), strict=True)
+    assert all(one.split("\t")[:9] == other.split("\t")[:9] for one, other in changed)
+
+
+def test_an_interrupted_tuning_goes_on(tmp_path: Path) -> None:
+    tune(tmp_path / "whole.db")
+    with pytest.raises(KeyboardInterrupt):
+        tune(tmp_path / "parts.db", executor=InlineExecutor(interrupted=3))
+    rest = InlineExecutor()
+    tuning = tune(tmp_path / "parts.db", executor=rest)
+    assert [layer.cycles_after for layer in tuning.layers] == known_best(MODEL)
+    keys = [
+        [line.split("\t")[7] for line in text(tmp_path / name).splitlines()]
+        for name in ("whole.db", "parts.db")
+    ]
+    assert keys[0] == keys[1]
+
+
+def test_lost_work_is_repeated(tmp_path: Path) -> None:
+    tune(tmp_path / "whole.db")
+    tune(tmp_path / "lost.db", executor=InlineExecutor(dying=2))
+    assert text(tmp_path / "whole.db") == text(tmp_path / "lost.db")
+
+
+def test_what_always_dies_is_given_up(tmp_path: Path) -> None:
+    tuning = tune(tmp_path / "a.db", executor=InlineExecutor(dying=10_000))
+    assert tuning.total_before is None
+    assert all("3 times" in reason for reason in tuning.left_out)
+
+
+def test_a_board_that_fails_is_left_out(tmp_path: Path) -> None:
+    tune(tmp_path / "one.db")
+    executor = InlineExecutor(3)
+    runner = StubRunner({"b": "hangs"})
+    tuning = tune(tmp_path / "three.db", executor=executor, runner=runner, lanes="abc")
+    assert dict(tuning.boards_lost) == {"b": "the board hangs"}
+    assert executor.done.count("b") == 1
+    assert text(tmp_path / "one.db") == text(tmp_path / "three.db")
+    with pytest.raises(ToolError, match="none is left"):
+        tune(tmp_path / "none.db", runner=runner, lanes="b")
+
+
+def test_budgets_hold_throughout(tmp_path: Path) -> None:
+    """Variants that do not fit are neither measured nor chosen; the best of those that do is found."""
+    budget = compile_graph(GRAPH, MODEL.target, subject(GRAPH, optimize="size").options).arena.size
+    of = subject(GRAPH, optimize="speed", ram=budget)
+    tuning = tune(tmp_path / "a.db", of)
+    assert tuning.ram <= budget
+    (layer,) = Compiled(of).layers.values()
+    sizes = {v: Compiled(of, {0: v}).program.arena.size for v in proposals(layer, 99)}
+    assert min(sizes.values()) <= budget < max(sizes.values())
+    measured = {line.split("\t")[7] for line in text(tmp_path / "a.db").splitlines()[1:]}
+    assert measured == {variant for variant, size in sizes.items() if size <= budget}
+    assert len(tuning.left_out) == len(sizes) - len(measured)
+    assert all("bytes of RAM, over" in reason for reason in tuning.left_out)
+
+
+def test_layers_of_one_kind_share_their_rounds() -> None:
+    """Two equal layers: half as many programs."""
+    from microfold.tune.space import rounds
+
+    layers = Compiled(MODEL).layers
+    twice = dict(enumerate([*layers.values(), *layers.values()]))
+    alone, shared = rounds(layers, set(), 99), rounds(twice, set(), 99)
+    assert len(shared) == (len(alone) + 1) // 2
+    assert sorted(itertools.chain(*[each.values() for each in shared])) == sorted(
+        itertools.chain(*[each.values() for each in alone])
+    )
