@@ -23,6 +23,7 @@ from microfold.kernels.selection.cheapest import Candidate
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
+from microfold.plan.stream.planner import StreamMemory
 from microfold.target import Target
 
 
@@ -163,6 +164,8 @@ class Layer:
         scratch: offset in the arena, or None.
         candidates: the kernels that were considered, see `selection.cheapest.candidates`.
         control: what other layers it runs, and how; None: it is a call.
+        rows: those of the result that it computes, of layers that are computed row by row: each by a call,
+            which `call` is. MACs and estimates are those of all of them. None: all in one call.
     """
 
     index: int
@@ -179,6 +182,7 @@ class Layer:
     scratch: int | None
     candidates: tuple[Candidate, ...] = ()
     control: LoopPlan | BranchPlan | None = None
+    rows: tuple[int, ...] | None = None
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
@@ -255,6 +259,7 @@ class Program:
         origin: None if the graph is not from a file.
         labels: what the classes of each output are called; empty where nothing says.
         labels_ignored: why labels that came with the model are not among them; empty if there is no such.
+        stream: how the first layers are computed row by row; None: all compute whole tensors.
     """
 
     name: str
@@ -274,6 +279,7 @@ class Program:
     origin: Origin | None = None
     labels: tuple[tuple[str, ...], ...] = ()
     labels_ignored: str = ""
+    stream: StreamMemory | None = None
 
     @property
     def calls(self) -> tuple[Layer, ...]:
