@@ -352,7 +352,8 @@ def _plan(way: _Way, name: str) -> Program:
 
 def _plan_stream(way: _Way, name: str) -> Program:
     """A program whose first layers are computed row by row."""
-    options, graph, found = way.options, way.graph, way.streamed
+    options, found = way.options, way.streamed
+    graph = found.planner.region.graph
     calls = list(found.calls)
     if options.functions_of_their_own:
         calls = _with_own_functions(calls)

@@ -164,8 +164,8 @@ class Layer:
         scratch: offset in the arena, or None.
         candidates: the kernels that were considered, see `selection.cheapest.candidates`.
         control: what other layers it runs, and how; None: it is a call.
-        rows: those of the result that it computes, of layers that are computed row by row: each by a call,
-            which `call` is. MACs and estimates are those of all of them. None: all in one call.
+        rows: of layers that are computed row by row, which row of the result each call writes; `call` is each
+            of them. MACs and estimates are those of all of them. None: all in one call.
     """
 
     index: int

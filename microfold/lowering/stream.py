@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from microfold.codegen.names import Namer
@@ -13,16 +13,20 @@ from microfold.ir.node import Node, Value
 from microfold.ir.views import needs_no_code
 from microfold.kernels.band import unsupported_rows
 from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.reduce.pixel_sums import MeanOfSumsInt8, PixelSumsInt8
 from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, why_none
 from microfold.kernels.selection.decide import decide
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import leanest_size
+from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
 from microfold.lowering.schedule import Places, claim_name
 from microfold.lowering.scope import Scope
 from microfold.options import Options
 from microfold.plan.overlap import align
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
-from microfold.plan.stream.region import Form, RowNode, by_rows, region_of
+from microfold.plan.stream.region import Form, RowNode, by_rows, region_of, sums_by_rows
 from microfold.program import Buffer, Layer
 
 # Cuts that are looked at closely: those that promise the smallest arenas.
@@ -112,6 +116,12 @@ class _Cuts:
         graph = self.scope.graph
         rows: list[RowNode] = []
         for node in graph.nodes if not self.reason else ():
+            if (
+                rows
+                and node in self._layers
+                and (parts := means_of_sums(self._layers[node].layer)) is not None
+            ):
+                yield from self._with_sums(node, parts, rows)
             found = self._by_rows(node)
             if isinstance(found, str):
                 self.reason = self.reason or f"{node.op.name} %{node.outputs[0].name}: {found}"
@@ -125,6 +135,18 @@ class _Cuts:
                 self.reason = self.reason or "nothing of the input is read"
                 continue
             yield StreamPlanner(region, [self._layers[n].layer for n in region.rest if not needs_no_code(n)])
+
+    def _with_sums(
+        self, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode]
+    ) -> Iterator[StreamPlanner]:
+        """The cut behind a pool over the whole image, of which the region has the sums."""
+        graph = with_means_of_sums(self.scope.graph, pool, parts)
+        sums, means = (replace(self._layers[pool].layer, node=part) for part in parts)
+        region = region_of(graph, [*rows, sums_by_rows(sums)])
+        if isinstance(region, str) or not region.inputs:
+            return
+        self._layers[parts[1]] = _only(MeanOfSumsInt8(), means)
+        yield StreamPlanner(region, [self._layers[n].layer for n in region.rest if not needs_no_code(n)])
 
     def _by_rows(self, node: Node) -> RowNode | str:
         ranking = self._layers.get(node)
@@ -143,6 +165,8 @@ class _Cuts:
         """The kernels of a band."""
         if (node, form) not in self._ranked:
             layer = node.bands[form].layer
+            if node.accumulates:
+                return _only(PixelSumsInt8(), layer, runs)
             found = candidates(layer, Policy(self.options.optimize, self.scope.model))
             if not found or found[0].cost is None:
                 raise InputError(
@@ -189,6 +213,11 @@ class _Cuts:
             f"{min(sizes)}, and the state takes {self.state}; that none is smaller is not proved: allow "
             f"{least}, or make the model's rows smaller"
         )
+
+
+def _only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> Ranking:
+    """A layer that nothing else computes."""
+    return Ranking(layer, [Candidate(kernel, kernel.cost(layer), None)], fixed=True, runs=runs)
 
 
 def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) -> tuple[Layer, ...]:
@@ -264,10 +293,11 @@ class _Locator:
 
 
 def _rows(found: Streamed, index: int) -> tuple[int, ...]:
-    """The rows that a band's layer computes, in order."""
+    """The rows that the calls of a band's layer write, in order."""
     band = found.planner.bands[index]
     events = found.planner.windows.events[band.node]
-    return tuple(row for row, event in enumerate(events) if event in set(band.events))
+    own = set(band.events)
+    return tuple(band.node.written(row) for row, event in enumerate(events) if event in own)
 
 
 def _total(each: float | None, runs: int) -> int | None:

@@ -18,8 +18,10 @@ from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value, make_node
-from microfold.ir.types import Array, DType, ElementType, TensorType
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.pool2d import AveragePool2D
+from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
 from microfold.options import Options
 from microfold.program import Program
 from microfold.verification.verify import input_sets, verify
@@ -30,7 +32,9 @@ from tests.plan.stream.nets import Nets
 ROWS = Options(io="rows")
 # Those of `Nets` whose operators between them have padding, strides, dilation, branches and joints.
 HOST = (1, 3, 8)
-SIMULATED = tuple(range(20, 24))
+# Those that end with a pool over rows.
+POOLED = (6, 17)
+SIMULATED = (20, 21, 22, 23)
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m55")
 
 
@@ -64,9 +68,34 @@ def test_rows_on_simulated_cores(core: str) -> None:
     """Unaligned accesses trap where the core traps them."""
     need_tools(*CROSS_TOOLS)
     for seed in SIMULATED:
-        built = program(seed, core)
+        graph = Nets(seed).draw(pooled=seed % 2 == 0)
+        built = compile_graph(graph, target.load(core), ROWS, name=f"net{seed}")
         result = verify(built, input_sets([b.type for b in built.inputs], 4))
         assert result.exact, (seed, result.first_difference)
+
+
+@pytest.mark.parametrize("seed", POOLED)
+def test_a_pool_over_all_rows_is_summed_up(seed: int) -> None:
+    """Its image, however high, is never there."""
+    graph = Nets(seed).draw(pooled=True)
+    built = compile_graph(graph, target.load("host"), ROWS)
+    assert any(isinstance(layer.node.op, PixelSums) for layer in built.layers)
+    result = verify(built, input_sets([b.type for b in built.inputs], 6))
+    assert result.exact, result.first_difference
+
+
+def test_means_of_sums_round_like_pools() -> None:
+    """All sums that a small image can have, and both signs of halves."""
+    quant = Quant.per_tensor(0.1, 3)
+    for count in (2, 3, 5, 6):
+        sums = np.arange(-128 * count, 127 * count + 1, dtype=np.int32)
+        pixels = np.stack([(sums + index) // count for index in range(count)]).astype(np.int8)
+        image = Tensor(TensorType(DType.INT8, (1, count, 1, sums.size), quant), pixels[None, :, None])
+        (wanted,) = AveragePool2D((count, 1), (1, 1), ((0, 0), (0, 0))).evaluate([image])
+        (summed,) = PixelSums().evaluate([image])
+        np.testing.assert_array_equal(summed.data.reshape(-1), sums)
+        (mean,) = MeanOfSums(count, ElementType(DType.INT8, quant)).evaluate([summed])
+        np.testing.assert_array_equal(mean.data, wanted.data)
 
 
 def test_rows_are_pushed_one_by_one() -> None:

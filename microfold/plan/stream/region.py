@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from microfold.ir.graph import Graph
@@ -12,7 +12,8 @@ from microfold.ir.op import Op
 from microfold.ir.views import Views
 from microfold.kernels.band import LayerBand, layer_band
 from microfold.kernels.layer import LayerContext
-from microfold.ops.rows import ROWS, Band, Rows, band, row_pitch
+from microfold.ops.reduce.pixel_sums import PixelSums
+from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band, row_pitch
 
 # Which band of a node a row is: bands with equal forms are the same layer, on other rows.
 Form = tuple[Op, tuple[int | None, ...]]
@@ -92,11 +93,19 @@ class RowNode:
         found: dict[Form, LayerBand] = {}
         for row, form in enumerate(self.forms):
             if form not in found:
-                made = layer_band(self.layer, (row, row + 1))
+                made = self._sums(row) if self.accumulates else layer_band(self.layer, (row, row + 1))
                 if isinstance(made, str):
                     raise AssertionError(f"{self.output!r}: {made}")
                 found[form] = made
         return found
+
+    def _sums(self, row: int) -> LayerBand:
+        """What adds a row."""
+        op, _ = self.forms[row]
+        rows = OperandRows(row, row + 1)
+        value = self.node.operands[0]
+        node = Node(op, (Value(value.name, rows.type(value.type)),), self.node.outputs)
+        return LayerBand(replace(self.layer, node=node, band_of=self.node), (row, row + 1), (rows,))
 
     def reads(self, row: int) -> list[tuple[Value, Rows]]:
         """What the band of a row reads, operand by operand."""
@@ -144,6 +153,15 @@ def by_rows(layer: LayerContext) -> RowNode | str:
         return "it reads nothing that is computed or handed in"
     forms = [(b.op, tuple(p.count if p is not None else None for p in b.operands)) for b in bands]
     return RowNode(layer, tuple(forms), readings)
+
+
+def sums_by_rows(layer: LayerContext) -> RowNode:
+    """A layer of `PixelSums` row by row."""
+    value = layer.node.operands[0]
+    height = value.type.shape[ROWS]
+    forms: tuple[Form, ...] = tuple((PixelSums(adds=row > 0), (1,)) for row in range(height))
+    reading = Reading(tuple((row, row + 1) for row in range(height)), height, None)
+    return RowNode(layer, forms, {0: reading}, accumulates=True)
 
 
 def layer_band_reason(layer: LayerContext) -> str | None:

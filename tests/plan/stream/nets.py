@@ -49,8 +49,12 @@ class Nets:
         self.constants[value] = self.rng.integers(-127, 128, shape).astype(np.int8)
         return value
 
-    def draw(self) -> Graph:
-        """A graph of one input and one output."""
+    def draw(self, *, pooled: bool = False) -> Graph:
+        """A graph of one input and one output.
+
+        Args:
+            pooled: it ends with a pool over the whole image.
+        """
         shape = (1, self.pick.randrange(6, 16), self.pick.randrange(4, 8), self.pick.choice([1, 3, 4]))
         image = Value("image", TensorType(DType.INT8, shape, self.quant()))
         values = [image]
@@ -60,6 +64,11 @@ class Nets:
             node = self.node(values)
             self.nodes.append(node)
             values.append(node.output)
+        if pooled:
+            height, width = values[-1].type.shape[1:3]
+            mean = AveragePool2D((height, width), (1, 1), ((0, 0), (0, 0)))
+            self.nodes.append(make_node(mean, [values[-1]], ["pooled"]))
+            values.append(self.nodes[-1].output)
         read, kept = {values[-1]}, list[Node]()
         for node in reversed(self.nodes):
             if node.output in read:
