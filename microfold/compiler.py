@@ -134,7 +134,7 @@ def explain_kernels(
         InputError: as `compile_graph`.
     """
     way = _way(graph, target, options, context)
-    if options.io == "rows":
+    if way.by_rows:
         ranked = zip(way.streamed.rankings, way.streamed.chosen, strict=True)
         return [(ranking.layer, _chosen_first(ranking, chosen)) for ranking, chosen in ranked]
     if not all(r.candidates and r.candidates[0].cost is not None for r in way.rankings):
@@ -256,6 +256,31 @@ class _Way:
         self._require_kernels()
         return streamed(self.scope, self.options)
 
+    @cached_property
+    def by_rows(self) -> bool:
+        """Whether the first layers are computed row by row: it is wanted, or nothing else fits the RAM.
+
+        Raises:
+            InputError: neither fits.
+        """
+        options = self.options
+        if options.io == "rows":
+            return True
+        may_be = options.io == "caller" and not (options.step or options.taps or self.scope.inner)
+        if options.ram is None or not may_be:
+            return False
+        try:
+            _ = self.chosen
+        except InputError as refusal:
+            try:
+                _ = self.streamed
+            except InputError as other:
+                raise InputError(f"{refusal}; otherwise, {other}") from None
+            except UnsupportedModelError:
+                raise refusal from None
+            return True
+        return False
+
     def _require_kernels(self) -> None:
         """Raises UnsupportedModelError if some layers have none."""
         problems = [
@@ -315,7 +340,7 @@ class _Planned:
 
 
 def _plan(way: _Way, name: str) -> Program:
-    if way.options.io == "rows":
+    if way.by_rows:
         return _plan_stream(way, name)
     options, planned = way.options, way.planned
     graph, memory, order = planned.scope.graph, planned.memory, planned.order
@@ -358,14 +383,13 @@ def _plan_stream(way: _Way, name: str) -> Program:
     if options.functions_of_their_own:
         calls = _with_own_functions(calls)
     places = model_places(graph, options)
-    (image,) = graph.inputs
     program = Program(
         name=name,
         source=way.source,
         graph=graph,
         target=way.target,
         options=options,
-        inputs=(Buffer(image, "input", 0),),
+        inputs=tuple(Buffer(image, "input", index) for index, image in enumerate(graph.inputs)),
         outputs=stream_buffers(found, graph.outputs, places),
         layers=stream_layers(found, calls, places),
         state=tuple(

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from microfold.errors import InputError
 
 OPTIMIZE = ("size", "balanced", "speed")
-IO = ("arena", "caller", "rows")
+# How whole inputs and outputs are handed over.
+WHOLE_IO = ("arena", "caller")
+IO = (*WHOLE_IO, "rows")
 WEIGHTS = ("arrays", "blob")
 NUMERICS = ("exact", "relaxed")
 MAX_ITERATIONS = (1 << 31) - 1

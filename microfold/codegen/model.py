@@ -62,6 +62,8 @@ class Model:
         # What the caller hands in with each run.
         self.given_inputs = program.options.io in ("caller", "rows")
         self.given_outputs = program.options.io == "caller"
+        # Whether rows of the input are handed in one by one.
+        self.pushes = program.options.io == "rows"
         self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]
         self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
         self.ports = [*self.inputs, *self.outputs]
@@ -69,6 +71,7 @@ class Model:
             *(self.inputs if self.given_inputs else ()),
             *(self.outputs if self.given_outputs else ()),
         ]
+        self.given_results = self.outputs if self.given_outputs else []
         self.functions = render_functions(program)
         self._data_sections = program.options.data_sections
         self._namer = Namer()

@@ -75,7 +75,7 @@ def check_exportable(program: Program, kind: Format) -> None:
             "a package stands alone; with taps the firmware must define a function: leave --taps away, "
             "or use `microfold build`"
         )
-    if program.stream is not None:
+    if program.options.io == "rows":
         raise InputError(
             "the example of a package runs a whole input; with --io rows it would have to push rows: take "
             "another --io, or use `microfold build`"

@@ -161,7 +161,7 @@ class HostLibrary:
             f"void {name}_set_observer(void (*)(int));",
             f"int {name}_external_failure(void);",
         ]
-        if program.stream is not None:
+        if program.options.io == "rows":
             row = C_TYPES[program.inputs[0].type.dtype]
             lines.append(f"void {name}_begin(void *);")
             lines.append(f"int32_t {name}_push_rows(void *, const {row} *);")

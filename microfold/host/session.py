@@ -207,7 +207,7 @@ class Session:
             pointers = [self._pointer(b, a) for b, a in zip(buffers, arrays, strict=True)]
             self._library.run(self._context, *pointers)
             return tuple(outputs)
-        if self.program.stream is not None:
+        if self.program.options.io == "rows":
             self._library.run(self._context, self._pointer(self.program.inputs[0], inputs[0]))
             return self._results()
         for index, array in enumerate(inputs):

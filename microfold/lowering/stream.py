@@ -10,7 +10,7 @@ from microfold.codegen.names import Namer
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
-from microfold.ir.views import needs_no_code
+from microfold.ir.views import Views, needs_no_code
 from microfold.kernels.band import unsupported_rows
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -26,7 +26,7 @@ from microfold.lowering.scope import Scope
 from microfold.options import Options
 from microfold.plan.overlap import align
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
-from microfold.plan.stream.region import Form, RowNode, by_rows, region_of, sums_by_rows
+from microfold.plan.stream.region import Form, Region, RowNode, by_rows, region_of, sums_by_rows
 from microfold.program import Buffer, Layer
 
 # Cuts that are looked at closely: those that promise the smallest arenas.
@@ -90,6 +90,9 @@ class _Cuts:
         self.options = options
         self.state = sum(align(state.value.type.nbytes) for state in graph.state)
         self.reason = ""
+        # Results that the caller wants in buffers of its own: no rows are computed into these.
+        views = Views(graph)
+        self._outputs = {views[v].root for v in graph.outputs} if options.io == "caller" else set[Value]()
         self._layers = {ranking.layer.node: ranking for ranking in scope.rankings}
         self._ranked: dict[tuple[RowNode, Form], Ranking] = {}
         if len(graph.inputs) != 1:
@@ -134,7 +137,12 @@ class _Cuts:
             if not region.inputs:
                 self.reason = self.reason or "nothing of the input is read"
                 continue
-            yield StreamPlanner(region, [self._layers[n].layer for n in region.rest if not needs_no_code(n)])
+            if self._outputs.isdisjoint(region.fronts):
+                yield self._planner(region)
+
+    def _planner(self, region: Region) -> StreamPlanner:
+        layers = [self._layers[node].layer for node in region.rest if not needs_no_code(node)]
+        return StreamPlanner(region, layers, self._outputs)
 
     def _with_sums(
         self, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode]
@@ -143,10 +151,9 @@ class _Cuts:
         graph = with_means_of_sums(self.scope.graph, pool, parts)
         sums, means = (replace(self._layers[pool].layer, node=part) for part in parts)
         region = region_of(graph, [*rows, sums_by_rows(sums)])
-        if isinstance(region, str) or not region.inputs:
-            return
-        self._layers[parts[1]] = _only(MeanOfSumsInt8(), means)
-        yield StreamPlanner(region, [self._layers[n].layer for n in region.rest if not needs_no_code(n)])
+        if not isinstance(region, str) and region.inputs:
+            self._layers[parts[1]] = _only(MeanOfSumsInt8(), means)
+            yield self._planner(region)
 
     def _by_rows(self, node: Node) -> RowNode | str:
         ranking = self._layers.get(node)
@@ -209,7 +216,7 @@ class _Cuts:
         if least <= ram:
             return refusals[0]
         return InputError(
-            f"arena and state must fit {ram} bytes of RAM; with rows handed in, the smallest arena found has "
+            f"arena and state must fit {ram} bytes of RAM; computed by rows, the smallest arena found has "
             f"{min(sizes)}, and the state takes {self.state}; that none is smaller is not proved: allow "
             f"{least}, or make the model's rows smaller"
         )

@@ -45,7 +45,7 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         ports = [f"input_{i}" for i in range(len(program.inputs))]
         ports += [f"output_{i}" for i in range(len(program.outputs))]
         lines.append(f"{name}_run(&network, {', '.join(ports)});")
-    elif program.stream is not None:
+    elif program.options.io == "rows":
         lines.append(f"{name}_begin(&network);")
         lines.append(f"while ({name}_push_rows(&network, row) == 0) {{ /* the next row */ }}")
         lines.append(f"/* read {name}_output_0(&network) */")
@@ -146,7 +146,8 @@ def _print_memory(program: Program, report: Report) -> None:
         count = sum(layer.rows is not None for layer in program.layers)
         note = f"instructions, estimated; the first {count} layers compute rows as they come"
         longest = max(known) if len(known) == len(estimates) else None
-        table.add("longest push", _number(longest, unknown="unknown"), note)
+        what = "longest push" if program.options.io == "rows" else "longest row"
+        table.add(what, _number(longest, unknown="unknown"), note)
     table.add("flash: weights", _number(flash["weights"]), program.options.weights_section)
     table.add(
         "flash: code", _number(flash["code"]), f"at {program.options.compiler_flag}, with layer descriptions"

@@ -143,15 +143,34 @@ def test_what_is_left_behind_is_computed() -> None:
     assert free.stream is not None
     limited = compile_graph(graph, target.load("cortex-m4"), Options(io="rows", ram=free.arena.size))
     assert limited.arena.size <= free.arena.size
-    with pytest.raises(InputError, match="rows handed in, the smallest arena found"):
+    with pytest.raises(InputError, match="computed by rows, the smallest arena found"):
         compile_graph(graph, target.load("cortex-m4"), Options(io="rows", ram=40))
+
+
+@pytest.mark.parametrize("core", ["host", pytest.param("cortex-m4", marks=pytest.mark.slow)])
+def test_rows_within_a_run_where_only_they_fit_the_ram(core: str) -> None:
+    """The caller's image is read row by row; nothing else about its code changes."""
+    graph = Nets(0).tall()
+    whole = compile_graph(graph, target.load(core), Options(io="caller"))
+    rows = compile_graph(graph, target.load(core), ROWS)
+    assert whole.stream is None
+    assert rows.arena.size * 3 < whole.arena.size
+    for ram in (whole.arena.size, rows.arena.size):
+        built = compile_graph(graph, target.load(core), Options(io="caller", ram=ram))
+        assert built.arena.size <= ram
+        assert (built.stream is None) == (ram == whole.arena.size)
+        result = verify(built, input_sets([b.type for b in built.inputs], 4))
+        assert result.exact, result.first_difference
+    with pytest.raises(InputError, match=r"otherwise, .* computed by rows, the smallest"):
+        compile_graph(graph, target.load(core), Options(io="caller", ram=40))
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_no_warnings(compiler: str, tmp_path: Path) -> None:
     need_tools(compiler)
-    for weights in ("arrays", "blob"):
-        built = program(HOST[2], options=Options(io="rows", weights=weights))
+    within = Options(io="caller", ram=program(HOST[2]).arena.size)
+    for options in (ROWS, Options(io="rows", weights="blob"), within):
+        built = program(HOST[2], options=options)
         for name, text in emit(built).items():
             (tmp_path / name).write_text(text, encoding="utf-8")
         command = [shutil.which(compiler) or compiler, *STRICT, "-c", f"{built.name}.c"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -143,9 +143,10 @@ class StreamPlanner:
 
     Args:
         layers: of the rest's calls, in order.
+        elsewhere: values that own storage outside of the arena.
     """
 
-    def __init__(self, region: Region, layers: Sequence[LayerContext]):
+    def __init__(self, region: Region, layers: Sequence[LayerContext], elsewhere: Collection[Value] = ()):
         self.region = region
         self.windows = windows_of(region)
         self.rest = list(layers)
@@ -154,7 +155,8 @@ class StreamPlanner:
         graph = region.graph
         self.graph: Graph = replace(graph, inputs=region.fronts, nodes=region.rest)
         self._views = Views(self.graph)
-        self._storages = storages(self.graph, [layer.node for layer in layers], include_io=True)
+        nodes = [layer.node for layer in layers]
+        self._storages = storages(self.graph, nodes, include_io=True, elsewhere=elsewhere)
 
     @property
     def layers(self) -> list[LayerContext]:

@@ -79,6 +79,25 @@ class Nets:
         verify(graph)
         return graph
 
+    def tall(self) -> Graph:
+        """A network whose tensors are far larger than their rows."""
+        image = Value("image", TensorType(DType.INT8, (1, 40, 6, 4), self.quant()))
+        same = same_padding(40, 3, 1), same_padding(6, 3, 1)
+        out = [ElementType(DType.INT8, self.quant()) for _ in range(3)]
+        first = make_node(
+            Conv2D((1, 1), (1, 1), same, out[0]), [image, self.weights((8, 3, 3, 4), 0)], ["first"]
+        )
+        second = make_node(
+            DepthwiseConv2D((1, 1), (1, 1), same, out[1]),
+            [first.output, self.weights((1, 3, 3, 8), 3)],
+            ["second"],
+        )
+        third = make_node(Add(out[2]), [second.output, first.output], ["third"])
+        pool = make_node(AveragePool2D((40, 6), (1, 1), ((0, 0), (0, 0))), [third.output], ["pooled"])
+        graph = Graph("tall", (image,), (pool.output,), (first, second, third, pool), self.constants)
+        verify(graph)
+        return graph
+
     def node(self, values: list[Value]) -> Node:
         x, name = values[-1], f"v{len(values)}"
         _, height, width, channels = x.type.shape
