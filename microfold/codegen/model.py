@@ -222,10 +222,16 @@ class Model:
             window = self._windows[at.value].name
             return self._at("arena", f"{window} + {at.offset}" if at.offset else window)
 
-        def call(index: int, addresses: Sequence[str]) -> CallText:
+        def call(index: int, read: Mapping[int, str], written: str) -> CallText:
             text, layer = self.calls[index], self.program.layers[index]
+            data = layer.kernel.data_inputs(memory.planner.bands[index].band.layer)
+            addresses = [
+                read[i] if i in read else self._address(buffer)
+                for i, buffer in zip(data, layer.inputs, strict=True)
+            ]
+            addresses.append(written)
             if layer.scratch is not None:
-                addresses = [*addresses, self._at("arena", self._scratch[layer].name)]
+                addresses.append(self._at("arena", self._scratch[layer].name))
             parameters = self.functions[layer.call.function].parameters
             arguments = map(_argument, parameters, addresses)
             return replace(text, comment=text.comment[:1], arguments=(*text.arguments, *arguments))

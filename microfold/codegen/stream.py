@@ -117,13 +117,14 @@ class StreamWriter:
 
     Args:
         spot: the address of a spot.
-        call: the text of a layer's call, by its index, with addresses of what it reads and writes.
+        call: the text of a layer's call, by its index, with addresses of the rows that it reads, by operand,
+            and of the one that it writes.
         name: of the model.
     """
 
     memory: StreamMemory
     spot: Callable[[Spot], str]
-    call: Callable[[int, Sequence[str]], CallText]
+    call: Callable[[int, Mapping[int, str], str], CallText]
     name: str
 
     @cached_property
@@ -159,7 +160,8 @@ class StreamWriter:
         group: list[Statement] = []
         for operation in self.memory.planner.windows.all_operations:
             group += self._statements(operation, there)
-            if isinstance(operation, Arrive | Call):
+            # What needs no row of the input comes with the first one.
+            if isinstance(operation, Arrive) or (isinstance(operation, Call) and groups):
                 groups.append(tuple(group))
                 takes_row.append(isinstance(operation, Arrive))
                 group = []
@@ -175,8 +177,9 @@ class StreamWriter:
             case Fill(value, first, last, spot):
                 return [self._fill(value, last - first, spot)]
             case Call(node, _, inputs, output):
-                addresses = [self._row(spot, there) for spot in (*inputs, output)]
-                text = self.call(self.memory.layer_of(operation), addresses)
+                rows = zip(node.readings, inputs, strict=True)
+                read = {index: self._row(spot, there) for index, spot in rows}
+                text = self.call(self.memory.layer_of(operation), read, self._row(output, there))
                 if node.output not in there:
                     return [text]
                 there[node.output] += 1

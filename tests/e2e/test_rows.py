@@ -19,7 +19,9 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.ops.elementwise.mul import Mul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import AveragePool2D
 from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
 from microfold.options import Options
@@ -72,6 +74,24 @@ def test_rows_on_simulated_cores(core: str) -> None:
         built = compile_graph(graph, target.load(core), ROWS, name=f"net{seed}")
         result = verify(built, input_sets([b.type for b in built.inputs], 4))
         assert result.exact, (seed, result.first_difference)
+
+
+def test_rows_that_need_nothing_of_the_input() -> None:
+    """A pad's first rows, which are there before the first one that is handed in; constants that are read."""
+    quant = Quant.per_tensor(0.1, 3)
+    image = Value("image", TensorType(DType.INT8, (1, 5, 4, 3), quant))
+    scale = Value("scale", TensorType(DType.INT8, (1, 1, 4, 3), quant))
+    pad = make_node(Pad(((0, 0), (2, 1), (1, 0), (0, 0)), 3), [image], ["padded"])
+    product = make_node(Mul(ElementType(DType.INT8, quant)), [image, scale], ["product"])
+    rng = np.random.default_rng(0)
+    constants = {scale: rng.integers(-128, 128, scale.type.shape).astype(np.int8)}
+    for nodes in ([pad], [product]):
+        graph = Graph("rows", (image,), (nodes[-1].output,), tuple(nodes), constants)
+        built = compile_graph(graph, target.load("host"), ROWS)
+        result = verify(built, input_sets([image.type], 5))
+        assert result.exact, result.first_difference
+        (given,) = images(graph, 5)[4:]
+        np.testing.assert_array_equal(Session(built)(given), Interpreter(graph).run(given)[0])
 
 
 @pytest.mark.parametrize("seed", POOLED)

@@ -50,11 +50,13 @@ class _Demand:
     """What is there so far.
 
     Attributes:
+        begun: values whose padding above is there.
         there: how many rows of each value are, from the first one; padding below them counts.
     """
 
     def __init__(self, region: Region):
         self.region = region
+        self.begun: set[Value] = set()
         self.there: dict[Value, int] = dict.fromkeys((*region.inputs, *region.producers), 0)
 
     def events(self) -> Iterator[Event]:
@@ -72,6 +74,9 @@ class _Demand:
         while waiting:
             node = waiting[-1]
             row = self.there[node.output]
+            for value, (first, _) in node.reads(row):
+                if first < 0:
+                    yield from self._begin(value)
             found = next(((v, last) for v, (_, last) in node.reads(row) if self.there[v] < last), None)
             if found is None:
                 yield from self._begin(node.output)
@@ -92,7 +97,8 @@ class _Demand:
                 self.there[missing] += 1
 
     def _begin(self, value: Value) -> Iterator[Event]:
-        """The padding above a value, before its first row."""
+        """The padding above a value, before its first row, and before anything reads it."""
         above = self.region.above(value)
-        if above and self.there[value] == 0:
+        if above and value not in self.begun:
             yield Padding(value, -above, 0)
+        self.begun.add(value)

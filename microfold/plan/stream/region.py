@@ -134,7 +134,11 @@ def by_rows(layer: LayerContext) -> RowNode | str:
         bands.append(found)
     readings: dict[int, Reading] = {}
     for index, value in enumerate(node.inputs):
-        if value is None or value in layer.constants:
+        if value is None:
+            continue
+        if value in layer.constants:
+            if len(bands) > 1 and bands[0].operands[index] is not None:
+                return f"for each row it reads other rows of the constant %{value.name}"
             continue
         parts = [found.operands[index] for found in bands]
         rows = [part for part in parts if part is not None]
