@@ -17,7 +17,7 @@ from microfold.external.registry import resolve
 from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.domain import admit
-from microfold.ir.graph import Graph
+from microfold.ir.graph import Graph, State
 from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -27,15 +27,16 @@ from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_placement
-from microfold.lowering.schedule import Choice, Locator, Scheduler, claim_name, model_places
+from microfold.lowering.schedule import Choice, Locator, Places, Scheduler, claim_name, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
+from microfold.lowering.stream import Streamed, stream_buffers, stream_layers, streamed
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.passes.kinds import Pass
 from microfold.pipeline import chosen_pipeline, default_pipeline
 from microfold.plan.overlap import align
 from microfold.plan.schedule import SchedulePlanner
-from microfold.program import Origin, Program, StateSlot, origin_of
+from microfold.program import Buffer, Origin, Program, StateSlot, origin_of
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
 from microfold.transform.subgraphs.limit_loops import with_limited_loops
@@ -148,14 +149,20 @@ def explain_kernels(
         InputError: as `compile_graph`.
     """
     way = _way(graph, target, options, context, costs=costs)
+    if way.by_rows:
+        ranked = zip(way.streamed.rankings, way.streamed.chosen, strict=True)
+        return [(ranking.layer, _chosen_first(ranking, chosen)) for ranking, chosen in ranked]
     if not all(r.candidates and r.candidates[0].cost is not None for r in way.rankings):
         return [(ranking.layer, [*ranking.candidates]) for ranking in way.rankings]
     layers: list[tuple[LayerContext, list[Candidate]]] = []
     for index in way.planned.order:
-        ranking, chosen = way.rankings[index], way.chosen[index]
-        others = [c for c in ranking.candidates if c.kernel.name != chosen.kernel.name]
-        layers.append((ranking.layer, [chosen, *others]))
+        ranking = way.rankings[index]
+        layers.append((ranking.layer, _chosen_first(ranking, way.chosen[index])))
     return layers
+
+
+def _chosen_first(ranking: Ranking, chosen: Candidate) -> list[Candidate]:
+    return [chosen, *(c for c in ranking.candidates if c.kernel.name != chosen.kernel.name)]
 
 
 def layer_names(layers: Iterable[tuple[LayerContext, Sequence[Candidate]]]) -> list[str]:
@@ -252,6 +259,55 @@ class _Way:
             UnsupportedModelError: some layers have none.
             InputError: none of them fit the flash or the RAM that the options allow.
         """
+        self._require_kernels()
+        chosen = self._decided()
+        return chosen if self.revise is None else self.revise(self.rankings, chosen)
+
+    def _decided(self) -> list[Candidate]:
+        """What selection chooses."""
+        state = sum(align(state.value.type.nbytes) for state in self.graph.state)
+        if self.scope.inner:
+            return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
+        return decide(self.rankings, self.scope.model, self.options, self.planner, state)
+
+    @cached_property
+    def streamed(self) -> Streamed:
+        """The model with its first layers computed row by row.
+
+        Raises:
+            UnsupportedModelError: some layers have no kernel, or the first ones do not work by rows.
+            InputError: nothing fits the flash or the RAM that the options allow.
+        """
+        self._require_kernels()
+        return streamed(self.scope, self.options)
+
+    @cached_property
+    def by_rows(self) -> bool:
+        """Whether the first layers are computed row by row: it is wanted, or nothing else fits the RAM.
+
+        Raises:
+            InputError: neither fits.
+        """
+        options = self.options
+        if options.io == "rows":
+            return True
+        may_be = options.io == "caller" and not (options.step or options.taps or self.scope.inner)
+        if options.ram is None or not may_be:
+            return False
+        try:
+            _ = self.chosen
+        except InputError as refusal:
+            try:
+                _ = self.streamed
+            except InputError as other:
+                raise InputError(f"{refusal}; otherwise, {other}") from None
+            except UnsupportedModelError:
+                raise refusal from None
+            return True
+        return False
+
+    def _require_kernels(self) -> None:
+        """Raises UnsupportedModelError if some layers have none."""
         problems = [
             Problem(
                 f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}",
@@ -263,15 +319,6 @@ class _Way:
         ]
         if problems:
             raise UnsupportedModelError(self.graph.name, problems)
-        chosen = self._decided()
-        return chosen if self.revise is None else self.revise(self.rankings, chosen)
-
-    def _decided(self) -> list[Candidate]:
-        """What selection chooses."""
-        state = sum(align(state.value.type.nbytes) for state in self.graph.state)
-        if self.scope.inner:
-            return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
-        return decide(self.rankings, self.scope.model, self.options, self.planner, state)
 
     def memory(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ScopeMemory:
         """Where the tensors and the scratch of calls lie, in the graph's order."""
@@ -318,6 +365,8 @@ class _Planned:
 
 
 def _plan(way: _Way, name: str) -> Program:
+    if way.by_rows:
+        return _plan_stream(way, name)
     options, planned = way.options, way.planned
     graph, memory, order = planned.scope.graph, planned.memory, planned.order
     calls = [way.calls[index] for index in order]
@@ -349,6 +398,39 @@ def _plan(way: _Way, name: str) -> Program:
     )
     check_placement(program.calls, options)
     return program
+
+
+def _plan_stream(way: _Way, name: str) -> Program:
+    """A program whose first layers are computed row by row."""
+    options, found = way.options, way.streamed
+    graph = found.planner.region.graph
+    calls = list(found.calls)
+    if options.functions_of_their_own:
+        calls = _with_own_functions(calls)
+    places = model_places(graph, options)
+    program = Program(
+        name=name,
+        source=way.source,
+        graph=graph,
+        target=way.target,
+        options=options,
+        inputs=tuple(Buffer(image, "input", index) for index, image in enumerate(graph.inputs)),
+        outputs=stream_buffers(found, graph.outputs, places),
+        layers=stream_layers(found, calls, places),
+        state=tuple(
+            StateSlot(stream_buffers(found, [s.value], places)[0], _next(found, s, places))
+            for s in graph.state
+        ),
+        arena=found.memory.arena,
+        stream=found.memory,
+    )
+    check_placement(program.calls, options)
+    return program
+
+
+def _next(found: Streamed, state: State, places: Places) -> Buffer | None:
+    """Where the next content of a state is computed; None if it never changes."""
+    return stream_buffers(found, [state.next], places)[0] if state.next is not state.value else None
 
 
 def _with_own_functions(calls: Sequence[KernelCall]) -> list[KernelCall]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from microfold.errors import InputError
 
 OPTIMIZE = ("size", "balanced", "speed")
-IO = ("arena", "caller")
+# How whole inputs and outputs are handed over.
+WHOLE_IO = ("arena", "caller")
+IO = (*WHOLE_IO, "rows")
 WEIGHTS = ("arrays", "blob")
 NUMERICS = ("exact", "relaxed")
 MAX_ITERATIONS = (1 << 31) - 1
@@ -26,7 +28,8 @@ class Options:
             whatever `optimize` says. None: no limit.
         ram: bytes that arena and state together may take; kernels are chosen among those that allow it. None:
             no limit.
-        io: inputs and outputs live in the ``arena``, or the ``caller`` hands them in.
+        io: inputs and outputs live in the ``arena``, or the ``caller`` hands them in; with ``rows``, the
+            input is handed in row by row, and the first layers compute rows as they come.
         io_layout: the layout in which the caller hands images in and takes them, e.g. ``NHWC``; ``model`` for
             that of the model.
         single_file: weights and code in one ``.c``.
@@ -114,6 +117,9 @@ class Options:
                 "weights in a blob are placed by the firmware: "
                 "leave single_file, weights_section and place away, or leave weights away"
             )
+        if self.io == "rows" and (self.step or self.taps):
+            given = "step" if self.step else "taps"
+            raise InputError(f"with io=rows, layers run piece by piece: leave {given} away, or io")
         if self.weights_section:
             _check_section(self.weights_section)
         for name, given in (("place", self.place), ("place_code", self.place_code)):

@@ -23,6 +23,7 @@ from microfold.kernels.selection.cheapest import Candidate
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
+from microfold.plan.stream.planner import StreamMemory
 from microfold.target import Target
 
 
@@ -164,6 +165,8 @@ class Layer:
         candidates: the kernels that were considered, see `selection.cheapest.candidates`.
         control: what other layers it runs, and how; None: it is a call.
         measured_cycles: of one call, of a database of measurements; None: it has none.
+        rows: of layers that are computed row by row, which row of the result each call writes; `call` is each
+            of them. MACs and estimates are those of all of them. None: all in one call.
     """
 
     index: int
@@ -181,6 +184,7 @@ class Layer:
     candidates: tuple[Candidate, ...] = ()
     control: LoopPlan | BranchPlan | None = None
     measured_cycles: int | None = None
+    rows: tuple[int, ...] | None = None
 
     @property
     def blocks(self) -> tuple[tuple[Block, int], ...]:
@@ -258,6 +262,7 @@ class Program:
         labels: what the classes of each output are called; empty where nothing says.
         labels_ignored: why labels that came with the model are not among them; empty if there is no such.
         measured_on: where the layers' measured cycles are from; empty: nothing was measured.
+        stream: how the first layers are computed row by row; None: all compute whole tensors.
     """
 
     name: str
@@ -278,6 +283,7 @@ class Program:
     labels: tuple[tuple[str, ...], ...] = ()
     labels_ignored: str = ""
     measured_on: str = ""
+    stream: StreamMemory | None = None
 
     @property
     def calls(self) -> tuple[Layer, ...]:

@@ -150,7 +150,8 @@ class CodeOptions:
         str,
         typer.Option(
             "--io",
-            help="Inputs and outputs live in the arena, or the caller hands them in.",
+            help="Inputs and outputs live in the arena, or the caller hands them in; with rows, the input is "
+            "handed in row by row.",
             autocompletion=_words(*IO),
         ),
     ] = "arena"

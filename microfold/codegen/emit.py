@@ -28,6 +28,7 @@ def emit_build(program: Program) -> Build:
     functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
     copies = ["mf_copy_block"] if program.state or program.moves else []
+    copies += ["mf_copy_bytes"] if program.stream is not None and program.stream.planner.windows.moved else []
     copies += ["mf_noinline"] if any(_is_apart(model, function) for function in model.functions) else []
     helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
     preludes = [
@@ -58,6 +59,7 @@ def emit_build(program: Program) -> Build:
     name = program.name
     headers = set(render("model/source.c.j2", parts | {"headers": []}).uses) | model.field_headers
     headers |= {header for function in model.functions.values() for header in function.headers}
+    headers |= model.stream.headers if model.stream is not None else frozenset()
     headers |= {header for part in (*helpers, *preludes) for header in part.uses}
     if single:
         headers |= model.constant_headers

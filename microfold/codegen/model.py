@@ -27,10 +27,14 @@ from microfold.codegen.parts import (
     TapText,
     TapTexts,
 )
+from microfold.codegen.stream import StreamTexts, StreamWriter
 from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
 from microfold.kernels.call import CFunction, Constant, Parameter
 from microfold.plan.overlap import align
+from microfold.plan.stream.operations import Spot
+from microfold.plan.stream.planner import StreamMemory
+from microfold.plan.stream.region import pitch
 from microfold.program import Block, BranchPlan, Buffer, Layer, LoopPlan, Move, Places, Program, constant_key
 
 # A root, and which of its bytes: where they begin, and how many.
@@ -55,10 +59,19 @@ class Model:
         # The core and the flags that select it, if the target has any.
         self.build_target = ", ".join(filter(None, [program.target.name, " ".join(program.target.cpu_flags)]))
         self.blob = program.options.weights == "blob"
-        self.caller_io = program.options.io == "caller"
+        # What the caller hands in with each run.
+        self.given_inputs = program.options.io in ("caller", "rows")
+        self.given_outputs = program.options.io == "caller"
+        # Whether rows of the input are handed in one by one.
+        self.pushes = program.options.io == "rows"
         self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]
         self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
         self.ports = [*self.inputs, *self.outputs]
+        self.given = [
+            *(self.inputs if self.given_inputs else ()),
+            *(self.outputs if self.given_outputs else ()),
+        ]
+        self.given_results = self.outputs if self.given_outputs else []
         self.functions = render_functions(program)
         self._data_sections = program.options.data_sections
         self._namer = Namer()
@@ -66,6 +79,7 @@ class Model:
         self._views = Places(program.graphs)
         self._places: dict[_Bytes, NamedOffset] = {}
         self._scratch: dict[Layer, NamedOffset] = {}
+        self._windows: dict[Value, NamedOffset] = {}
         self._numbers = dict(_numbered(program.layers))
         self._inner = {layer: index for index, layer in enumerate(program.inner_layers)}
         self.arena: list[NamedOffset] = []
@@ -75,6 +89,7 @@ class Model:
         self.calls = [self._call(layer) for layer in program.layers]
         self.slots = [self._slot(index) for index in range(len(program.state))]
         self.taps = self._taps() if program.options.taps else None
+        self.stream = self._stream(program.stream) if program.stream is not None else None
 
     @cached_property
     def arena_bytes(self) -> int:
@@ -89,9 +104,9 @@ class Model:
     @property
     def context_size(self) -> int:
         """sizeof the context struct: its members are unions with a uint64_t."""
-        return (
-            self.arena_bytes + self.state_bytes + 8 * (self.blob + self.program.may_stop + self.options.taps)
-        )
+        stream = self.stream.context_bytes if self.stream is not None else 0
+        more = 8 * (self.blob + self.program.may_stop + self.options.taps)
+        return self.arena_bytes + self.state_bytes + stream + more
 
     @cached_property
     def blob_alignment(self) -> int:
@@ -129,7 +144,7 @@ class Model:
         addresses |= {a for call in self.calls if call.control is not None for a in call.control.addresses}
         context = self.program.may_stop or any("(" in address for address in addresses)
         context = context or any(call.local for call in self.all_calls)
-        ports = [port.name for port in self.ports] if self.caller_io else []
+        ports = [port.name for port in self.given]
         return [*(() if context else ("context",)), *(name for name in ports if name not in addresses)]
 
     @property
@@ -168,23 +183,60 @@ class Model:
         """Names every offset: inputs first, then each layer's results and scratch."""
         for slot in self.program.state:
             self._add_place(slot.buffer, short_name(slot.buffer.value.name, "state"))
+        if self.program.stream is not None:
+            self._place_windows(self.program.stream)
         for port in self.inputs:
             self._add_place(port.buffer, port.name)
         for layer, number in self._numbers.items():
             # Slices and concatenation views have names of their own.
-            for buffer in layer.inputs:
+            for buffer in layer.inputs if layer.rows is None else ():
                 self._add_place(buffer, short_name(buffer.value.name, "part"))
-            for buffer in layer.outputs:
+            for buffer in layer.outputs if layer.rows is None else ():
                 self._add_place(buffer, layer.name)
             if layer.scratch is not None and layer.control is None:
                 comment = f"{layer.call.scratch} bytes, only during layer {number}"
                 name = self._claim(f"{layer.name}_scratch", "_offset")
                 self._scratch[layer] = NamedOffset(name, layer.scratch, comment)
                 self.arena.append(self._scratch[layer])
+        # An output may be what rows are computed into.
+        for port in self.outputs:
+            self._add_place(port.buffer, port.name)
         # What a loop decides by or hands on may be a view of what its layers compute.
         for layer in self._numbers:
             for buffer in layer.control.buffers if layer.control is not None else ():
                 self._add_place(buffer, short_name(buffer.value.name, "part"))
+
+    def _place_windows(self, memory: StreamMemory) -> None:
+        """Names the windows of what is computed row by row."""
+        names = {port.buffer.value: port.name for port in self.inputs}
+        names |= {layer.node.output: layer.name for layer in self.program.layers if layer.rows is not None}
+        for value, offset in memory.windows.items():
+            size = memory.planner.windows.blocks[value].size
+            comment = f"{size // pitch(value)} rows of {pitch(value)} bytes"
+            name = self._claim(f"{names[value]}_window", "_offset")
+            self._windows[value] = NamedOffset(name, offset, comment)
+            self.arena.append(self._windows[value])
+
+    def _stream(self, memory: StreamMemory) -> StreamTexts:
+        def spot(at: Spot) -> str:
+            window = self._windows[at.value].name
+            return self._at("arena", f"{window} + {at.offset}" if at.offset else window)
+
+        def call(index: int, read: Mapping[int, str], written: str) -> CallText:
+            text, layer = self.calls[index], self.program.layers[index]
+            data = layer.kernel.data_inputs(memory.planner.bands[index].band.layer)
+            addresses = [
+                read[i] if i in read else self._address(buffer)
+                for i, buffer in zip(data, layer.inputs, strict=True)
+            ]
+            addresses.append(written)
+            if layer.scratch is not None:
+                addresses.append(self._at("arena", self._scratch[layer].name))
+            parameters = self.functions[layer.call.function].parameters
+            arguments = map(_argument, parameters, addresses)
+            return replace(text, comment=text.comment[:1], arguments=(*text.arguments, *arguments))
+
+        return StreamWriter(memory, spot, call, self.name).texts()
 
     def _add_place(self, buffer: Buffer, name: str) -> None:
         key = self._bytes(buffer)
@@ -229,20 +281,16 @@ class Model:
                 values[name] = f"({own_helpers(self.name, types[name])}){values[name]}"
         fields = _field_values(function.structs, values)
         description = "description" if local else self._claim(layer.name, "_layer") if fields else ""
+        if layer.rows is not None:
+            # Where rows lie is the stream's.
+            arguments = (f"&{description}",) if fields else ()
+            return CallText(index, description, function.name, fields, local, arguments, comment)
         addresses = [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]
         if layer.scratch is not None:
             addresses.append(self._at("arena", self._scratch[layer].name))
         arguments = [f"&{description}"] if fields else []
         arguments += [_argument(p, a) for p, a in zip(function.parameters, addresses, strict=True)]
-        return CallText(
-            index,
-            description,
-            function.name,
-            fields,
-            local,
-            tuple(arguments),
-            comment,
-        )
+        return CallText(index, description, function.name, fields, local, tuple(arguments), comment)
 
     def _control(self, control: LoopPlan | BranchPlan, depth: int) -> LoopText | BranchText:
         def layers(block: Block | None) -> tuple[CallText, ...]:

@@ -161,7 +161,15 @@ class HostLibrary:
             f"void {name}_set_observer(void (*)(int));",
             f"int {name}_external_failure(void);",
         ]
-        if program.options.io == "caller":
+        if program.options.io == "rows":
+            row = C_TYPES[program.inputs[0].type.dtype]
+            lines.append(f"void {name}_begin(void *);")
+            lines.append(f"int32_t {name}_push_rows(void *, const {row} *);")
+            lines.append(f"void {name}_run(void *, const {row} *);")
+            lines += [
+                f"{C_TYPES[b.type.dtype]} *{name}_{k}_{i}(void *);" for k, i, b, _ in ports if k == "output"
+            ]
+        elif program.options.io == "caller":
             more = "".join(f", {const}{C_TYPES[b.type.dtype]} *" for _, _, b, const in ports)
             lines.append(f"void {name}_run(void *{more});")
         else:

@@ -24,6 +24,7 @@ from microfold.options import Options
 from microfold.passes.context import Instrument, PassContext
 from microfold.passes.kinds import Pass, Sequential
 from microfold.plan.overlap import align
+from microfold.plan.stream.planner import ComputedRow
 from microfold.program import Buffer, Program
 from microfold.transform import available
 
@@ -156,8 +157,13 @@ class Session:
         outputs = self._new_outputs()
         values: dict[Value, Array] = {}
         layers = (*self.program.layers, *self.program.inner_layers)
+        stream = self.program.stream
+        rows = iter(stream.computed if stream is not None else ())
 
         def copy(layer: int) -> None:
+            if layers[layer].rows is not None:
+                self._copy_row(next(rows), values)
+                return
             for buffer in layers[layer].outputs:
                 values[buffer.value] = self._copy(self._locate(buffer, outputs), buffer)
 
@@ -201,10 +207,17 @@ class Session:
             pointers = [self._pointer(b, a) for b, a in zip(buffers, arrays, strict=True)]
             self._library.run(self._context, *pointers)
             return tuple(outputs)
+        if self.program.options.io == "rows":
+            self._library.run(self._context, self._pointer(self.program.inputs[0], inputs[0]))
+            return self._results()
         for index, array in enumerate(inputs):
             destination = self._library.call(f"input_{index}", self._context)
             self._library.ffi.memmove(destination, array.tobytes(), array.nbytes)
         self._library.run(self._context)
+        return self._results()
+
+    def _results(self) -> tuple[Array, ...]:
+        """The outputs in the arena."""
         return tuple(
             self._copy(self._library.call(f"output_{index}", self._context), buffer)
             for index, buffer in enumerate(self.program.outputs)
@@ -218,6 +231,14 @@ class Session:
         if buffer.region == "state":
             base += self._library.context_size - align(self.program.state_size)
         return base + buffer.offset
+
+    def _copy_row(self, computed: ComputedRow, values: dict[Value, Array]) -> None:
+        """Take a row that has been computed over into its value."""
+        t = computed.value.type
+        whole = values.setdefault(computed.value, np.zeros(t.shape, t.dtype.numpy))
+        pointer = self._library.ffi.cast("uint8_t *", self._context) + computed.address
+        row = bytes(self._library.ffi.buffer(pointer, computed.size))
+        whole[:, computed.row] = np.frombuffer(row, t.dtype.numpy).reshape(whole[:, 0].shape)
 
     def _copy(self, pointer: Any, buffer: Buffer) -> Array:
         data = bytes(self._library.ffi.buffer(pointer, buffer.type.nbytes))

@@ -51,7 +51,11 @@ def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
     output = Value(node.output.name, x.with_shape(shape))
     smaller = Node(found.op, inputs, (output,), node.epilogue)
     ranges = _ranges(layer.ranges, node, smaller, found.operands) if layer.ranges is not None else None
-    return LayerBand(replace(layer, node=smaller, constants=constants, ranges=ranges), rows, found.operands)
+    return LayerBand(
+        replace(layer, node=smaller, constants=constants, ranges=ranges, band_of=layer.whole),
+        rows,
+        found.operands,
+    )
 
 
 def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:

@@ -25,6 +25,7 @@ class LayerContext:
         compiled_for_size: the C compiler is asked for short code (-Os), and keeps less in registers.
         row_table: the call is given a table of addresses in the place of the first input, see
             `band.lower_by_rows`.
+        band_of: the node of which this one computes some rows, see `band.layer_band`; None: it is whole.
     """
 
     node: Node
@@ -33,6 +34,12 @@ class LayerContext:
     ranges: Ranges | None = None
     compiled_for_size: bool = False
     row_table: bool = False
+    band_of: Node | None = None
+
+    @property
+    def whole(self) -> Node:
+        """The node of the model that this computes, or a part of."""
+        return self.band_of if self.band_of is not None else self.node
 
     def array(self, index: int) -> Array | None:
         """The constant behind input `index`; None if absent or computed."""

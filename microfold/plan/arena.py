@@ -65,6 +65,17 @@ def plan_arena(
     if _pairs(blocks) > MAX_NEIGHBOURS * len(blocks) / 2:
         offsets, size = place_in_time(blocks, overlaps)
         return ArenaPlan(offsets, size, bound, tuple(overlaps))
+    return plan_within(blocks, overlaps, bound, wanted)
+
+
+def plan_within(
+    blocks: Sequence[Storage], overlaps: Sequence[Overlap], bound: int, wanted: int | None = None
+) -> ArenaPlan:
+    """The same where a bound is known, and not too many storages live at once.
+
+    Args:
+        bound: bytes that no plan can go below.
+    """
 
     def done(plan: ArenaPlan) -> bool:
         return plan.proved or (wanted is not None and not plan.bound <= wanted < plan.size)

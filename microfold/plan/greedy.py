@@ -48,8 +48,9 @@ class Conflicts:
         for block in sorted(blocks, key=lambda b: b.first):
             alive = [other for other in alive if other.last >= block.first]
             for other in alive:
-                self.neighbours[block].append(other)
-                self.neighbours[other].append(block)
+                if block.lives_with(other):
+                    self.neighbours[block].append(other)
+                    self.neighbours[other].append(block)
             alive.append(block)
 
 

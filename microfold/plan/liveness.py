@@ -28,6 +28,10 @@ class Storage:
     def lives_with(self, other: Storage) -> bool:
         return self.first <= other.last and other.first <= self.last
 
+    def dies_for(self, other: Storage) -> bool:
+        """Whether it is last read in the call that computes the other one, so that this may lie over it."""
+        return self.last == other.first
+
 
 def computing_nodes(graph: Graph) -> list[Node]:
     """The nodes that need a call, in order."""

@@ -97,7 +97,7 @@ def problem_of(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> Proble
     alive: list[Storage] = []
     for block in sorted(blocks, key=lambda b: b.first):
         alive = [other for other in alive if other.last >= block.first]
-        pairs += [(index[other], index[block]) for other in alive]
+        pairs += [(index[other], index[block]) for other in alive if block.lives_with(other)]
         alive.append(block)
     pairs.sort(key=lambda p: (-min(sizes[p[0]], sizes[p[1]]), -sizes[p[0]] - sizes[p[1]], p))
     leave = {
@@ -105,7 +105,7 @@ def problem_of(blocks: Sequence[Storage], overlaps: Sequence[Overlap]) -> Proble
         for o in overlaps
         if o.source in index
         and o.target in index
-        and o.source.last == o.target.first
+        and o.source.dies_for(o.target)
         and not (o.exact and o.distance % ALIGNMENT)
     }
     return Problem(sizes, pairs, leave)

@@ -66,20 +66,25 @@ def blocks(program: Program) -> list[Report]:
 
     Blocks may overlap where a kernel allows its result to lie over an input that ends there.
     """
-    placed = program.arena.offsets.items()
+    stream = program.stream
+    # In a stream, a block lives during calls of layers that run again and again.
+    placed = [
+        (*(stream.layers_of(block) if stream is not None else (block.first, block.last)), block, offset)
+        for block, offset in program.arena.offsets.items()
+    ]
     scratch = {(layer.index, layer.scratch) for layer in program.layers if layer.scratch is not None}
     return [
         {
             "name": block.label,
-            "kind": _kind(block, (block.first, offset) in scratch),
+            "kind": _kind(block, (first, offset) in scratch),
             "offset": offset,
             "bytes": block.size,
             # Inputs are there before the first layer, and only then if nothing reads them; outputs behind
             # the last one.
-            "first_layer": max(block.first, 0),
-            "last_layer": max(min(block.last, len(program.layers) - 1), 0),
+            "first_layer": max(first, 0),
+            "last_layer": max(min(last, len(program.layers) - 1), 0),
         }
-        for block, offset in sorted(placed, key=lambda item: (item[0].first, item[0].last, item[1]))
+        for first, last, block, offset in sorted(placed, key=lambda item: (*item[:2], item[3]))
     ]
 
 

@@ -12,6 +12,7 @@ from microfold.options import Options
 from microfold.program import Program
 from microfold.report.console import Output
 from microfold.report.data import Report, deviation_report
+from microfold.report.rows import pushes
 from microfold.report.tables import Column, Table, number
 from microfold.simulate.toolchain import ARM_COMPILER
 from microfold.target import Target
@@ -44,6 +45,10 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         ports = [f"input_{i}" for i in range(len(program.inputs))]
         ports += [f"output_{i}" for i in range(len(program.outputs))]
         lines.append(f"{name}_run(&network, {', '.join(ports)});")
+    elif program.options.io == "rows":
+        lines.append(f"{name}_begin(&network);")
+        lines.append(f"while ({name}_push_rows(&network, row) == 0) {{ /* the next row */ }}")
+        lines.append(f"/* read {name}_output_0(&network) */")
     else:
         lines.append(f"/* fill {name}_input_0(&network) */")
         lines.append(f"{name}_run(&network);")
@@ -144,12 +149,21 @@ def _print_memory(program: Program, report: Report) -> None:
     table = Table("", (Column(""), number("bytes"), Column("")))
     scratch = max((layer["scratch"] for layer in report["layers"]), default=0)
     proved = ram["arena"] == ram["arena_bound"]
-    least = "the least for these kernels" if proved else f"{ram['arena_bound']:,} at least"
+    kept = "these kernels" if program.stream is None else "these kernels and this order of rows"
+    least = f"the least for {kept}" if proved else f"{ram['arena_bound']:,} at least"
     note = f"{least}; largest scratch {scratch:,}"
     table.add("RAM: arena", _number(ram["arena"]), note)
     table.add("RAM: state", _number(ram["state"]), "kept from run to run")
     used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
     table.add("RAM: stack", _number(ram["stack"]), f"at most, library functions included{used}")
+    if program.stream is not None:
+        estimates = pushes(program)
+        known = [each for each in estimates if each is not None]
+        count = sum(layer.rows is not None for layer in program.layers)
+        note = f"instructions, estimated; the first {count} layers compute rows as they come"
+        longest = max(known) if len(known) == len(estimates) else None
+        what = "longest push" if program.options.io == "rows" else "longest row"
+        table.add(what, _number(longest, unknown="unknown"), note)
     table.add("flash: weights", _number(flash["weights"]), program.options.weights_section)
     table.add(
         "flash: code", _number(flash["code"]), f"at {program.options.compiler_flag}, with layer descriptions"

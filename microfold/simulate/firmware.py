@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from microfold.simulate.emulator import run_image
 from microfold.simulate.memory import ImageMemory, image_memory, placed_sections
 from microfold.simulate.pipeline.disassembly import disassemble
 from microfold.simulate.pipeline.estimate import on_pipeline
-from microfold.simulate.sources import Array, LayerTensor, ModelSources, TensorSpec
+from microfold.simulate.sources import Array, LayerPart, LayerTensor, ModelSources, TensorSpec
 from microfold.simulate.trace import COUNTS, Trace, plugin_arguments, read_counts, timed, with_plugin
 from microfold.support.elf import load_code
 from microfold.support.scratch import ScratchFolder, scratch_folder
@@ -52,7 +53,8 @@ class SimulatedRun:
         instructions: from the first instruction of the run function to its return.
         stack: deepest stack in bytes.
         layer_instructions: of each layer, without the hook; empty if the image has no hooks.
-        layer_tensors: of each layer, its captured tensors as flat arrays; empty if not asked for.
+        layer_tensors: of each layer, or each of its parts, its captured tensors as flat arrays; empty if not
+            asked for.
     """
 
     outputs: tuple[Array, ...]
@@ -237,11 +239,16 @@ class Firmware:
             (hook_ticks,) = results.integers(1)
             hook = self.board.instructions(hook_ticks)
             layer_ticks = results.integers(len(self.sources.layers))
-            layers = tuple(max(0, self.board.instructions(ticks) - hook) for ticks in layer_ticks)
+            runs = Counter(self.sources.hooks)
+            layers = tuple(
+                max(0, self.board.instructions(ticks) - hook * runs[index])
+                for index, ticks in enumerate(layer_ticks)
+            )
         outputs = tuple(results.array(spec) for spec in self.sources.outputs)
         captured: tuple[tuple[Array, ...], ...] = ()
         if tensors is not None:
-            captured = tuple(tuple(tensors.array(t) for t in layer.tensors) for layer in self.sources.layers)
+            parts = self.sources.parts or [LayerPart(n.index, n.tensors) for n in self.sources.layers]
+            captured = tuple(tuple(tensors.array(t) for t in part.tensors) for part in parts)
         # Both calls pass the same arguments; what the empty function executes itself is its return.
         total = self.board.instructions(_unwrapped(ticks, seconds, self.board.counter_hz))
         total -= self.board.instructions(empty_ticks) - 1

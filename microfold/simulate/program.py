@@ -5,10 +5,11 @@ from __future__ import annotations
 from microfold.codegen.emit import emit_build, stand_ins
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import TargetError
+from microfold.ir.node import Value
 from microfold.program import Buffer, Program
 from microfold.simulate import boards
 from microfold.simulate.run import Simulator
-from microfold.simulate.sources import LayerSpec, LayerTensor, ModelSources, TensorSpec
+from microfold.simulate.sources import LayerPart, LayerSpec, LayerTensor, ModelSources, TensorSpec
 
 
 def model_sources(program: Program) -> ModelSources:
@@ -25,11 +26,29 @@ def model_sources(program: Program) -> ModelSources:
             LayerSpec(layer.index, layer.name, tuple(_layer_tensor(b) for b in layer.outputs))
             for layer in program.layers
         ),
+        parts=_parts(program),
         io=program.options.io,
         stand_ins=stand_ins(program),
         compile_flags=program.options.external_compile_flags,
         link_flags=program.options.external_flags,
     )
+
+
+def _parts(program: Program) -> tuple[LayerPart, ...]:
+    """The calls of layers of which some compute row by row; none if there are no such."""
+    if program.stream is None:
+        return ()
+    rows = [
+        LayerPart(each.layer, (_row(each.value, each.size, each.address),))
+        for each in program.stream.computed
+    ]
+    rest = [layer for layer in program.layers if layer.rows is None]
+    return (*rows, *(LayerPart(r.index, tuple(_layer_tensor(b) for b in r.outputs)) for r in rest))
+
+
+def _row(value: Value, size: int, address: int) -> LayerTensor:
+    dtype = value.type.dtype.numpy
+    return LayerTensor(size // dtype.itemsize, dtype, address)
 
 
 def simulator(program: Program, optimize: str | None = None) -> Simulator:

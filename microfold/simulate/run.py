@@ -26,7 +26,8 @@ class SimulationResult:
         instructions: for each call, those of the run function, measured without layer hooks.
         layer_instructions: for each call, those of each layer; empty if layers were not asked for. They add
             up to the total only roughly: the hook changes what the compiler inlines and keeps in registers.
-        layer_tensors: for each call and layer, the layer's tensors; empty if not captured.
+        layer_tensors: for each call and layer, the layer's tensors; for each of `ModelSources.parts`, if
+            there are any; empty if not captured.
         memory: of the image without hooks; the stack is the deepest of all calls.
     """
 
@@ -152,11 +153,17 @@ class Simulator:
         """
         plain = self.firmware(hooked=False).trace(calls, timing, timeout=timeout)
         hooked = self.firmware(hooked=True).trace(calls, timing, timeout=timeout)
-        layers = len(self._sources.layers)
         return Cycles(
             tuple(sum(trace.cycles) for trace in plain),
-            tuple(trace.cycles[:layers] for trace in hooked),
+            tuple(self._by_layer(trace.cycles) for trace in hooked),
         )
+
+    def _by_layer(self, passed: Sequence[int]) -> tuple[int, ...]:
+        """What is counted from hook to hook, as sums of layers."""
+        found = [0] * len(self._sources.layers)
+        for layer, count in zip(self._sources.hooks, passed, strict=False):
+            found[layer] += count
+        return tuple(found)
 
     def _check_same_outputs(self, plain: Sequence[SimulatedRun], hooked: Sequence[SimulatedRun]) -> None:
         """The hooks must not change the results; if they do, the code reads what it did not write."""

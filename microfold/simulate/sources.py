@@ -69,6 +69,19 @@ class LayerSpec:
 
 
 @dataclass(frozen=True)
+class LayerPart:
+    """What one of the calls of a layer writes that runs several times.
+
+    Attributes:
+        layer: its index.
+        tensors: what can be captured right after this call.
+    """
+
+    layer: int
+    tensors: tuple[LayerTensor, ...]
+
+
+@dataclass(frozen=True)
 class ModelSources:
     """A generated model.
 
@@ -77,7 +90,10 @@ class ModelSources:
         files: file name to text; every ``.c`` is compiled.
         inputs, outputs: in the order of their indices.
         layers: in the order of execution; ``layers[i].index == i``.
-        io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run function).
+        parts: the calls of all layers in the order of their hooks, where some layers run several times; none
+            otherwise.
+        io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run
+            function), or ``rows`` (inputs are arguments, outputs live in the context).
         stand_ins: further files, which take the place of libraries; they do not count as the model's.
         blob: the constants, where the init function is handed them.
         compile_flags, link_flags: arguments that find the libraries which the model calls.
@@ -88,11 +104,17 @@ class ModelSources:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     layers: tuple[LayerSpec, ...]
+    parts: tuple[LayerPart, ...] = ()
     io: str = "arena"
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
     blob: bytes | None = None
     compile_flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
+
+    @property
+    def hooks(self) -> tuple[int, ...]:
+        """The layers in the order of their hooks."""
+        return tuple(part.layer for part in self.parts) or tuple(range(len(self.layers)))
 
     def pack(self, call: Sequence[Array], number: int) -> bytes:
         """The bytes of one call's inputs, one after the other.

@@ -14,7 +14,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, Tensor
-from microfold.options import IO, Options
+from microfold.options import WHOLE_IO, Options
 from microfold.verification.verify import compare, input_sets
 from tests.codegen import graphs
 
@@ -28,7 +28,7 @@ GRAPHS = (
 )
 
 
-@pytest.mark.parametrize("io", IO)
+@pytest.mark.parametrize("io", WHOLE_IO)
 @pytest.mark.parametrize("single_file", [False, True])
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 def test_calls_in_sequence_equal_the_interpreter(
@@ -48,7 +48,7 @@ def test_calls_in_sequence_equal_the_interpreter(
         interpreter.reset()
 
 
-@pytest.mark.parametrize("io", IO)
+@pytest.mark.parametrize("io", WHOLE_IO)
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 def test_every_layer_can_be_observed(make: Callable[[], Graph], io: str) -> None:
     program = compile_graph(make(), target.load("host"), Options(io=io))

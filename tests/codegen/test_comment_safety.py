@@ -40,7 +40,7 @@ EVIL = [
 SAFE = {
     "name", "version", "model.name", "model.macro", "macro", "note", "usage", "what", "header", "slot.label",
     "place.comment", "port.index", "port.type.size", "model.options.weights_section", "origin.sha256",
-    "suffix", "field.name", "helpers.lowest", "helpers.highest",
+    "suffix", "field.name", "helpers.lowest", "helpers.highest", "stream.layers", "stream.arrivals",
     '(" *     %-44s %s" | format(code, remark)).rstrip()',
     '(" * " ~ text) | wordwrap(107, wrapstring="\\n * ", break_on_hyphens=False)',
 }  # fmt: skip

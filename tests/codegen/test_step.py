@@ -14,7 +14,7 @@ from microfold.compiler import compile_file, compile_graph
 from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
-from microfold.options import IO, Options
+from microfold.options import WHOLE_IO, Options
 from microfold.program import Program
 from microfold.verification.measure import measure
 from microfold.verification.verify import compare, input_sets
@@ -97,7 +97,7 @@ def main(program: Program) -> str:
     )
 
 
-@pytest.mark.parametrize("io", IO)
+@pytest.mark.parametrize("io", WHOLE_IO)
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 def test_steps_give_what_a_run_gives(make: Callable[[], Graph], io: str, tmp_path: Path) -> None:
     need_tools("cc")

@@ -20,7 +20,7 @@ from microfold.kernels.selection.policy import Policy
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.pad import Pad
 from microfold.ops.pool2d import MaxPool2D
-from microfold.options import IO, OPTIMIZE, Options
+from microfold.options import OPTIMIZE, WHOLE_IO, Options
 from microfold.plan.liveness import computing_nodes
 from microfold.program import Program
 from microfold.verification import verify
@@ -44,7 +44,7 @@ def check(first: int, dtype: DType, core: str) -> Program:
     """Compiles with options that follow from the seed, and compares all tensors over ten input sets."""
     graph = networks(first, dtype)
     verify_graph(graph)
-    options = Options(optimize=OPTIMIZE[first // TOGETHER % 3], io=IO[first // TOGETHER % 2])
+    options = Options(optimize=OPTIMIZE[first // TOGETHER % 3], io=WHOLE_IO[first // TOGETHER % 2])
     return assert_exact(graph, core, options)
 
 

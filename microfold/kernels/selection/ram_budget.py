@@ -281,8 +281,12 @@ def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> str:
     return f"{text}; {proof}: allow {smallest + budget.state}, or make this layer's tensors smaller"
 
 
-def _leanest_size(needs: _Needs) -> int:
+def leanest_size(layers: Sequence[Ranking], model: Model, planner: ArenaPlanner) -> int:
     """Bytes of the arena with the kernels that need least."""
+    return _leanest_size(_Needs(layers, model, planner))
+
+
+def _leanest_size(needs: _Needs) -> int:
     leanest = [needs.least(index)[1:] for index in range(len(needs.layers))]
     return needs.planner.plan([kernel for kernel, _ in leanest], [call for _, call in leanest]).size
 

@@ -53,14 +53,14 @@ def _at(levels: Collection[str], reason: str) -> Rule:
 
 
 def _long_code(case: Case) -> str | None:
-    outputs = case.layer.node.outputs[0].type.size
+    outputs = case.layer.whole.outputs[0].type.size
     return None if outputs >= FEWEST_OUTPUTS else f"its code needs {FEWEST_OUTPUTS} outputs to pay"
 
 
 def _window_code(case: Case) -> str | None:
     if case.policy.level == "speed":
         return None
-    kind = case.kernel.code_kind(case.layer.node)
+    kind = case.kernel.code_kind(case.layer.whole)
     share = case.policy.model.products_by_kind(case.kernel)[kind] / max(case.policy.model.products, 1)
     if case.policy.level == "balanced" and share >= WINDOW_SHARE:
         return None
@@ -71,7 +71,7 @@ def _image_code(case: Case) -> str | None:
     if case.policy.level == "speed":
         return None
     work = case.policy.model.products_by_kind(case.kernel)
-    large = work[case.kernel.code_kind(case.layer.node)] >= IMAGE_SHARE * work.total()
+    large = work[case.kernel.code_kind(case.layer.whole)] >= IMAGE_SHARE * work.total()
     if case.policy.level == "balanced" and (len(work) <= FEW_SHAPES or large):
         return None
     return "its code is for one shape of image: that shape is too small a part of the network's work"
@@ -98,7 +98,7 @@ def _spare_scratch(case: Case) -> str | None:
 
 
 def _table(case: Case) -> str | None:
-    size, table = case.layer.node.outputs[0].type.size, case.kernel.table_bytes
+    size, table = case.layer.whole.outputs[0].type.size, case.kernel.table_bytes
     if case.policy.level == "speed" or (case.policy.level == "balanced" and size * TABLE_BYTES >= table):
         return None
     return f"its table of {table} bytes does not pay for {size} elements with optimize = {case.policy.level}"
@@ -111,7 +111,7 @@ def _wide_weights(case: Case) -> str | None:
 
 
 def _affords_int16(case: Case) -> bool:
-    node, model = case.layer.node, case.policy.model
+    node, model = case.layer.whole, case.policy.model
     if node.operands[0].type.dtype is not DType.INT8:
         return False
     if isinstance(node.op, DepthwiseConv2D):

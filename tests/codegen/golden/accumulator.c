@@ -63,7 +63,7 @@ typedef struct {
 #define accumulator_mf_unused
 #endif
 
-/* Copies bytes, four words at a time where both addresses allow it; the ranges must not overlap. */
+/* Copies bytes, four words at a time where addresses allow it; ranges may overlap if `to` is in front. */
 ACCUMULATOR_CODE_SECTION
 static accumulator_mf_noinline void accumulator_mf_copy_bytes(void *to, const void *from, int32_t bytes)
 {

@@ -1,0 +1,207 @@
+"""The part of a model that is computed row by row, as the templates print it.
+
+Events are pieces of code, of which equal ones are one case of a `switch`; the schedule is a string of their
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from microfold.codegen.literals import C_TYPES, literal
+from microfold.codegen.parts import CallText
+from microfold.ir.node import Value
+from microfold.ir.types import DType
+from microfold.plan.overlap import align
+from microfold.plan.stream.operations import Arrive, Call, Fill, Operation, Slide, Spot
+from microfold.plan.stream.planner import StreamMemory
+from microfold.plan.stream.region import pitch
+
+
+class CopyText(NamedTuple):
+    """Bytes that come from elsewhere.
+
+    Attributes:
+        function: ``memcpy``, or what copies rows within their window.
+    """
+
+    function: str
+    target: str
+    source: str
+    size: int
+
+
+class FillText(NamedTuple):
+    """Elements that all hold the same.
+
+    Attributes:
+        byte: of which all their bytes are; None: they have different ones.
+        value: of an element.
+    """
+
+    target: str
+    c_type: str
+    length: int
+    size: int
+    byte: int | None
+    value: str
+
+
+class CountText(NamedTuple):
+    """One row more of what the rest reads.
+
+    Attributes:
+        front: which of these values.
+    """
+
+    front: int
+
+
+Statement = CopyText | FillText | CallText | CountText
+
+
+@dataclass(frozen=True)
+class StreamTexts:
+    """What the templates print.
+
+    Attributes:
+        kinds: pieces of code; those that take a row of the input come first.
+        arrivals: how many do.
+        schedule: numbers of kinds.
+        fronts: how many values have rows that are counted.
+        layers: how many layers compute rows: the first ones.
+        rows: of the input.
+        row_length: elements of a row.
+        row_type: of these, in C.
+    """
+
+    kinds: Sequence[Sequence[Statement]]
+    arrivals: int
+    schedule: Sequence[int]
+    fronts: int
+    layers: int
+    rows: int
+    row_length: int
+    row_type: str
+
+    @property
+    def headers(self) -> frozenset[str]:
+        """Standard headers for what fills rows."""
+        fills = (each for kind in self.kinds for each in kind if isinstance(each, FillText))
+        return frozenset({"math.h"} if any("INFINITY" in fill.value for fill in fills) else ())
+
+    @property
+    def number_type(self) -> str:
+        """Of the schedule's elements."""
+        return "uint8_t" if len(self.kinds) <= 256 else "uint16_t"
+
+    @property
+    def bytes(self) -> int:
+        """Of the schedule."""
+        return len(self.schedule) * (1 if len(self.kinds) <= 256 else 2)
+
+    @property
+    def context_bytes(self) -> int:
+        """Of the place in the schedule, which a context keeps."""
+        return align(4 * (1 + self.fronts))
+
+
+@dataclass(frozen=True)
+class StreamWriter:
+    """Writes the events of a stream.
+
+    Args:
+        spot: the address of a spot.
+        call: the text of a layer's call, by its index, with addresses of the rows that it reads, by operand,
+            and of the one that it writes.
+        name: of the model.
+    """
+
+    memory: StreamMemory
+    spot: Callable[[Spot], str]
+    call: Callable[[int, Mapping[int, str], str], CallText]
+    name: str
+
+    @cached_property
+    def _counted(self) -> Mapping[Value, int]:
+        """Values of which the rest reads all rows, with their numbers: where the next row lies is counted."""
+        region = self.memory.planner.region
+        rows = [value for value in region.fronts if not region.producers[value].accumulates]
+        return {value: index for index, value in enumerate(rows)}
+
+    def texts(self) -> StreamTexts:
+        """All of it."""
+        (image,) = self.memory.planner.region.inputs
+        groups, takes_row = self._groups()
+        distinct = dict.fromkeys(zip(groups, takes_row, strict=True))
+        kinds = sorted(distinct, key=lambda kind: not kind[1])
+        numbers = {kind: number for number, kind in enumerate(kinds)}
+        return StreamTexts(
+            kinds=[statements for statements, _ in kinds],
+            arrivals=sum(takes for _, takes in kinds),
+            schedule=[numbers[kind] for kind in zip(groups, takes_row, strict=True)],
+            fronts=len(self._counted),
+            layers=len(self.memory.planner.bands),
+            rows=image.type.shape[1],
+            row_length=pitch(image) // image.type.dtype.itemsize,
+            row_type=C_TYPES[image.type.dtype],
+        )
+
+    def _groups(self) -> tuple[list[tuple[Statement, ...]], list[bool]]:
+        """Pieces of code up to a call or a row of the input, and whether they take one."""
+        there: dict[Value, int] = dict.fromkeys(self._counted, 0)
+        groups: list[tuple[Statement, ...]] = []
+        takes_row: list[bool] = []
+        group: list[Statement] = []
+        for operation in self.memory.planner.windows.all_operations:
+            group += self._statements(operation, there)
+            # What needs no row of the input comes with the first one.
+            if isinstance(operation, Arrive) or (isinstance(operation, Call) and groups):
+                groups.append(tuple(group))
+                takes_row.append(isinstance(operation, Arrive))
+                group = []
+        return groups, takes_row
+
+    def _statements(self, operation: Operation, there: dict[Value, int]) -> list[Statement]:
+        match operation:
+            case Arrive(value, _, spot):
+                return [CopyText("memcpy", self.spot(spot), "rows", pitch(value))]
+            case Slide(source, target, size):
+                move = f"{self.name}_mf_copy_bytes"
+                return [CopyText(move, self.spot(target), self.spot(source), size)]
+            case Fill(value, first, last, spot):
+                return [self._fill(value, last - first, spot)]
+            case Call(node, _, inputs, output):
+                rows = zip(node.readings, inputs, strict=True)
+                read = {index: self._row(spot, there) for index, spot in rows}
+                text = self.call(self.memory.layer_of(operation), read, self._row(output, there))
+                if node.output not in there:
+                    return [text]
+                there[node.output] += 1
+                return [text, CountText(self._counted[node.output])]
+
+    def _row(self, spot: Spot, there: Mapping[Value, int]) -> str:
+        """Where rows lie; in values that are held whole, behind the rows that are there."""
+        if spot.value not in there:
+            return self.spot(spot)
+        length = pitch(spot.value)
+        constant = spot.offset - there[spot.value] * length
+        rows = f"context->stream.place.rows[{self._counted[spot.value]}]"
+        address = self.spot(Spot(spot.value, constant))
+        return f"{address[:-1]} + {length} * (int32_t){rows})"
+
+    def _fill(self, value: Value, rows: int, spot: Spot) -> FillText:
+        dtype = value.type.dtype
+        fill = np.array(self.memory.planner.region.fill(value)).astype(dtype.numpy)
+        held = set(fill.tobytes())
+        size = rows * pitch(value)
+        byte = held.pop() if len(held) == 1 else None
+        # float16 elements are their bits.
+        element = fill.view(np.uint16) if dtype is DType.FLOAT16 else fill
+        text = literal(element.item())
+        return FillText(self.spot(spot), C_TYPES[dtype], size // dtype.itemsize, size, byte, text)

@@ -1,0 +1,34 @@
+"""A pool over a whole image that is computed row by row: sums take one row after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
+from microfold.ir.types import ElementType
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.pool2d.portable import AveragePool2DInt8
+from microfold.ops.pool2d import AveragePool2D
+from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
+
+
+def means_of_sums(layer: LayerContext) -> tuple[Node, Node] | None:
+    """What computes a pool over a whole image by sums: these, and the means; None if it is no such pool."""
+    node = layer.node
+    op = node.op
+    if not isinstance(op, AveragePool2D) or AveragePool2DInt8().supports(layer) is not None:
+        return None
+    x, output = node.operands[0], node.output
+    if op.size != x.type.shape[1:3] or op.padding != ((0, 0), (0, 0)) or output.type.shape[:3] != (1, 1, 1):
+        return None
+    sums = PixelSums()
+    value = Value(f"{output.name}/sums", sums.infer(x.type))
+    mean = MeanOfSums(op.size[0] * op.size[1], ElementType(output.type.dtype, x.type.quant))
+    return Node(sums, (x,), (value,)), Node(mean, (value,), (output,), node.epilogue)
+
+
+def with_means_of_sums(graph: Graph, node: Node, parts: tuple[Node, Node]) -> Graph:
+    """The graph with the two nodes in the place of one."""
+    index = graph.nodes.index(node)
+    return replace(graph, nodes=(*graph.nodes[:index], *parts, *graph.nodes[index + 1 :]))

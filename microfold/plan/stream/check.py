@@ -1,0 +1,215 @@
+"""Independent check of a streamed model: replays its operations over the arena, byte by byte.
+
+It knows operators' rows (`microfold.ops.rows`), and nothing of windows, of who needs a row how long, or of
+how places were found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from microfold.errors import GraphError
+from microfold.ir.node import Value
+from microfold.ir.types import TensorType
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.ops.rows import ROWS, Band, Rows, band, row_pitch
+from microfold.plan.stream.operations import Arrive, Call, Fill, Operation, Slide, Spot
+
+# What a byte is part of where nothing is known of it.
+_RUBBISH = 0
+
+
+@dataclass(frozen=True)
+class Computing:
+    """What computes a row.
+
+    Attributes:
+        layer: what the kernel sees of the band.
+        scratch: its address and bytes.
+    """
+
+    layer: LayerContext
+    kernel: Kernel
+    scratch: tuple[int, int] = (0, 0)
+
+
+def check_stream(
+    operations: Iterable[Operation],
+    bases: Mapping[Value, int],
+    size: int,
+    computing: Callable[[Call], Computing],
+    fronts: Mapping[Value, int],
+) -> None:
+    """Verify a stream.
+
+    Every row of a value is written once, in order, and padding only where there are no rows. A call finds
+    exactly the rows that its operator reads, and lies over them only as its kernel allows. Its scratch is
+    apart, and rubbish afterwards. All is inside of the arena, and what must be whole at the end is.
+
+    Args:
+        bases: where the windows lie.
+        size: bytes of the arena.
+        fronts: addresses of the values that must be whole at the end.
+
+    Raises:
+        GraphError: the first fault.
+    """
+    replay = _Replay(bases, size)
+    for operation in operations:
+        match operation:
+            case Arrive(value, row, spot):
+                replay.arrive(value, row, replay.at(spot))
+            case Fill(value, first, last, spot):
+                replay.fill(value, first, last, replay.at(spot))
+            case Slide(source, target, count):
+                replay.move(replay.at(source), replay.at(target), count)
+            case Call():
+                replay.compute(operation, computing(operation))
+    for value, address in fronts.items():
+        replay.expect_whole(value, address)
+
+
+class _Replay:
+    """The arena from step to step: of each byte, the value that it is of, and which of its bytes it is."""
+
+    def __init__(self, bases: Mapping[Value, int], size: int):
+        self.bases = bases
+        self.size = size
+        self.owner = np.zeros(size, np.int64)
+        self.place = np.zeros(size, np.int64)
+        self.numbers: dict[Value, int] = {}
+        self.there: dict[Value, int] = {}
+        self.added: dict[Value, int] = {}
+
+    def at(self, spot: Spot) -> int:
+        """The address of a spot."""
+        return self.bases[spot.value] + spot.offset
+
+    def arrive(self, value: Value, row: int, address: int) -> None:
+        self._in_order(value, row, row + 1)
+        self._put(value, row, row + 1, address)
+
+    def fill(self, value: Value, first: int, last: int, address: int) -> None:
+        if last > 0 and first < value.type.shape[ROWS]:
+            raise _fault(f"rows {first} to {last} of %{value.name} are no padding")
+        self._put(value, first, last, address)
+
+    def move(self, source: int, target: int, count: int) -> None:
+        self._inside(source, count, "what is moved")
+        self._inside(target, count, "where it is moved")
+        for tags in (self.owner, self.place):
+            tags[target : target + count] = tags[source : source + count].copy()
+
+    def compute(self, call: Call, by: Computing) -> None:
+        node, out = call.node.node, call.node.output
+        begin = self.at(call.output)
+        end = begin + (out.type.nbytes if call.node.accumulates else row_pitch(out.type))
+        scratch, size = by.scratch
+        alignment = by.kernel.row_alignment(by.layer)
+        if size:
+            self._inside(scratch, size, "scratch")
+            if scratch < end and begin < scratch + size:
+                raise _fault(f"scratch lies over row {call.row} of %{out.name}")
+        for (index, rows), spot in zip(_reads(call, by.layer).items(), call.inputs, strict=True):
+            value = node.inputs[index]
+            assert value is not None
+            address, length = self.at(spot), (rows[1] - rows[0]) * row_pitch(value.type)
+            self._expect(value, rows, address)
+            if address % alignment or begin % alignment:
+                raise _fault(f"rows of %{value.name} or %{out.name} do not lie at multiples of {alignment}")
+            if size and scratch < address + length and address < scratch + size:
+                raise _fault(f"scratch lies over rows of %{value.name}, of which %{out.name} is computed")
+            if begin < address + length and address < end:
+                self._allowed(call, by, index, address - begin)
+        if size:
+            self.owner[scratch : scratch + size] = _RUBBISH
+        if call.node.accumulates:
+            self._add(out, call.row, begin)
+        else:
+            self._in_order(out, call.row, call.row + 1)
+            self._put(out, call.row, call.row + 1, begin)
+
+    def expect_whole(self, value: Value, address: int) -> None:
+        if value in self.added:
+            self._expect(value, (0, 1), address)
+            return
+        height = value.type.shape[ROWS]
+        if self.there.get(value, 0) != height:
+            raise _fault(f"%{value.name} has {height} rows; {self.there.get(value, 0)} are there at the end")
+        self._expect(value, (0, height), address)
+
+    def _add(self, out: Value, row: int, address: int) -> None:
+        """A row more in sums, which must be those of all rows before it."""
+        if row != self.added.get(out, 0):
+            raise _fault(f"row {row} is added to %{out.name} behind {self.added.get(out, 0)} rows")
+        if row:
+            self._expect(out, (0, 1), address)
+        self._put(out, 0, 1, address)
+        self.added[out] = row + 1
+
+    def _allowed(self, call: Call, by: Computing, index: int, distance: int) -> None:
+        """A result that lies over what it is computed from."""
+        node, kernel = call.node.node, by.kernel
+        least = kernel.overlap(by.layer, index)
+        value = node.inputs[index]
+        alone = value is not None and node.operands.count(value) == 1
+        if alone and least is not None and distance >= least:
+            return
+        if alone and least is None and distance == 0 and kernel.in_place(by.layer, index):
+            return
+        raise _fault(
+            f"row {call.row} of %{node.output.name} lies {-distance} bytes behind the beginning of what it "
+            f"is computed from; {kernel.name} allows {least}"
+        )
+
+    def _in_order(self, value: Value, first: int, last: int) -> None:
+        if first != self.there.get(value, 0):
+            raise _fault(f"row {first} of %{value.name} is written behind row {self.there.get(value, 0) - 1}")
+        self.there[value] = last
+
+    def _put(self, value: Value, first: int, last: int, address: int) -> None:
+        length = row_pitch(value.type)
+        self._inside(address, (last - first) * length, f"rows {first} to {last} of %{value.name}")
+        end = address + (last - first) * length
+        self.owner[address:end] = self._number(value)
+        self.place[address:end] = np.arange(first * length, last * length)
+
+    def _expect(self, value: Value, rows: Rows, address: int) -> None:
+        length = row_pitch(value.type)
+        first, end = rows[0] * length, rows[1] * length
+        self._inside(address, end - first, f"rows {rows[0]} to {rows[1]} of %{value.name}")
+        owner = self.owner[address : address + end - first]
+        place = self.place[address : address + end - first]
+        if not ((owner == self._number(value)).all() and (place == np.arange(first, end)).all()):
+            raise _fault(f"rows {rows[0]} to {rows[1]} of %{value.name} do not lie at {address}")
+
+    def _inside(self, address: int, size: int, what: str) -> None:
+        if not 0 <= address <= address + size <= self.size:
+            raise _fault(f"{what}, {size} bytes at {address}, must lie in an arena of {self.size}")
+
+    def _number(self, value: Value) -> int:
+        return self.numbers.setdefault(value, len(self.numbers) + 1)
+
+
+def _reads(call: Call, layer: LayerContext) -> dict[int, Rows]:
+    """The rows of each operand that an operator reads for a row of its result; padding has rows, too."""
+    node = call.node.node
+    if call.node.accumulates:
+        return {0: (call.row, call.row + 1)}
+    types: list[TensorType | None] = [v.type if v is not None else None for v in node.inputs]
+    found = band(node.op, types, (call.row, call.row + 1))
+    assert isinstance(found, Band)
+    reads: dict[int, Rows] = {}
+    for index, rows in enumerate(found.operands):
+        given = layer.node.inputs[index]
+        if rows is not None and given is not None and given not in layer.constants:
+            reads[index] = rows.start - rows.above, rows.stop + rows.below
+    return reads
+
+
+def _fault(text: str) -> GraphError:
+    return GraphError(f"the stream is wrong: {text}")

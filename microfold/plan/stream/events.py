@@ -1,0 +1,104 @@
+"""In which order rows are computed: on demand, from what is wanted behind a region to what is handed in.
+
+No row is computed twice, and none before another one needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from microfold.ir.node import Value
+from microfold.ops.rows import ROWS
+from microfold.plan.stream.region import Region, RowNode
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A row of an input is handed in."""
+
+    value: Value
+    row: int
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Rows of padding are written, from `first` to before `last`."""
+
+    value: Value
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Compute:
+    """A row of a node's result is computed."""
+
+    node: RowNode
+    row: int
+
+
+Event = Arrival | Padding | Compute
+
+
+def events_of(region: Region) -> list[Event]:
+    """All events, in order. The rows of each value come in their order, with its padding around them."""
+    return [*_Demand(region).events()]
+
+
+class _Demand:
+    """What is there so far.
+
+    Attributes:
+        begun: values whose padding above is there.
+        there: how many rows of each value are, from the first one; padding below them counts.
+    """
+
+    def __init__(self, region: Region):
+        self.region = region
+        self.begun: set[Value] = set()
+        self.there: dict[Value, int] = dict.fromkeys((*region.inputs, *region.producers), 0)
+
+    def events(self) -> Iterator[Event]:
+        wanted = [self.region.producers[value] for value in self.region.fronts]
+        while True:
+            left = [node for node in wanted if self.there[node.output] < node.height]
+            if not left:
+                break
+            # All of them at the same pace.
+            yield from self._compute(min(left, key=lambda n: self.there[n.output] / n.height))
+
+    def _compute(self, wanted: RowNode) -> Iterator[Event]:
+        """The next row of a node, with all that it needs."""
+        waiting = [wanted]
+        while waiting:
+            node = waiting[-1]
+            row = self.there[node.output]
+            for value, (first, _) in node.reads(row):
+                if first < 0:
+                    yield from self._begin(value)
+            found = next(((v, last) for v, (_, last) in node.reads(row) if self.there[v] < last), None)
+            if found is None:
+                yield from self._begin(node.output)
+                yield Compute(node, row)
+                self.there[node.output] = row + 1
+                waiting.pop()
+                continue
+            missing, last = found
+            there = self.there[missing]
+            if there >= missing.type.shape[ROWS]:
+                yield Padding(missing, there, last)
+                self.there[missing] = last
+            elif missing in self.region.producers:
+                waiting.append(self.region.producers[missing])
+            else:
+                yield from self._begin(missing)
+                yield Arrival(missing, there)
+                self.there[missing] += 1
+
+    def _begin(self, value: Value) -> Iterator[Event]:
+        """The padding above a value, before its first row, and before anything reads it."""
+        above = self.region.above(value)
+        if above and value not in self.begun:
+            yield Padding(value, -above, 0)
+        self.begun.add(value)

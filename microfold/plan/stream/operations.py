@@ -1,0 +1,61 @@
+"""What a stream consists of: operations on bytes of the arena, in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from microfold.ir.node import Value
+from microfold.plan.stream.region import RowNode
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place in a window: bytes from its start."""
+
+    value: Value
+    offset: int
+
+
+@dataclass(frozen=True)
+class Arrive:
+    """The next row of an input is copied from the caller's."""
+
+    value: Value
+    row: int
+    spot: Spot
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Rows of padding, from `first` to before `last`, get the value's fill."""
+
+    value: Value
+    first: int
+    last: int
+    spot: Spot
+
+
+@dataclass(frozen=True)
+class Slide:
+    """Rows that are still needed move to the start of their window, over those that are not."""
+
+    source: Spot
+    target: Spot
+    size: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """A node computes a row.
+
+    Attributes:
+        inputs: where the first of the rows that it reads lies, operand by operand; the others lie behind it.
+    """
+
+    node: RowNode
+    row: int
+    inputs: tuple[Spot, ...]
+    output: Spot
+
+
+Operation = Arrive | Fill | Slide | Call

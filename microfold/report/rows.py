@@ -1,0 +1,41 @@
+"""What a program says of the rows that it is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from microfold.plan.stream.operations import Arrive, Call
+from microfold.program import Program
+
+
+def pushes(program: Program) -> list[int | None]:
+    """Estimated instructions of each call that takes a row; None where a layer has no estimate.
+
+    The last one runs all layers that do not work by rows.
+    """
+    rest = [layer.estimated_instructions for layer in program.layers if layer.rows is None]
+    found = [*_streamed(program)]
+    return [*found[:-1], *(_sum([each, *rest]) for each in found[-1:])]
+
+
+def _streamed(program: Program) -> Iterator[int | None]:
+    """The same without the layers behind."""
+    if program.stream is None:
+        return
+    now: list[int | None] = []
+    started = False
+    for operation in program.stream.planner.windows.all_operations:
+        if isinstance(operation, Arrive):
+            if started:
+                yield _sum(now)
+            started, now = True, []
+        elif isinstance(operation, Call):
+            layer = program.layers[program.stream.layer_of(operation)]
+            estimate = layer.estimated_instructions
+            now.append(estimate // len(layer.rows or (0,)) if estimate is not None else None)
+    yield _sum(now)
+
+
+def _sum(parts: list[int | None]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None

@@ -1,0 +1,254 @@
+"""Models that are handed rows, `--io rows`: rows and outputs are the reference's on all kinds of cores."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from microfold import target
+from microfold.codegen.emit import emit
+from microfold.compiler import compile_graph
+from microfold.errors import InputError, UnsupportedModelError
+from microfold.host.library import HostLibrary
+from microfold.host.session import Session
+from microfold.ir.graph import Graph
+from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Value, make_node
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.fully_connected.fully_connected import FullyConnected
+from microfold.ops.movement.pad import Pad
+from microfold.ops.pool2d import AveragePool2D
+from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
+from microfold.options import Options
+from microfold.program import Program
+from microfold.verification.verify import input_sets, verify
+from tests.codegen.builds import STRICT
+from tests.needs import CROSS_TOOLS, need_tools
+from tests.plan.stream.nets import Nets
+
+ROWS = Options(io="rows")
+# Those of `Nets` whose operators between them have padding, strides, dilation, branches and joints.
+HOST = (1, 3, 8)
+# Those that end with a pool over rows.
+POOLED = (6, 17)
+SIMULATED = (20, 21, 22, 23)
+CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m55")
+
+
+def dense() -> Graph:
+    """A model whose only layer is no image's."""
+    x = Value("x", TensorType(DType.FLOAT32, (1, 4)))
+    weights = Value("w", TensorType(DType.FLOAT32, (3, 4)))
+    node = make_node(FullyConnected(ElementType(DType.FLOAT32)), [x, weights], ["y"])
+    return Graph("dense", (x,), (node.output,), (node,), {weights: np.ones((3, 4), np.float32)})
+
+
+def program(seed: int, core: str = "host", options: Options = ROWS) -> Program:
+    return compile_graph(Nets(seed).draw(), target.load(core), options, name=f"net{seed}")
+
+
+def images(graph: Graph, count: int) -> list[Array]:
+    return [call[0] for call in input_sets([graph.inputs[0].type], count)]
+
+
+@pytest.mark.parametrize("seed", HOST)
+def test_rows_on_the_host(seed: int) -> None:
+    built = program(seed)
+    result = verify(built, input_sets([b.type for b in built.inputs], 4))
+    assert result.exact, result.first_difference
+    assert built.arena.size < built.source.inputs[0].type.nbytes * 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", CORES)
+def test_rows_on_simulated_cores(core: str) -> None:
+    """Unaligned accesses trap where the core traps them."""
+    need_tools(*CROSS_TOOLS)
+    for seed in SIMULATED:
+        graph = Nets(seed).draw(pooled=seed % 2 == 0)
+        built = compile_graph(graph, target.load(core), ROWS, name=f"net{seed}")
+        result = verify(built, input_sets([b.type for b in built.inputs], 4))
+        assert result.exact, (seed, result.first_difference)
+
+
+def test_rows_that_need_nothing_of_the_input() -> None:
+    """A pad's first rows, which are there before the first one that is handed in; constants that are read."""
+    quant = Quant.per_tensor(0.1, 3)
+    image = Value("image", TensorType(DType.INT8, (1, 5, 4, 3), quant))
+    scale = Value("scale", TensorType(DType.INT8, (1, 1, 4, 3), quant))
+    pad = make_node(Pad(((0, 0), (2, 1), (1, 0), (0, 0)), 3), [image], ["padded"])
+    product = make_node(Mul(ElementType(DType.INT8, quant)), [image, scale], ["product"])
+    rng = np.random.default_rng(0)
+    constants = {scale: rng.integers(-128, 128, scale.type.shape).astype(np.int8)}
+    for nodes in ([pad], [product]):
+        graph = Graph("rows", (image,), (nodes[-1].output,), tuple(nodes), constants)
+        built = compile_graph(graph, target.load("host"), ROWS)
+        result = verify(built, input_sets([image.type], 5))
+        assert result.exact, result.first_difference
+        (given,) = images(graph, 5)[4:]
+        np.testing.assert_array_equal(Session(built)(given), Interpreter(graph).run(given)[0])
+
+
+@pytest.mark.parametrize("seed", POOLED)
+def test_a_pool_over_all_rows_is_summed_up(seed: int) -> None:
+    """Its image, however high, is never there."""
+    graph = Nets(seed).draw(pooled=True)
+    built = compile_graph(graph, target.load("host"), ROWS)
+    assert any(isinstance(layer.node.op, PixelSums) for layer in built.layers)
+    result = verify(built, input_sets([b.type for b in built.inputs], 6))
+    assert result.exact, result.first_difference
+
+
+def test_means_of_sums_round_like_pools() -> None:
+    """All sums that a small image can have, and both signs of halves."""
+    quant = Quant.per_tensor(0.1, 3)
+    for count in (2, 3, 5, 6):
+        sums = np.arange(-128 * count, 127 * count + 1, dtype=np.int32)
+        pixels = np.stack([(sums + index) // count for index in range(count)]).astype(np.int8)
+        image = Tensor(TensorType(DType.INT8, (1, count, 1, sums.size), quant), pixels[None, :, None])
+        (wanted,) = AveragePool2D((count, 1), (1, 1), ((0, 0), (0, 0))).evaluate([image])
+        (summed,) = PixelSums().evaluate([image])
+        np.testing.assert_array_equal(summed.data.reshape(-1), sums)
+        (mean,) = MeanOfSums(count, ElementType(DType.INT8, quant)).evaluate([summed])
+        np.testing.assert_array_equal(mean.data, wanted.data)
+
+
+def test_rows_are_pushed_one_by_one() -> None:
+    """Runs of two contexts are independent; rows behind the end change nothing; a run may begin anew."""
+    built = program(HOST[0])
+    first, second, third = images(built.source, 6)[3:]
+    reference = Interpreter(built.source)
+    wanted = [reference.run(image)[0] for image in (first, second, third)]
+    library = HostLibrary(built)
+    contexts = [library.new_context(), library.new_context()]
+    for context in contexts:
+        library.init(context)
+
+    def push(context: object, image: Array, row: int) -> int:
+        data = np.ascontiguousarray(image[0, row])
+        return int(library.call("push_rows", context, library.ffi.cast("int8_t *", data.ctypes.data)))
+
+    def output(context: object) -> Array:
+        t = built.outputs[0].type
+        data = bytes(library.ffi.buffer(library.call("output_0", context), t.nbytes))
+        return np.frombuffer(data, t.dtype.numpy).reshape(t.shape)
+
+    height = first.shape[1]
+    # A run that is given up.
+    for row in range(height // 2):
+        assert push(contexts[0], third, row) == 0
+    library.call("begin", contexts[0])
+    done = [0, 0]
+    for row in range(height):
+        done = [push(context, image, row) for context, image in zip(contexts, (first, second), strict=True)]
+    assert done == [1, 1]
+    np.testing.assert_array_equal(output(contexts[0]), wanted[0])
+    np.testing.assert_array_equal(output(contexts[1]), wanted[1])
+    assert push(contexts[0], third, 0) == 1
+    np.testing.assert_array_equal(output(contexts[0]), wanted[0])
+    library.call("reset", contexts[0])
+    assert [push(contexts[0], third, row) for row in range(height)][-1] == 1
+    np.testing.assert_array_equal(output(contexts[0]), wanted[2])
+
+
+def test_what_is_left_behind_is_computed() -> None:
+    """A region ends where the arena is smallest; a limit of RAM is kept."""
+    graph = Nets(HOST[1]).draw()
+    free = compile_graph(graph, target.load("cortex-m4"), ROWS)
+    assert free.stream is not None
+    limited = compile_graph(graph, target.load("cortex-m4"), Options(io="rows", ram=free.arena.size))
+    assert limited.arena.size <= free.arena.size
+    with pytest.raises(InputError, match="computed by rows, the smallest arena found"):
+        compile_graph(graph, target.load("cortex-m4"), Options(io="rows", ram=40))
+
+
+@pytest.mark.parametrize("core", ["host", pytest.param("cortex-m4", marks=pytest.mark.slow)])
+def test_rows_within_a_run_where_only_they_fit_the_ram(core: str) -> None:
+    """The caller's image is read row by row; nothing else about its code changes."""
+    graph = Nets(0).tall()
+    whole = compile_graph(graph, target.load(core), Options(io="caller"))
+    rows = compile_graph(graph, target.load(core), ROWS)
+    assert whole.stream is None
+    assert rows.arena.size * 3 < whole.arena.size
+    for ram in (whole.arena.size, rows.arena.size):
+        built = compile_graph(graph, target.load(core), Options(io="caller", ram=ram))
+        assert built.arena.size <= ram
+        assert (built.stream is None) == (ram == whole.arena.size)
+        result = verify(built, input_sets([b.type for b in built.inputs], 4))
+        assert result.exact, result.first_difference
+    with pytest.raises(InputError, match=r"otherwise, .* computed by rows, the smallest"):
+        compile_graph(graph, target.load(core), Options(io="caller", ram=40))
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_no_warnings(compiler: str, tmp_path: Path) -> None:
+    need_tools(compiler)
+    within = Options(io="caller", ram=program(HOST[2]).arena.size)
+    for options in (ROWS, Options(io="rows", weights="blob"), within):
+        built = program(HOST[2], options=options)
+        for name, text in emit(built).items():
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        command = [shutil.which(compiler) or compiler, *STRICT, "-c", f"{built.name}.c"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_weights_in_a_blob() -> None:
+    built = program(HOST[2], options=Options(io="rows", weights="blob"))
+    (image,) = images(built.source, 4)[3:]
+    np.testing.assert_array_equal(Session(built)(image), Interpreter(built.source).run(image)[0])
+
+
+@pytest.mark.slow
+def test_outputs_with_sanitizers(tmp_path: Path) -> None:
+    """The arena has a red zone behind it: the context is all that is written."""
+    need_tools("cc")
+    for seed in SIMULATED[:3]:
+        built = program(seed)
+        files = emit(built)
+        name = built.name
+        image = images(built.source, 4)[3]
+        wanted = Interpreter(built.source).run(image)[0].reshape(-1)
+        main = f"""#include <stdio.h>
+#include <stdlib.h>
+#include "{name}.h"
+static const int8_t image[] = {{ {", ".join(map(str, image.reshape(-1)))} }};
+int main(void)
+{{
+    {name}_context *network = malloc(sizeof *network);
+    {name}_init(network);
+    {name}_run(network, image);
+    for (int i = 0; i < {wanted.size}; i++) {{ printf("%d ", {name}_output_0(network)[i]); }}
+    free(network);
+    return 0;
+}}
+"""
+        for file, text in (files | {"main.c": main}).items():
+            (tmp_path / file).write_text(text, encoding="utf-8")
+        flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+        sources = ["main.c", *(file for file in files if file.endswith(".c"))]
+        subprocess.run(["cc", *flags, *sources, "-lm", "-o", "net"], cwd=tmp_path, check=True)
+        done = subprocess.run([tmp_path / "net"], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [str(value) for value in wanted]
+
+
+def test_options_that_need_whole_tensors() -> None:
+    with pytest.raises(InputError, match="leave step away"):
+        Options(io="rows", step=True)
+    with pytest.raises(InputError, match="leave taps away"):
+        Options(io="rows", taps=True)
+
+
+def test_a_model_without_rows_is_refused() -> None:
+    """It says which operator, why, and what to do."""
+    graph = dense()
+    with pytest.raises(
+        UnsupportedModelError, match="first layers must work by rows; fully_connected"
+    ) as found:
+        compile_graph(graph, target.load("host"), ROWS)
+    assert "take another io" in str(found.value)

@@ -1,0 +1,222 @@
+"""Random networks of operators that work by rows, and what computes them row by row on bytes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from microfold import target
+from microfold.analysis.ranges import analyze
+from microfold.ir.graph import Graph, verify
+from microfold.ir.node import Node, Value, make_node
+from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.cheapest import candidates
+from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.policy import Policy
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.elementwise.add import Add
+from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.pool2d import AveragePool2D, MaxPool2D
+from microfold.ops.window import Padding, same_padding
+from microfold.plan.stream.operations import Arrive, Call, Fill, Operation, Slide, Spot
+from microfold.plan.stream.planner import StreamPlanner
+from microfold.plan.stream.region import Region, RowNode, by_rows, pitch, region_of
+
+CORE = target.load("cortex-m4")
+
+
+class Nets:
+    """Draws networks: windows, strides, dilation, padding, residual additions, concatenations."""
+
+    def __init__(self, seed: int):
+        self.pick = random.Random(seed)
+        self.rng = np.random.default_rng(seed)
+        self.constants: dict[Value, Array] = {}
+        self.nodes: list[Node] = []
+
+    def quant(self) -> Quant:
+        return Quant.per_tensor(float(self.rng.uniform(0.02, 0.2)), int(self.rng.integers(-20, 20)))
+
+    def weights(self, shape: tuple[int, ...], axis: int) -> Value:
+        scales = tuple(float(np.float32(s)) for s in self.rng.uniform(0.002, 0.02, shape[axis]))
+        quant = Quant(scales, (0,) * shape[axis], axis)
+        value = Value(f"w{len(self.constants)}", TensorType(DType.INT8, shape, quant))
+        self.constants[value] = self.rng.integers(-127, 128, shape).astype(np.int8)
+        return value
+
+    def draw(self, *, pooled: bool = False) -> Graph:
+        """A graph of one input and one output.
+
+        Args:
+            pooled: it ends with a pool over the whole image.
+        """
+        shape = (1, self.pick.randrange(6, 16), self.pick.randrange(4, 8), self.pick.choice([1, 3, 4]))
+        image = Value("image", TensorType(DType.INT8, shape, self.quant()))
+        values = [image]
+        for _ in range(self.pick.randrange(2, 8)):
+            if values[-1].type.shape[1] < 3:
+                break
+            node = self.node(values)
+            self.nodes.append(node)
+            values.append(node.output)
+        if pooled:
+            height, width = values[-1].type.shape[1:3]
+            mean = AveragePool2D((height, width), (1, 1), ((0, 0), (0, 0)))
+            self.nodes.append(make_node(mean, [values[-1]], ["pooled"]))
+            values.append(self.nodes[-1].output)
+        read, kept = {values[-1]}, list[Node]()
+        for node in reversed(self.nodes):
+            if node.output in read:
+                kept.append(node)
+                read |= set(node.operands)
+        constants = {value: array for value, array in self.constants.items() if value in read}
+        graph = Graph("net", (image,), (values[-1],), tuple(reversed(kept)), constants)
+        verify(graph)
+        return graph
+
+    def tall(self) -> Graph:
+        """A network whose tensors are far larger than their rows."""
+        image = Value("image", TensorType(DType.INT8, (1, 40, 6, 4), self.quant()))
+        same = same_padding(40, 3, 1), same_padding(6, 3, 1)
+        out = [ElementType(DType.INT8, self.quant()) for _ in range(3)]
+        first = make_node(
+            Conv2D((1, 1), (1, 1), same, out[0]), [image, self.weights((8, 3, 3, 4), 0)], ["first"]
+        )
+        second = make_node(
+            DepthwiseConv2D((1, 1), (1, 1), same, out[1]),
+            [first.output, self.weights((1, 3, 3, 8), 3)],
+            ["second"],
+        )
+        third = make_node(Add(out[2]), [second.output, first.output], ["third"])
+        pool = make_node(AveragePool2D((40, 6), (1, 1), ((0, 0), (0, 0))), [third.output], ["pooled"])
+        graph = Graph("tall", (image,), (pool.output,), (first, second, third, pool), self.constants)
+        verify(graph)
+        return graph
+
+    def node(self, values: list[Value]) -> Node:
+        x, name = values[-1], f"v{len(values)}"
+        _, height, width, channels = x.type.shape
+        kind = self.pick.choice(["conv", "pointwise", "depthwise", "depthwise", "max", "mean", "add", "join"])
+        out = ElementType(DType.INT8, self.quant())
+        if kind == "add":
+            others = [v for v in values[:-1] if v.type.shape == x.type.shape]
+            if others:
+                return make_node(Add(out), [x, self.pick.choice(others)], [name])
+        if kind == "join":
+            others = [
+                v
+                for v in values[:-1]
+                if v.type.shape[1:3] == (height, width) and v.type.quant == x.type.quant
+            ]
+            if others:
+                return make_node(Concatenate(3), [x, self.pick.choice(others)], [name])
+        size, stride, dilation, padding = self.window(height, width)
+        if kind in ("max", "mean"):
+            padding = padding if kind == "max" or self.pick.random() < 0.5 else ((0, 0), (0, 0))
+            size = (min(size[0], 3), size[1])
+            same = same_padding(height, size[0], stride), padding[1]
+            op = MaxPool2D if kind == "max" else AveragePool2D
+            return make_node(op(size, (stride, 1), same if any(padding[0]) else padding), [x], [name])
+        if kind == "depthwise":
+            weights = self.weights((1, *size, channels), 3)
+            return make_node(DepthwiseConv2D((stride, 1), (dilation, 1), padding, out), [x, weights], [name])
+        if kind == "pointwise":
+            size, stride, dilation, padding = (1, 1), 1, 1, ((0, 0), (0, 0))
+        weights = self.weights((self.pick.choice([2, 4, 5, 8]), *size, channels), 0)
+        return make_node(Conv2D((stride, 1), (dilation, 1), padding, out), [x, weights], [name])
+
+    def window(self, height: int, width: int) -> tuple[tuple[int, int], int, int, Padding]:
+        """Size, stride and dilation of rows, and padding."""
+        size = (min(self.pick.choice([1, 2, 3, 3, 5]), height), min(self.pick.choice([1, 3]), width))
+        stride = self.pick.choice([1, 1, 2, 3])
+        dilation = self.pick.choice([1, 1, 1, 2])
+        extent = (size[0] - 1) * dilation + 1
+        if extent > height:
+            dilation, extent = 1, size[0]
+        if self.pick.random() < 0.6:
+            return (
+                size,
+                stride,
+                dilation,
+                (same_padding(height, extent, stride), same_padding(width, size[1], 1)),
+            )
+        return size, stride, dilation, ((0, 0), (0, 0))
+
+
+def layers_of(graph: Graph) -> list[LayerContext]:
+    ranges = analyze(graph)
+    return [LayerContext(node, graph.constants, CORE, ranges) for node in graph.nodes]
+
+
+def region(graph: Graph, count: int) -> Region | str:
+    """The first nodes as a region, or why not."""
+    rows: list[RowNode] = []
+    for layer in layers_of(graph)[:count]:
+        found = by_rows(layer)
+        if isinstance(found, str):
+            return found
+        rows.append(found)
+    return region_of(graph, rows)
+
+
+def planned(graph: Graph, found: Region) -> tuple[StreamPlanner, list[Kernel]]:
+    """A planner for a region with kernels."""
+    layers = {layer.node: layer for layer in layers_of(graph)}
+    planner = StreamPlanner(found, [layers[node] for node in found.rest])
+    policy = Policy("balanced", Model(graph))
+    return planner, [candidates(layer, policy)[0].kernel for layer in planner.layers]
+
+
+class Bytes:
+    """An arena of bytes on which a stream's operations are done, each band by its operator's reference.
+
+    Attributes:
+        got: rows that calls have computed, by value and number.
+    """
+
+    def __init__(self, region: Region, windows: Mapping[Value, int], size: int, image: Array):
+        self.region = region
+        self.windows = windows
+        self.image = image
+        self.memory = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)
+        self.got: dict[tuple[Value, int], Array] = {}
+
+    def run(self, operations: Iterable[Operation]) -> None:
+        for operation in operations:
+            match operation:
+                case Arrive(_, row, spot):
+                    self.write(spot, self.image[:, row])
+                case Fill(value, first, last, spot):
+                    count = (last - first) * pitch(value) // value.type.dtype.itemsize
+                    self.write(spot, np.full(count, self.region.fill(value), value.type.dtype.numpy))
+                case Slide(source, target, size):
+                    self.memory[self.at(target) :][:size] = self.memory[self.at(source) :][:size].copy()
+                case Call():
+                    self.call(operation)
+
+    def at(self, spot: Spot) -> int:
+        return self.windows[spot.value] + spot.offset
+
+    def write(self, spot: Spot, array: Array) -> None:
+        data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        self.memory[self.at(spot) :][: data.size] = data
+
+    def call(self, call: Call) -> None:
+        band = call.node.bands[call.node.forms[call.row]]
+        node = band.layer.node
+        tensors = {
+            v: Tensor(v.type, band.layer.constants[v]) for v in node.operands if v in band.layer.constants
+        }
+        for index, spot in zip(call.node.readings, call.inputs, strict=True):
+            value = node.inputs[index]
+            assert value is not None
+            data = self.memory[self.at(spot) :][: value.type.nbytes].copy()
+            tensors[value] = Tensor(value.type, data.view(value.type.dtype.numpy).reshape(value.type.shape))
+        (result,) = node.evaluate(tensors)
+        self.got[call.node.output, call.row] = result.data[:, 0]
+        self.write(call.output, result.data)

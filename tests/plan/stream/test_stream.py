@@ -1,0 +1,137 @@
+"""Streams of random networks: checked, and the same bits as whole tensors; every wrong address is seen."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from microfold.errors import GraphError
+from microfold.ir.graph import Graph
+from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Value
+from microfold.ir.types import Array
+from microfold.plan.stream.check import check_stream
+from microfold.plan.stream.operations import Arrive, Call, Fill, Operation, Slide, Spot
+from microfold.plan.stream.region import Region
+from tests.plan.stream.nets import Bytes, Nets, planned, region
+
+SEEDS = range(14)
+MANY = range(1000, 1300)
+
+
+def streams(seeds: range) -> Iterator[tuple[Graph, Region]]:
+    """Regions of random networks: the first nodes, as many as the seed says."""
+    for seed in seeds:
+        graph = Nets(seed).draw()
+        for count in {1 + seed % len(graph.nodes), len(graph.nodes)}:
+            found = region(graph, count)
+            if isinstance(found, Region):
+                yield graph, found
+
+
+def expected(graph: Graph, image: Array) -> dict[Value, Array]:
+    values: dict[Value, Array] = {}
+    Interpreter(graph).run(
+        image,
+        observe=lambda node, found: values.update(zip(node.outputs, (f.data for f in found), strict=True)),
+    )
+    return values
+
+
+def assert_streams_are_right(seeds: range) -> int:
+    count = 0
+    for graph, found in streams(seeds):
+        planner, kernels = planned(graph, found)
+        calls = [kernel.lower(layer) for kernel, layer in zip(kernels, planner.layers, strict=True)]
+        memory = planner.plan(kernels, calls)
+        memory.check(kernels)
+        assert memory.arena.bound <= memory.size
+        image = np.random.default_rng(count).integers(-128, 128, graph.inputs[0].type.shape).astype(np.int8)
+        arena = Bytes(found, memory.windows, memory.size, image)
+        arena.run(planner.windows.all_operations)
+        values = expected(graph, image)
+        for (value, row), data in arena.got.items():
+            np.testing.assert_array_equal(data, values[value][:, row])
+        for value, address in memory.fronts.items():
+            held = arena.memory[address : address + value.type.nbytes].view(np.int8)
+            np.testing.assert_array_equal(held, values[value].reshape(-1))
+        count += 1
+    return count
+
+
+def test_random_streams_are_whole_tensors() -> None:
+    assert assert_streams_are_right(SEEDS) >= 15
+
+
+@pytest.mark.exhaustive
+def test_many_random_streams_are_whole_tensors() -> None:
+    assert assert_streams_are_right(MANY) >= 400
+
+
+def shifted(operation: Operation, by: int) -> Iterator[Operation]:
+    """The operation with one of its places elsewhere."""
+
+    def moved(spot: Spot) -> Spot:
+        return Spot(spot.value, spot.offset + by)
+
+    match operation:
+        case Arrive(_, _, spot) | Fill(_, _, _, spot):
+            yield replace(operation, spot=moved(spot))
+        case Slide(source, target, _):
+            yield replace(operation, source=moved(source))
+            yield replace(operation, target=moved(target))
+        case Call(_, _, inputs, output):
+            yield replace(operation, output=moved(output))
+            for index, spot in enumerate(inputs):
+                yield replace(operation, inputs=(*inputs[:index], moved(spot), *inputs[index + 1 :]))
+
+
+def test_every_wrong_address_is_seen() -> None:
+    """Of rows that something reads; others may lie anywhere."""
+    seen = missed = 0
+    for graph, found in itertools.islice(streams(range(200, 230)), 10):
+        planner, kernels = planned(graph, found)
+        calls = [kernel.lower(layer) for kernel, layer in zip(kernels, planner.layers, strict=True)]
+        memory = planner.plan(kernels, calls)
+        operations = [*planner.windows.all_operations]
+        image = np.random.default_rng(seen).integers(-128, 128, graph.inputs[0].type.shape).astype(np.int8)
+        values = expected(graph, image)
+
+        computing = memory.computing(kernels)
+        for index in range(0, len(operations), 4):
+            for wrong in shifted(operations[index], -8 if index % 2 else 8):
+                changed = [*operations[:index], wrong, *operations[index + 1 :]]
+                try:
+                    check_stream(changed, memory.windows, memory.size, computing, memory.fronts)
+                except GraphError:
+                    seen += 1
+                    continue
+                missed += 1
+                arena = Bytes(found, memory.windows, memory.size, image)
+                arena.run(changed)
+                for (value, row), data in arena.got.items():
+                    np.testing.assert_array_equal(data, values[value][:, row])
+    assert seen > 100
+    assert missed * 20 <= seen
+
+
+def test_windows_that_share_bytes_are_seen() -> None:
+    for graph, found in itertools.islice(streams(range(300, 330)), 8):
+        planner, kernels = planned(graph, found)
+        calls = [kernel.lower(layer) for kernel, layer in zip(kernels, planner.layers, strict=True)]
+        memory = planner.plan(kernels, calls)
+        allowed = [
+            {o.source, o.target} for i, kernel in enumerate(kernels) for o in planner.overlaps(i, kernel)
+        ]
+        blocks = planner.window_blocks
+        for one, other in itertools.combinations(blocks.values(), 2):
+            if not one.times & other.times or {one, other} in allowed:
+                continue
+            offsets = dict(memory.arena.offsets) | {one: memory.arena.offsets[other]}
+            wrong = replace(memory, arena=replace(memory.arena, offsets=offsets))
+            with pytest.raises(GraphError):
+                wrong.check(kernels)
