@@ -174,7 +174,7 @@ def test_completion() -> None:
     assert completions("microfold build x --lab") == ["--labels"]
     assert completions("microfold build x -t cortex-m3") == ["cortex-m3", "cortex-m33", *_M33]
     assert completions("microfold build x --optimize s") == ["size", "speed"]
-    assert completions("microfold build x --io ") == ["arena", "caller"]
+    assert completions("microfold build x --io ") == ["arena", "caller", "rows"]
     assert completions("microfold build x --numerics r") == ["relaxed"]
     assert "--install-completion" in succeed("--help")
 

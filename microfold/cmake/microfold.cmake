@@ -21,6 +21,8 @@ set(MICROFOLD_SWITCHES
     TAPS
     CACHE INTERNAL "")
 set(MICROFOLD_VALUES
+    BOARD
+    DATABASE
     EXTERNAL_FLAGS
     FLASH
     IO
@@ -46,7 +48,7 @@ set(MICROFOLD_LISTS
     REQUIRE_PASS
     CACHE INTERNAL "")
 # Those whose values are files: they are found from the folder of the caller, and ask for another build if they change.
-set(MICROFOLD_FILES CUSTOM LABELS CACHE INTERNAL "")
+set(MICROFOLD_FILES CUSTOM DATABASE LABELS CACHE INTERNAL "")
 
 set(MICROFOLD_COMMAND "" CACHE STRING "command that runs microfold; default: the one beside microfold.cmake")
 

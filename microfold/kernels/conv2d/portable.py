@@ -130,10 +130,8 @@ class PatchConv(Kernel):
         if is_pointwise(window):
             return Terms()
         pixels = out.size // out.shape[3]
-        rows, patch = pixels * window.size[0], weights.size // weights.shape[0] * x.dtype.itemsize
-        # Around the image, each row's ends are looked at.
-        padded = window.padding != ((0, 0), (0, 0))
-        return Terms(patch_row=rows, padded_row=rows * padded, patch_byte=pixels * patch)
+        patch = weights.size // weights.shape[0] * x.dtype.itemsize
+        return Terms(patch_row=pixels * window.size[0], patch_byte=pixels * patch)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)

@@ -65,6 +65,5 @@ class Case:
     @property
     def instructions(self) -> float:
         """Estimate of a call."""
-        # For speed, each layer has a function of its own.
-        alone = self.policy.level == "speed" or self.policy.model.operators[type(self.layer.node.op)] == 1
+        alone = self.policy.model.operators[type(self.layer.node.op)] == 1
         return self.kernel.cost_alone(self.layer) if alone else self.kernel.cost(self.layer)
