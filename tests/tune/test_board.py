@@ -178,6 +178,8 @@ def test_ctrl_c_leaves_a_database_that_the_same_command_goes_on_with(tmp_path: P
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Shells have what runs in their background ignore it, and so do all programs that this starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not path.exists() or not rows(path):
         assert process.poll() is None
