@@ -55,7 +55,7 @@ def calibrate(
 
     Args:
         shared, alone: in functions for all layers that can share them, and in functions for one.
-        wanted: these are only of kernels whose names begin so.
+        wanted: these are only of such kernels, see `measure`.
     """
     rows, single = dict(core.rows), by_kernel(alone)
     for name, own in by_kernel(shared).items():
@@ -84,7 +84,7 @@ def calibrate(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("-t", "--target", required=True)
-    parser.add_argument("--kernels", default="", metavar="PREFIX", help="only those whose names begin so")
+    parser.add_argument("--kernels", default="", metavar="WHICH", help="only those of a family, or whose names begin so")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail where a stated error is too small"
     )
