@@ -26,6 +26,10 @@ class Terms(dict[str, float]):
     __rmul__ = __mul__
 
 
+# What begins the names of parts that run for each element of loops that compilers may make vectors of.
+WHOLE = "whole_"
+
+
 def length_prefix(length: int, dtype: DType, features: frozenset[str]) -> str:
     """What begins the names of parts that run for each element of a plain loop of such a length.
 
@@ -33,7 +37,7 @@ def length_prefix(length: int, dtype: DType, features: frozenset[str]) -> str:
     vectors of the loop, or words, if these leave no element over.
     """
     group = (16 if "mve" in features else 4) // dtype.itemsize
-    return "whole_" if group > 1 and length % group == 0 else ""
+    return WHOLE if group > 1 and length % group == 0 else ""
 
 
 def vector_terms(runs: int, length: int, lanes: int) -> Terms:
