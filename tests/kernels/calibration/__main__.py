@@ -121,7 +121,9 @@ def calibrate(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("-t", "--target", required=True)
-    parser.add_argument("--kernels", default="", metavar="WHICH", help="only those of a family, or whose names begin so")
+    parser.add_argument(
+        "--kernels", default="", metavar="WHICH", help="only those of a family, or whose names begin so"
+    )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail where a stated error is too small"
     )
