@@ -31,7 +31,7 @@ from tests.kernels.random_networks import merge
 
 # Layers of one image: compilers and simulators take as long to start as for many of them.
 TOGETHER = 150
-# The same where each has a function of its own: compilers make these part of a function that calls few of them.
+# The same where each has a function of its own, which compilers make a part of callers that have few.
 TOGETHER_ALONE = 20
 # Cases of a kernel, at most: variants multiply them.
 MOST_CASES = 60
