@@ -165,8 +165,8 @@ class Layer:
         candidates: the kernels that were considered, see `selection.cheapest.candidates`.
         control: what other layers it runs, and how; None: it is a call.
         measured_cycles: of one call, of a database of measurements; None: it has none.
-        rows: of layers that are computed row by row, which row of the result each call writes; `call` is each
-            of them. MACs and estimates are those of all of them. None: all in one call.
+        rows: of layers that are computed row by row, the rows of the result that its calls write, in order;
+            `call` is each of them. MACs and estimates are those of all of them. None: all in one call.
     """
 
     index: int

@@ -53,13 +53,15 @@ class FillText(NamedTuple):
 
 
 class CountText(NamedTuple):
-    """One row more of what the rest reads.
+    """Rows more of what the rest reads.
 
     Attributes:
         front: which of these values.
+        rows: how many.
     """
 
     front: int
+    rows: int
 
 
 Statement = CopyText | FillText | CallText | CountText
@@ -182,8 +184,9 @@ class StreamWriter:
                 text = self.call(self.memory.layer_of(operation), read, self._row(output, there))
                 if node.output not in there:
                     return [text]
-                there[node.output] += 1
-                return [text, CountText(self._counted[node.output])]
+                first, last = operation.rows
+                there[node.output] += last - first
+                return [text, CountText(self._counted[node.output], last - first)]
 
     def _row(self, spot: Spot, there: Mapping[Value, int]) -> str:
         """Where rows lie; in values that are held whole, behind the rows that are there."""

@@ -24,7 +24,7 @@ from microfold.options import Options
 from microfold.passes.context import Instrument, PassContext
 from microfold.passes.kinds import Pass, Sequential
 from microfold.plan.overlap import align
-from microfold.plan.stream.planner import ComputedRow
+from microfold.plan.stream.planner import ComputedRows
 from microfold.program import Buffer, Program
 from microfold.transform import available
 
@@ -162,7 +162,7 @@ class Session:
 
         def copy(layer: int) -> None:
             if layers[layer].rows is not None:
-                self._copy_row(next(rows), values)
+                self._copy_rows(next(rows), values)
                 return
             for buffer in layers[layer].outputs:
                 values[buffer.value] = self._copy(self._locate(buffer, outputs), buffer)
@@ -232,13 +232,14 @@ class Session:
             base += self._library.context_size - align(self.program.state_size)
         return base + buffer.offset
 
-    def _copy_row(self, computed: ComputedRow, values: dict[Value, Array]) -> None:
-        """Take a row that has been computed over into its value."""
+    def _copy_rows(self, computed: ComputedRows, values: dict[Value, Array]) -> None:
+        """Take rows that have been computed over into their value."""
         t = computed.value.type
         whole = values.setdefault(computed.value, np.zeros(t.shape, t.dtype.numpy))
         pointer = self._library.ffi.cast("uint8_t *", self._context) + computed.address
-        row = bytes(self._library.ffi.buffer(pointer, computed.size))
-        whole[:, computed.row] = np.frombuffer(row, t.dtype.numpy).reshape(whole[:, 0].shape)
+        data = bytes(self._library.ffi.buffer(pointer, computed.size))
+        rows = whole[:, slice(*computed.rows)]
+        rows[...] = np.frombuffer(data, t.dtype.numpy).reshape(rows.shape)
 
     def _copy(self, pointer: Any, buffer: Buffer) -> Array:
         data = bytes(self._library.ffi.buffer(pointer, buffer.type.nbytes))

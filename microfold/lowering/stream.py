@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates,
 from microfold.kernels.selection.decide import decide
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import leanest_size
+from microfold.kernels.selection.row_weights import widen_weights
 from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
 from microfold.lowering.schedule import Places, claim_name
 from microfold.lowering.scope import Scope
@@ -31,6 +33,11 @@ from microfold.program import Buffer, Layer
 
 # Cuts that are looked at closely: those that promise the smallest arenas.
 CLOSE_LOOKS = 4
+# Rows that a call may compute, the part of the instructions that they must save to be looked at closely, and
+# how many times that is done.
+WIDTHS = (2, 3, 4, 5, 6, 8)
+WORTHWHILE = 0.01
+WIDER_LOOKS = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +83,7 @@ def streamed(scope: Scope, options: Options) -> Streamed:
     def order(found: Streamed) -> tuple[float, float]:
         return (found.cost, found.memory.size) if options.ram is not None else (found.memory.size, found.cost)
 
-    best = min(looked_at, key=order)
+    best = cuts.widened(min(looked_at, key=order))
     best.memory.check([candidate.kernel for candidate in best.chosen])
     return best
 
@@ -107,7 +114,7 @@ class _Cuts:
         found: list[tuple[int, StreamPlanner]] = []
         for planner in self._planners():
             try:
-                kernels = [ranking.candidates[0].kernel for ranking in self.rankings(planner)]
+                kernels = self._first_kernels(planner)
             except InputError as refusal:
                 self.reason = self.reason or str(refusal)
             else:
@@ -168,6 +175,10 @@ class _Cuts:
         bands = [self._ranking(band.node, band.form, len(band.events)) for band in planner.bands]
         return [*bands, *(self._layers[layer.node] for layer in planner.rest)]
 
+    def _first_kernels(self, planner: StreamPlanner) -> list[Kernel]:
+        """The fastest ones, whatever the arena."""
+        return [ranking.candidates[0].kernel for ranking in self.rankings(planner)]
+
     def _ranking(self, node: RowNode, form: Form, runs: int) -> Ranking:
         """The kernels of a band."""
         if (node, form) not in self._ranked:
@@ -191,6 +202,8 @@ class _Cuts:
         """
         rankings = self.rankings(planner)
         chosen = decide(rankings, self.scope.model, self.options, planner, self.state)
+        if self.options.optimize == "balanced" and self.options.flash is None:
+            chosen = self._with_wide_weights(planner, rankings, chosen)
         kernels = [candidate.kernel for candidate in chosen]
         for kernel, band in zip(kernels, planner.bands, strict=False):
             reason = unsupported_rows(kernel, band.band)
@@ -198,6 +211,65 @@ class _Cuts:
                 raise InputError(f"{kernel.name} cannot compute %{band.node.output.name} by rows: {reason}")
         calls = [kernel.lower(r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
         return Streamed(planner, rankings, chosen, calls, planner.plan(kernels, calls))
+
+    def _with_wide_weights(
+        self, planner: StreamPlanner, rankings: Sequence[Ranking], chosen: Sequence[Candidate]
+    ) -> list[Candidate]:
+        """The choices with wider weights where these pay, in an arena that is not larger than it may be."""
+        limit = self.options.ram
+        if limit is None:
+            kernels = [candidate.kernel for candidate in chosen]
+            calls = [kernel.lower(r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
+            return widen_weights(rankings, chosen, planner, planner.plan(kernels, calls).size)
+        return widen_weights(rankings, chosen, planner, limit - self.state)
+
+    def widened(self, found: Streamed) -> Streamed:
+        """The same cut with calls that compute several rows, where that costs less.
+
+        Every row more is one more in the windows on both sides of a layer. So this is for layers beside which
+        the arena has room: what the options allow, or else, as much as it has anyway.
+        """
+        allowed = self.options.ram
+        limit = allowed - self.state if allowed is not None else found.memory.size
+        for node, width in self._worthwhile(found):
+            planner = self._with_width(found.planner.region, node, width)
+            if planner is None or planner.least_need(self._first_kernels(planner)) > limit:
+                continue
+            try:
+                wider = self.decided(planner)
+            except InputError:
+                continue
+            if wider.memory.size <= limit and wider.cost < found.cost and _shares_constants(wider, node):
+                found = wider
+        return found
+
+    def _worthwhile(self, found: Streamed) -> list[tuple[Node, int]]:
+        """Layers and numbers of rows a call, those that save most first; of a layer, few rows first."""
+        saved: list[tuple[float, Node, int]] = []
+        for node in found.planner.region.nodes:
+            if node.accumulates:
+                continue
+            least = self._cost(node)
+            for width in WIDTHS:
+                wide = by_rows(node.layer, width)
+                if width >= len(node.parts) or isinstance(wide, str):
+                    break
+                cost = self._cost(wide)
+                if least - cost > WORTHWHILE * found.cost:
+                    saved.append((least - cost, node.node, width))
+                    least = cost
+        return [(node, width) for _, node, width in sorted(saved, key=lambda each: -each[0])][:WIDER_LOOKS]
+
+    def _cost(self, node: RowNode) -> float:
+        """The least estimate of all calls of a node."""
+        runs = Counter(node.forms)
+        return sum((self._ranking(node, f, n).candidates[0].cost or 0.0) * n for f, n in runs.items())
+
+    def _with_width(self, region: Region, node: Node, width: int) -> StreamPlanner | None:
+        """A cut with other calls for a node."""
+        nodes = [by_rows(n.layer, width) if n.node is node else n for n in region.nodes]
+        changed = region_of(region.graph, [n for n in nodes if not isinstance(n, str)])
+        return None if isinstance(changed, str) else self._planner(changed)
 
     def refusal(self, refusals: Sequence[InputError]) -> Exception:
         """Why there is no cut that fits."""
@@ -220,6 +292,14 @@ class _Cuts:
             f"{min(sizes)}, and the state takes {self.state}; that none is smaller is not proved: allow "
             f"{least}, or make the model's rows smaller"
         )
+
+
+def _shares_constants(found: Streamed, node: Node) -> bool:
+    """All calls of a node, for many and for few rows, read the same constants."""
+    bands = zip(found.planner.bands, found.calls, strict=False)
+    calls = [call for band, call in bands if band.node.node is node]
+    sets = {frozenset((c.record, c.array.tobytes()) for c in call.constants.values()) for call in calls}
+    return len(sets) == 1
 
 
 def _only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> Ranking:
@@ -304,7 +384,8 @@ def _rows(found: Streamed, index: int) -> tuple[int, ...]:
     band = found.planner.bands[index]
     events = found.planner.windows.events[band.node]
     own = set(band.events)
-    return tuple(band.node.written(row) for row, event in enumerate(events) if event in own)
+    parts = (band.node.written(part) for part, event in enumerate(events) if event in own)
+    return tuple(row for part in parts for row in range(*part))
 
 
 def _total(each: float | None, runs: int) -> int | None:

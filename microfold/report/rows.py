@@ -30,9 +30,10 @@ def _streamed(program: Program) -> Iterator[int | None]:
                 yield _sum(now)
             started, now = True, []
         elif isinstance(operation, Call):
-            layer = program.layers[program.stream.layer_of(operation)]
-            estimate = layer.estimated_instructions
-            now.append(estimate // len(layer.rows or (0,)) if estimate is not None else None)
+            index = program.stream.layer_of(operation)
+            estimate = program.layers[index].estimated_instructions
+            calls = len(program.stream.planner.bands[index].events)
+            now.append(estimate // calls if estimate is not None else None)
     yield _sum(now)
 
 

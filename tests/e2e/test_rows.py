@@ -19,6 +19,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
+from microfold.kernels.kernel import Trade
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.pad import Pad
@@ -183,6 +184,45 @@ def test_rows_within_a_run_where_only_they_fit_the_ram(core: str) -> None:
         assert result.exact, result.first_difference
     with pytest.raises(InputError, match=r"otherwise, .* computed by rows, the smallest"):
         compile_graph(graph, target.load(core), Options(io="caller", ram=40))
+
+
+@pytest.mark.parametrize("core", ["host", pytest.param("cortex-m0plus", marks=pytest.mark.slow)])
+def test_calls_compute_several_rows_where_the_ram_allows_it(core: str) -> None:
+    """Rows of few pixels: what kernels compute for several at once is worth more windows."""
+    graph = Nets(0).tall()
+    least = compile_graph(graph, target.load("cortex-m4"), ROWS)
+    assert least.stream is not None
+    assert all(node.width == 1 for node in least.stream.planner.region.nodes)
+    ram = least.arena.size + 400
+    wide = compile_graph(graph, target.load("cortex-m4"), Options(io="rows", ram=ram))
+    assert wide.stream is not None
+    assert wide.arena.size <= ram
+    assert any(node.width > 1 for node in wide.stream.planner.region.nodes)
+
+    def instructions(built: Program) -> int:
+        return sum(layer.estimated_instructions or 0 for layer in built.layers)
+
+    assert instructions(wide) < instructions(least)
+    built = compile_graph(graph, target.load(core), Options(io="rows", ram=ram))
+    result = verify(built, input_sets([b.type for b in built.inputs], 4))
+    assert result.exact, result.first_difference
+
+
+def test_weights_of_16_bits_where_rows_have_few_pixels() -> None:
+    """Their share of the constants is at most that of the time that they save; only `balanced` asks."""
+    graph = Nets(0).narrow()
+    m4 = target.load("cortex-m4")
+    built, whole = (compile_graph(graph, m4, options) for options in (ROWS, Options(io="caller")))
+
+    def wide(each: Program) -> int:
+        return sum(Trade.WIDE_WEIGHTS in layer.kernel.trades for layer in each.layers)
+
+    assert wide(built) > wide(whole)
+    plain = compile_graph(graph, m4, Options(io="rows", optimize="size"))
+    assert wide(plain) == 0
+    assert built.arena.size <= compile_graph(graph, m4, Options(io="rows", optimize="speed")).arena.size
+    result = verify(compile_graph(graph, target.load("host"), ROWS), input_sets([graph.inputs[0].type], 4))
+    assert result.exact, result.first_difference
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])

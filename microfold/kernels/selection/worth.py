@@ -40,9 +40,13 @@ ARENA_TRADES = frozenset({Trade.SCRATCH, Trade.INPUT_SCRATCH, Trade.TILE_SCRATCH
 Rule = Callable[[Case], str | None]
 
 
-def refuse(case: Case) -> str | None:
-    """Why a variant is not worth what it gives up; None if it is."""
-    trades = case.kernel.trades - (ARENA_TRADES if case.policy.ram_limited else frozenset())
+def refuse(case: Case, agreed: frozenset[Trade] = frozenset()) -> str | None:
+    """Why a variant is not worth what it gives up; None if it is.
+
+    Args:
+        agreed: what it may give up anyway.
+    """
+    trades = case.kernel.trades - agreed - (ARENA_TRADES if case.policy.ram_limited else frozenset())
     reasons = (_RULES[trade](case) for trade in Trade if trade in trades)
     return next((reason for reason in reasons if reason is not None), None)
 

@@ -107,13 +107,14 @@ class _Replay:
     def compute(self, call: Call, by: Computing) -> None:
         node, out = call.node.node, call.node.output
         begin = self.at(call.output)
-        end = begin + (out.type.nbytes if call.node.accumulates else row_pitch(out.type))
+        first, last = call.rows
+        end = begin + (out.type.nbytes if call.node.accumulates else (last - first) * row_pitch(out.type))
         scratch, size = by.scratch
         alignment = by.kernel.row_alignment(by.layer)
         if size:
             self._inside(scratch, size, "scratch")
             if scratch < end and begin < scratch + size:
-                raise _fault(f"scratch lies over row {call.row} of %{out.name}")
+                raise _fault(f"scratch lies over row {first} of %{out.name}")
         for (index, rows), spot in zip(_reads(call, by.layer).items(), call.inputs, strict=True):
             value = node.inputs[index]
             assert value is not None
@@ -128,10 +129,10 @@ class _Replay:
         if size:
             self.owner[scratch : scratch + size] = _RUBBISH
         if call.node.accumulates:
-            self._add(out, call.row, begin)
+            self._add(out, first, begin)
         else:
-            self._in_order(out, call.row, call.row + 1)
-            self._put(out, call.row, call.row + 1, begin)
+            self._in_order(out, first, last)
+            self._put(out, first, last, begin)
 
     def expect_whole(self, value: Value, address: int) -> None:
         if value in self.added:
@@ -162,8 +163,8 @@ class _Replay:
         if alone and least is None and distance == 0 and kernel.in_place(by.layer, index):
             return
         raise _fault(
-            f"row {call.row} of %{node.output.name} lies {-distance} bytes behind the beginning of what it "
-            f"is computed from; {kernel.name} allows {least}"
+            f"row {call.rows[0]} of %{node.output.name} lies {-distance} bytes behind the beginning of what "
+            f"it is computed from; {kernel.name} allows {least}"
         )
 
     def _in_order(self, value: Value, first: int, last: int) -> None:
@@ -196,12 +197,12 @@ class _Replay:
 
 
 def _reads(call: Call, layer: LayerContext) -> dict[int, Rows]:
-    """The rows of each operand that an operator reads for a row of its result; padding has rows, too."""
+    """The rows of each operand that an operator reads for rows of its result; padding has rows, too."""
     node = call.node.node
     if call.node.accumulates:
-        return {0: (call.row, call.row + 1)}
+        return {0: call.rows}
     types: list[TensorType | None] = [v.type if v is not None else None for v in node.inputs]
-    found = band(node.op, types, (call.row, call.row + 1))
+    found = band(node.op, types, call.rows)
     assert isinstance(found, Band)
     reads: dict[int, Rows] = {}
     for index, rows in enumerate(found.operands):

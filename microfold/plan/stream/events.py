@@ -32,10 +32,10 @@ class Padding:
 
 @dataclass(frozen=True)
 class Compute:
-    """A row of a node's result is computed."""
+    """A part of a node's result is computed."""
 
     node: RowNode
-    row: int
+    part: int
 
 
 Event = Arrival | Padding | Compute
@@ -52,36 +52,39 @@ class _Demand:
     Attributes:
         begun: values whose padding above is there.
         there: how many rows of each value are, from the first one; padding below them counts.
+        done: how many parts of each node's result are.
     """
 
     def __init__(self, region: Region):
         self.region = region
         self.begun: set[Value] = set()
         self.there: dict[Value, int] = dict.fromkeys((*region.inputs, *region.producers), 0)
+        self.done: dict[RowNode, int] = dict.fromkeys(region.nodes, 0)
 
     def events(self) -> Iterator[Event]:
         wanted = [self.region.producers[value] for value in self.region.fronts]
         while True:
-            left = [node for node in wanted if self.there[node.output] < node.height]
+            left = [node for node in wanted if self.done[node] < len(node.parts)]
             if not left:
                 break
             # All of them at the same pace.
-            yield from self._compute(min(left, key=lambda n: self.there[n.output] / n.height))
+            yield from self._compute(min(left, key=lambda n: self.done[n] / len(n.parts)))
 
     def _compute(self, wanted: RowNode) -> Iterator[Event]:
-        """The next row of a node, with all that it needs."""
+        """The next part of a node's result, with all that it needs."""
         waiting = [wanted]
         while waiting:
             node = waiting[-1]
-            row = self.there[node.output]
-            for value, (first, _) in node.reads(row):
+            part = self.done[node]
+            for value, (first, _) in node.reads(part):
                 if first < 0:
                     yield from self._begin(value)
-            found = next(((v, last) for v, (_, last) in node.reads(row) if self.there[v] < last), None)
+            found = next(((v, last) for v, (_, last) in node.reads(part) if self.there[v] < last), None)
             if found is None:
                 yield from self._begin(node.output)
-                yield Compute(node, row)
-                self.there[node.output] = row + 1
+                yield Compute(node, part)
+                self.done[node] = part + 1
+                self.there[node.output] = node.written(part)[1]
                 waiting.pop()
                 continue
             missing, last = found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from microfold.ir.node import Value
+from microfold.ops.rows import Rows
 from microfold.plan.stream.region import RowNode
 
 
@@ -46,16 +47,22 @@ class Slide:
 
 @dataclass(frozen=True)
 class Call:
-    """A node computes a row.
+    """A node computes rows that lie behind each other.
 
     Attributes:
+        part: of its result, an index.
         inputs: where the first of the rows that it reads lies, operand by operand; the others lie behind it.
     """
 
     node: RowNode
-    row: int
+    part: int
     inputs: tuple[Spot, ...]
     output: Spot
+
+    @property
+    def rows(self) -> Rows:
+        """Those that it computes, or adds."""
+        return self.node.parts[self.part]
 
 
 Operation = Arrive | Fill | Slide | Call

@@ -13,6 +13,7 @@ from microfold.kernels.band import LayerBand
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
+from microfold.ops.rows import Rows
 from microfold.plan.arena import ArenaPlan, plan_within
 from microfold.plan.check import check_plan
 from microfold.plan.liveness import Storage, storages
@@ -31,7 +32,7 @@ class BandLayer:
     """A layer that computes rows of a node.
 
     Attributes:
-        band: the first of these rows.
+        band: the first of these parts.
         events: in which it computes them.
     """
 
@@ -42,8 +43,8 @@ class BandLayer:
 
 
 @dataclass(frozen=True)
-class ComputedRow:
-    """A row of a value when a call has computed it.
+class ComputedRows:
+    """Rows of a value when a call has computed them.
 
     Attributes:
         layer: index of the layer.
@@ -53,7 +54,7 @@ class ComputedRow:
 
     layer: int
     value: Value
-    row: int
+    rows: Rows
     address: int
     size: int
 
@@ -92,14 +93,15 @@ class StreamMemory:
         return {value: windows[value] + front(value) for value in self.planner.region.fronts}
 
     @property
-    def computed(self) -> Iterator[ComputedRow]:
+    def computed(self) -> Iterator[ComputedRows]:
         """All rows in the order in which they are computed."""
         windows = self.windows
         for call in self.planner.windows.all_operations:
             if isinstance(call, Call):
-                value, row = call.node.output, call.node.written(call.row)
+                value, rows = call.node.output, call.node.written(call.part)
                 address = windows[value] + call.output.offset
-                yield ComputedRow(self.layer_of(call), value, row, address, pitch(value))
+                size = (rows[1] - rows[0]) * pitch(value)
+                yield ComputedRows(self.layer_of(call), value, rows, address, size)
 
     def layers_of(self, storage: Storage) -> tuple[int, int]:
         """The first and the last layer that run while storage is in use."""
@@ -109,7 +111,7 @@ class StreamMemory:
 
     def layer_of(self, call: Call) -> int:
         """Index of the layer that a call runs."""
-        return self.planner.bands_by_form[call.node, call.node.forms[call.row]]
+        return self.planner.bands_by_form[call.node, call.node.forms[call.part]]
 
     def computing(self, kernels: Sequence[Kernel]) -> Callable[[Call], Computing]:
         """What the checker has to know of calls, with kernels for all layers."""
@@ -246,7 +248,7 @@ class StreamPlanner:
     def _overlaps_of_band(self, layer: BandLayer, kernel: Kernel) -> list[Overlap]:
         """Those that hold in every event in which the two windows meet."""
         node = layer.node
-        if len(layer.events) != node.height:
+        if len(layer.events) != len(node.parts):
             return []  # bands of other forms may run further ahead
         target = self.window_blocks[node.output]
         found: list[Overlap] = []

@@ -23,10 +23,10 @@ NEVER = 1 << 30
 
 @dataclass(frozen=True)
 class Reading:
-    """The rows of one operand that a node reads for each row of its result.
+    """The rows of one operand that a node reads for each part of its result.
 
     Attributes:
-        spans: for each row of the result; rows below 0 and from `height` on are padding.
+        spans: for each part of the result; rows below 0 and from `height` on are padding.
         height: rows of the operand.
         fill: each element of the padding; None: there is none.
     """
@@ -37,7 +37,7 @@ class Reading:
 
     @cached_property
     def held(self) -> tuple[int, ...]:
-        """The first row that a row of the result, or one behind it, still needs; at the end: `NEVER`."""
+        """The first row that a part of the result, or one behind it, still needs; at the end: `NEVER`."""
         rows = [NEVER]
         for first, _ in reversed(self.spans):
             rows.append(min(first, rows[-1]))
@@ -59,13 +59,15 @@ class RowNode:
     """A node that works by rows.
 
     Attributes:
-        forms: of the band of each row of its result.
+        parts: of its result: the rows that each call computes, in order.
+        forms: of the band of each part.
         readings: of the operands of which it reads rows, by their indices.
-        accumulates: it adds rows of its operand to its result, the only row of that; `forms` and `readings`
-            are those of the rows that it adds.
+        accumulates: it adds rows of its operand to its result, the only row of that; `parts`, `forms` and
+            `readings` are those of the rows that it adds.
     """
 
     layer: LayerContext
+    parts: tuple[Rows, ...]
     forms: tuple[Form, ...]
     readings: Mapping[int, Reading]
     accumulates: bool = False
@@ -79,21 +81,21 @@ class RowNode:
         return self.node.output
 
     @property
-    def height(self) -> int:
-        """How many rows it computes, or adds."""
-        return len(self.forms)
+    def width(self) -> int:
+        """How many rows a call computes at most."""
+        return max(last - first for first, last in self.parts)
 
-    def written(self, row: int) -> int:
-        """The row of its result that it writes."""
-        return 0 if self.accumulates else row
+    def written(self, part: int) -> Rows:
+        """The rows of its result that it writes."""
+        return (0, 1) if self.accumulates else self.parts[part]
 
     @cached_property
     def bands(self) -> Mapping[Form, LayerBand]:
-        """The band of the first row of each form."""
+        """The band of the first part of each form."""
         found: dict[Form, LayerBand] = {}
-        for row, form in enumerate(self.forms):
+        for part, form in enumerate(self.forms):
             if form not in found:
-                made = self._sums(row) if self.accumulates else layer_band(self.layer, (row, row + 1))
+                made = self._sums(part) if self.accumulates else layer_band(self.layer, self.parts[part])
                 if isinstance(made, str):
                     raise AssertionError(f"{self.output!r}: {made}")
                 found[form] = made
@@ -107,18 +109,22 @@ class RowNode:
         node = Node(op, (Value(value.name, rows.type(value.type)),), self.node.outputs)
         return LayerBand(replace(self.layer, node=node, band_of=self.node), (row, row + 1), (rows,))
 
-    def reads(self, row: int) -> list[tuple[Value, Rows]]:
-        """What the band of a row reads, operand by operand."""
+    def reads(self, part: int) -> list[tuple[Value, Rows]]:
+        """What the band of a part reads, operand by operand."""
         found: list[tuple[Value, Rows]] = []
         for index, reading in self.readings.items():
             value = self.node.inputs[index]
             assert value is not None
-            found.append((value, reading.spans[row]))
+            found.append((value, reading.spans[part]))
         return found
 
 
-def by_rows(layer: LayerContext) -> RowNode | str:
-    """A layer row by row, or the reason why that cannot be."""
+def by_rows(layer: LayerContext, width: int = 1) -> RowNode | str:
+    """A layer row by row, or the reason why that cannot be.
+
+    Args:
+        width: rows of each call; the last one may compute fewer.
+    """
     node = layer.node
     if any(value in layer.constants for value in node.outputs):
         return "its result is a constant"
@@ -127,10 +133,12 @@ def by_rows(layer: LayerContext) -> RowNode | str:
     if first is not None:
         return first
     bands: list[Band] = []
-    for row in range(node.output.type.shape[ROWS]):
-        found = band(node.op, types, (row, row + 1))
+    height = node.output.type.shape[ROWS]
+    parts = tuple((row, min(row + width, height)) for row in range(0, height, width))
+    for part in parts:
+        found = band(node.op, types, part)
         if isinstance(found, str):
-            return f"row {row}: {found}"
+            return f"row {part[0]}: {found}"
         bands.append(found)
     readings: dict[int, Reading] = {}
     for index, value in enumerate(node.inputs):
@@ -140,9 +148,8 @@ def by_rows(layer: LayerContext) -> RowNode | str:
             if len(bands) > 1 and bands[0].operands[index] is not None:
                 return f"for each row it reads other rows of the constant %{value.name}"
             continue
-        parts = [found.operands[index] for found in bands]
-        rows = [part for part in parts if part is not None]
-        if len(rows) != len(parts):
+        rows = [part for found in bands if (part := found.operands[index]) is not None]
+        if len(rows) != len(bands):
             return f"it reads all of %{value.name}, which is computed, for every row"
         height = value.type.shape[value.type.rank - 3]
         fills = {part.fill for part in rows if part.padded}
@@ -156,7 +163,7 @@ def by_rows(layer: LayerContext) -> RowNode | str:
     if not readings:
         return "it reads nothing that is computed or handed in"
     forms = [(b.op, tuple(p.count if p is not None else None for p in b.operands)) for b in bands]
-    return RowNode(layer, tuple(forms), readings)
+    return RowNode(layer, parts, tuple(forms), readings)
 
 
 def sums_by_rows(layer: LayerContext) -> RowNode:
@@ -165,7 +172,7 @@ def sums_by_rows(layer: LayerContext) -> RowNode:
     height = value.type.shape[ROWS]
     forms: tuple[Form, ...] = tuple((PixelSums(adds=row > 0), (1,)) for row in range(height))
     reading = Reading(tuple((row, row + 1) for row in range(height)), height, None)
-    return RowNode(layer, forms, {0: reading}, accumulates=True)
+    return RowNode(layer, reading.spans, forms, {0: reading}, accumulates=True)
 
 
 def layer_band_reason(layer: LayerContext) -> str | None:

@@ -126,8 +126,8 @@ class _Recorder:
             case Padding(value, first, last):
                 made += self._room(value, first, last)
                 made.append(Fill(value, first, last, self._spot(value, first)))
-            case Compute(node, row):
-                made += self._compute(node, row, time)
+            case Compute(node, part):
+                made += self._compute(node, part, time)
                 value = node.output
         self.windows[value].times |= 1 << time
         for other, window in self.windows.items():
@@ -135,18 +135,19 @@ class _Recorder:
                 window.times |= 1 << time
         return made
 
-    def _compute(self, node: RowNode, row: int, time: int) -> list[Operation]:
+    def _compute(self, node: RowNode, part: int, time: int) -> list[Operation]:
         value = node.output
-        made = self._room(value, row, row + 1) if row == node.written(row) else []
-        reads = node.reads(row)
+        written = node.written(part)
+        made = self._room(value, *written) if self.windows[value].top < written[1] else []
+        reads = node.reads(part)
         for operand, (first, last) in reads:
             window = self.windows[operand]
             if not window.start <= first < last <= window.top:
                 raise AssertionError(f"rows {first} to {last} of {operand!r} are not there")
             window.times |= 1 << time
         spots = tuple(self._spot(operand, first) for operand, (first, _) in reads)
-        self.done[node] = row + 1
-        output = self._spot(value, node.written(row))
+        self.done[node] = part + 1
+        output = self._spot(value, written[0])
         alone = output.offset == 0 and not self.windows[value].whole
         self.events.setdefault(node, []).append(time)
         self.reaches.setdefault(node, []).append(
@@ -155,7 +156,7 @@ class _Recorder:
                 for index, spot in zip(node.readings, spots, strict=True)
             }
         )
-        return [*made, Call(node, row, spots, output)]
+        return [*made, Call(node, part, spots, output)]
 
     def _room(self, value: Value, first: int, last: int) -> list[Operation]:
         """Make room for rows at the top of a window."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -98,6 +98,25 @@ class Nets:
         verify(graph)
         return graph
 
+    def narrow(self) -> Graph:
+        """Two pairs of a pointwise and a depthwise convolution on rows of 5 pixels."""
+        image = Value("image", TensorType(DType.INT8, (1, 12, 5, 64), self.quant()))
+        same = same_padding(12, 3, 1), same_padding(5, 3, 1)
+        nodes: list[Node] = []
+        x = image
+        for index in range(2):
+            points = Conv2D((1, 1), (1, 1), ((0, 0), (0, 0)), ElementType(DType.INT8, self.quant()))
+            weights = self.weights((64, 1, 1, x.type.shape[3]), 0)
+            nodes.append(make_node(points, [x, weights], [f"points{index}"]))
+            columns = DepthwiseConv2D((1, 1), (1, 1), same, ElementType(DType.INT8, self.quant()))
+            weights = self.weights((1, 3, 3, 64), 3)
+            nodes.append(make_node(columns, [nodes[-1].output, weights], [f"columns{index}"]))
+            x = nodes[-1].output
+        nodes.append(make_node(AveragePool2D((12, 5), (1, 1), ((0, 0), (0, 0))), [x], ["pooled"]))
+        graph = Graph("narrow", (image,), (nodes[-1].output,), tuple(nodes), self.constants)
+        verify(graph)
+        return graph
+
     def node(self, values: list[Value]) -> Node:
         x, name = values[-1], f"v{len(values)}"
         _, height, width, channels = x.type.shape
@@ -153,11 +172,15 @@ def layers_of(graph: Graph) -> list[LayerContext]:
     return [LayerContext(node, graph.constants, CORE, ranges) for node in graph.nodes]
 
 
-def region(graph: Graph, count: int) -> Region | str:
-    """The first nodes as a region, or why not."""
+def region(graph: Graph, count: int, widths: Sequence[int] = (1,)) -> Region | str:
+    """The first nodes as a region, or why not.
+
+    Args:
+        widths: rows of each call, for the nodes in turn.
+    """
     rows: list[RowNode] = []
-    for layer in layers_of(graph)[:count]:
-        found = by_rows(layer)
+    for index, layer in enumerate(layers_of(graph)[:count]):
+        found = by_rows(layer, widths[index % len(widths)])
         if isinstance(found, str):
             return found
         rows.append(found)
@@ -207,7 +230,7 @@ class Bytes:
         self.memory[self.at(spot) :][: data.size] = data
 
     def call(self, call: Call) -> None:
-        band = call.node.bands[call.node.forms[call.row]]
+        band = call.node.bands[call.node.forms[call.part]]
         node = band.layer.node
         tensors = {
             v: Tensor(v.type, band.layer.constants[v]) for v in node.operands if v in band.layer.constants
@@ -218,5 +241,6 @@ class Bytes:
             data = self.memory[self.at(spot) :][: value.type.nbytes].copy()
             tensors[value] = Tensor(value.type, data.view(value.type.dtype.numpy).reshape(value.type.shape))
         (result,) = node.evaluate(tensors)
-        self.got[call.node.output, call.row] = result.data[:, 0]
+        for index, row in enumerate(range(*call.node.written(call.part))):
+            self.got[call.node.output, row] = result.data[:, index]
         self.write(call.output, result.data)

@@ -21,14 +21,18 @@ from tests.plan.stream.nets import Bytes, Nets, planned, region
 
 SEEDS = range(14)
 MANY = range(1000, 1300)
+WIDTHS = (1, 2, 3, 5, 2)
 
 
 def streams(seeds: range) -> Iterator[tuple[Graph, Region]]:
-    """Regions of random networks: the first nodes, as many as the seed says."""
+    """Regions of random networks: the first nodes, as many as the seed says.
+
+    Calls compute a row where all nodes are in it, elsewhere different numbers of rows.
+    """
     for seed in seeds:
         graph = Nets(seed).draw()
         for count in {1 + seed % len(graph.nodes), len(graph.nodes)}:
-            found = region(graph, count)
+            found = region(graph, count, (1,) if count == len(graph.nodes) else WIDTHS[seed % 3 :])
             if isinstance(found, Region):
                 yield graph, found
 
