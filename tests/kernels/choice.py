@@ -36,6 +36,7 @@ def without_biasless(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr("microfold.kernels.conv2d.dsp.plan_biasless", declined)
+    monkeypatch.setattr("microfold.kernels.depthwise_conv2d.dsp.plan_biasless_plane", declined)
 
 
 def reprice(monkeypatch: pytest.MonkeyPatch, price: Callable[[Kernel, float], float]) -> None:

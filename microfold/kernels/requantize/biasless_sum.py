@@ -58,10 +58,10 @@ class BiaslessRequantization:
     shift: int
     records: Array
 
-    @property
-    def left(self) -> Array:
-        """How far sums are still to be shifted to the left, int64 [channels]."""
-        return self.records[:, 0].astype(np.int64) & ((1 << FIELD_BITS) - 1)
+
+def remaining_shifts(records: Array) -> Array:
+    """How far sums are still to be shifted to the left, int64 [channels]."""
+    return records[:, 0].astype(np.int64) & ((1 << FIELD_BITS) - 1)
 
 
 class _Steps(NamedTuple):
