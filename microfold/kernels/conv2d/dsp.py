@@ -277,7 +277,7 @@ class Conv2DDsp(SmladConvolution):
     name = "s8_conv2d__dsp_4x2"
     op = Conv2D
     features = frozenset({"dsp"})
-    code = 1200
+    code = 1400
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
         Field("words", "of it"),
