@@ -22,6 +22,7 @@ from microfold.kernels.selection.cheapest import Candidate
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.program import Buffer, Layer, Program
+from microfold.report.rows import rows_report
 from microfold.report.structure import Report, blocks, edges
 from microfold.simulate.run import Cycles, SimulationResult
 from microfold.target.pipeline import Pipeline
@@ -111,6 +112,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         ],
         "edges": edges(program),
         "blocks": blocks(program),
+        "rows": rows_report(program),
         "libraries": [
             {"name": library.name, "headers": list(library.headers), "functions": list(functions)}
             for library, functions in program.libraries.items()

@@ -12,7 +12,7 @@ from microfold.options import Options
 from microfold.program import Program
 from microfold.report.console import Output
 from microfold.report.data import Report, deviation_report
-from microfold.report.rows import pushes
+from microfold.report.rows import longest
 from microfold.report.tables import Column, Table, number
 from microfold.simulate.toolchain import ARM_COMPILER
 from microfold.target import Target
@@ -157,13 +157,10 @@ def _print_memory(program: Program, report: Report) -> None:
     used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
     table.add("RAM: stack", _number(ram["stack"]), f"at most, library functions included{used}")
     if program.stream is not None:
-        estimates = pushes(program)
-        known = [each for each in estimates if each is not None]
         count = sum(layer.rows is not None for layer in program.layers)
         note = f"instructions, estimated; the first {count} layers compute rows as they come"
-        longest = max(known) if len(known) == len(estimates) else None
         what = "longest push" if program.options.io == "rows" else "longest row"
-        table.add(what, _number(longest, unknown="unknown"), note)
+        table.add(what, _number(longest(program), unknown="unknown"), note)
     table.add("flash: weights", _number(flash["weights"]), program.options.weights_section)
     table.add(
         "flash: code", _number(flash["code"]), f"at {program.options.compiler_flag}, with layer descriptions"

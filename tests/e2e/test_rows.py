@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from microfold import target
+from microfold.cli.common import to_json
 from microfold.codegen.emit import emit
 from microfold.compiler import compile_graph
 from microfold.errors import InputError, UnsupportedModelError
@@ -27,10 +29,12 @@ from microfold.ops.pool2d import AveragePool2D
 from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
 from microfold.options import Options
 from microfold.program import Program
+from microfold.report.data import build_report
 from microfold.verification.verify import input_sets, verify
 from tests.codegen.builds import STRICT
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.plan.stream.nets import Nets
+from tests.report.test_schema import faults
 
 ROWS = Options(io="rows")
 # Those of `Nets` whose operators between them have padding, strides, dilation, branches and joints.
@@ -292,3 +296,25 @@ def test_a_model_without_rows_is_refused() -> None:
     ) as found:
         compile_graph(graph, target.load("host"), ROWS)
     assert "take another io" in str(found.value)
+
+
+def test_reports_say_where_rows_are_kept() -> None:
+    """Windows have the bytes of their rows, and lie in the arena; reports without rows have none."""
+    graph = Nets(0).tall()
+    whole, built = (compile_graph(graph, target.load("cortex-m4"), each) for each in (Options(), ROWS))
+    assert build_report(whole, None)["rows"] is None
+    report = build_report(built, None)
+    assert faults(json.loads(to_json(report))) == []
+    rows = report["rows"]
+    assert rows["layers"] == sum(layer.rows is not None for layer in built.layers)
+    assert [each["tensor"] for each in rows["windows"]] == [
+        "image",
+        "first",
+        "second",
+        "third",
+        "pooled/sums",
+    ]
+    image = rows["windows"][0]
+    assert (image["rows"], image["bytes"]) == (3, 3 * 6 * 4)
+    assert all(each["offset"] + each["bytes"] <= built.arena.size for each in rows["windows"])
+    assert rows["longest_push"] >= max(layer.estimated_instructions or 0 for layer in built.layers[-1:])
