@@ -48,6 +48,8 @@ from microfold.transform.simplify.prune_constant_channels import prune_constant_
 from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 from microfold.transform.simplify.rewrite_dataflow_reshape import rewrite_dataflow_reshape
 from microfold.transform.simplify.simplify_inference import simplify_inference
+from microfold.transform.simplify.slice_through_concatenate import slice_through_concatenate
+from microfold.transform.simplify.split_grouped_conv2d import split_grouped_conv2d
 from microfold.transform.subgraphs.if_conversion import if_conversion
 from microfold.transform.subgraphs.inline import inline
 from microfold.transform.subgraphs.loop_invariants import loop_invariants
@@ -131,6 +133,10 @@ def default_pipeline() -> FixedPointIteration:
             move_pad_behind_quantize,
             # After canonicalize_ops, which leaves at most one pad to fold.
             fold_pad,
+            # Groups apart, as far as that pays. After fold_pad, which takes pads in front of convolutions.
+            split_grouped_conv2d,
+            # Parts cut out of what has just been put together of such parts.
+            slice_through_concatenate,
             # What kernels compute, and pruning. After everything that can do better with groups.
             expand_grouped_conv2d,
             # --- Less to compute.

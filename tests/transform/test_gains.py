@@ -107,6 +107,14 @@ GAINS = {
         1_197_774,
         10_640,
     ),
+    "groups_of_channels": Gain(
+        f"""
+        {_weights("", "32,3,3,4", 0.01)}
+        %y: int8[1,24,24,32] q(0.3, 0) = conv2d(%x, %w, %b) {{{SAME}}}
+        """,
+        943_783,
+        36_864,
+    ),
     "narrow_clip_behind_1x1_convolution": Gain(
         f"""
         {_weights("", "16,1,1,16", 0.01)}
