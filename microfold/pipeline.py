@@ -38,6 +38,7 @@ from microfold.transform.simplify.eliminate_common_subexpr import eliminate_comm
 from microfold.transform.simplify.eliminate_dead_state import eliminate_dead_state
 from microfold.transform.simplify.expand_grouped_conv2d import expand_grouped_conv2d
 from microfold.transform.simplify.fake_quantization_to_integer import fake_quantization_to_integer
+from microfold.transform.simplify.flatten_atrous_conv import flatten_atrous_conv
 from microfold.transform.simplify.fold_constant import fold_constant
 from microfold.transform.simplify.fold_dequantize import fold_dequantize
 from microfold.transform.simplify.fold_pad import fold_pad
@@ -92,6 +93,8 @@ def default_pipeline() -> FixedPointIteration:
             fold_constant,
             # Equal branches become one value. Before everything that asks whether a value has one reader.
             eliminate_common_subexpr,
+            # Dilated convolutions. Before the layouts, which move the transposes that take images apart.
+            flatten_atrous_conv,
             # --- Layouts.
             # Kernels compute NHWC. Before everything that takes the last axis for channels.
             ConvertLayout(),
