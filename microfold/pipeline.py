@@ -45,6 +45,7 @@ from microfold.transform.simplify.fold_pad import fold_pad
 from microfold.transform.simplify.fold_quantize import fold_quantize
 from microfold.transform.simplify.hoist_clip import hoist_clip
 from microfold.transform.simplify.move_pad_behind_quantize import move_pad_behind_quantize
+from microfold.transform.simplify.move_pad_behind_reshape import move_pad_behind_reshape
 from microfold.transform.simplify.prune_constant_channels import prune_constant_channels
 from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 from microfold.transform.simplify.rewrite_dataflow_reshape import rewrite_dataflow_reshape
@@ -132,8 +133,9 @@ def default_pipeline() -> FixedPointIteration:
             reorder_take_after_matmul,
             # After what takes products of matrices apart, or reorders them.
             batch_matmul_to_dense,
-            # Before fold_pad, which takes a pad that stands in front of a convolution itself.
+            # Before fold_pad, which takes pads that stand in front of convolutions themselves.
             move_pad_behind_quantize,
+            move_pad_behind_reshape,
             # After canonicalize_ops, which leaves at most one pad to fold.
             fold_pad,
             # Groups apart, as far as that pays. After fold_pad, which takes pads in front of convolutions.
