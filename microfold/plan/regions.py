@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from microfold.errors import InputError
+from microfold.errors import GraphError, InputError
 from microfold.target.memories import Memory
 
 
@@ -101,7 +101,7 @@ def check_regions(items: Sequence[Item], plan: RegionPlan) -> None:
     """Verify that all is somewhere it may be, and that nothing overflows. Shares no code with the planner.
 
     Raises:
-        InputError: lists what is wrong.
+        GraphError: lists what is wrong.
     """
     faults: list[str] = []
     taken = {memory.name: 0 for memory in plan.memories}
@@ -119,7 +119,7 @@ def check_regions(items: Sequence[Item], plan: RegionPlan) -> None:
         if taken[memory.name] > memory.size:
             faults.append(f"{memory.name} has {memory.size} bytes; {taken[memory.name]} are in it")
     if faults:
-        raise InputError("the placement in memories is wrong: " + "; ".join(faults))
+        raise GraphError("the placement in memories is wrong: " + "; ".join(faults))
 
 
 class _Search:

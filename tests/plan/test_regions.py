@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from microfold.errors import InputError
+from microfold.errors import GraphError, InputError
 from microfold.plan.regions import Item, RegionPlan, check_regions, plan_regions
 from microfold.target.memories import Memory
 
@@ -30,7 +30,7 @@ def cost(plan: RegionPlan) -> int:
 def valid(items: Sequence[Item], plan: RegionPlan) -> bool:
     try:
         check_regions(items, plan)
-    except InputError:
+    except GraphError:
         return False
     return True
 
