@@ -207,7 +207,9 @@ def _require_home(item: Item, memories: Sequence[Memory]) -> None:
     largest = max(homes, key=lambda memory: memory.size)
     if item.size > largest.size:
         hint = (
-            "choose --ram, --io rows or a smaller model" if item.use == "data" else "choose a smaller model"
+            "choose --ram, --io caller or rows, or a smaller model"
+            if item.use == "data"
+            else "choose a smaller model"
         )
         raise InputError(
             f"{item.label} must fit one memory for {item.use}; it has {item.size} bytes, the largest, "

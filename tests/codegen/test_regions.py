@@ -81,8 +81,9 @@ def test_without_memories_the_code_is_the_same() -> None:
         assert code(text) == code(placed[name])
 
 
-@pytest.mark.parametrize("single_file", [False, True])
-@pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
+@pytest.mark.parametrize(
+    ("compiler", "single_file"), [("gcc", False), ("clang", True), ("arm-none-eabi-gcc", False)]
+)
 def test_sections(compiler: str, single_file: bool, tmp_path: Path) -> None:
     cross = compiler == "arm-none-eabi-gcc"
     core = replace(target.load("cortex-m4" if cross else "host"), memories=(RAM, ROM, CACHE))
@@ -112,6 +113,17 @@ def test_placed_constants_compute_the_same() -> None:
     plain, placed = Session(digits(target.load("host"))), Session(digits(on_host(RAM, ROM, CACHE)))
     for call in input_sets([buffer.type for buffer in plain.program.inputs], 2):
         assert all((a == b).all() for a, b in zip(plain.run(*call), placed.run(*call), strict=True))
+
+
+def test_the_context_counts_whole_with_state_and_rows() -> None:
+    made = MODELS["cnn_int8"].parent
+    for name, io in (("stream_int8", "arena"), ("cnn_int8", "rows")):
+        program = compile_file(made / f"{name}.tflite", on_host(RAM, ROM, CACHE), Options(io=io))
+        text = emit(program)[f"{name}.h"]
+        assert program.regions is not None
+        # The whole context counts, also its state and how far a run is.
+        (size,) = re.findall(r"_CONTEXT_SIZE (\d+)", text)
+        assert program.regions.plan.used(RAM, "data") == int(size) >= program.arena.size + program.state_size
 
 
 def test_a_context_that_fits_nowhere() -> None:
