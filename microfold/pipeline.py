@@ -17,6 +17,7 @@ from microfold.transform.matmul.combine_concatenated import combine_concatenated
 from microfold.transform.matmul.combine_parallel_conv2d import CombineParallelConv2D
 from microfold.transform.matmul.combine_parallel_dense import CombineParallelDense
 from microfold.transform.matmul.combine_parallel_matmul import CombineParallelMatmul
+from microfold.transform.matmul.conv2d_to_dense import conv2d_to_dense
 from microfold.transform.matmul.dense_to_sparse import DenseToSparse
 from microfold.transform.matmul.expand_matmul_of_sum import expand_matmul_of_sum
 from microfold.transform.matmul.fuse_transpose_matmul import fuse_transpose_matmul
@@ -142,6 +143,8 @@ def default_pipeline() -> FixedPointIteration:
             CombineParallelConv2D(),
             CombineParallelDense(),
             CombineParallelMatmul(),
+            # Windows as large as the image. After what looks for convolutions side by side.
+            conv2d_to_dense,
             # Blocks of zeros left out. Last of what looks at weights: sparse ones are closed to the others.
             DenseToSparse(),
             # Approximations (opt_level 4, relaxed numerics).

@@ -29,6 +29,16 @@ def candidates_of(graph: Graph, core: str = "cortex-m4", level: str = "balanced"
     return cheapest.candidates(layer_of(graph, core, node), Policy(level, Model(graph)))
 
 
+def without_biasless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No layer's sums have a form without biases."""
+
+    def declined(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr("microfold.kernels.conv2d.dsp.plan_biasless", declined)
+    monkeypatch.setattr("microfold.kernels.depthwise_conv2d.dsp.plan_biasless_plane", declined)
+
+
 def reprice(monkeypatch: pytest.MonkeyPatch, price: Callable[[Kernel, float], float]) -> None:
     """Selection goes by other costs of the kernels that fit; what was repriced before is so again."""
     consider = cheapest.consider

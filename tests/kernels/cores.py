@@ -14,6 +14,7 @@ from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import make_node
 from microfold.options import Options
+from microfold.passes.context import PassContext
 from microfold.plan import memory
 from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.liveness import Storage
@@ -26,6 +27,8 @@ from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 
 Spec = Mapping[str, Any]
+# Tests of kernels want them for the very operators that they build.
+KEEP_OPERATORS = PassContext(disabled_pass=("conv2d_to_dense",))
 NOTHING: Mapping[str, Spec] = MappingProxyType({})
 
 
@@ -47,7 +50,9 @@ def check_all(
 ) -> Program:
     """All graphs in one firmware: selection must choose these kernels, all of them, and no others."""
     need_tools(*CROSS_TOOLS)
-    program = compile_graph(merge(list(graphs)), target.load(core), Options(optimize=optimize))
+    program = compile_graph(
+        merge(list(graphs)), target.load(core), Options(optimize=optimize), context=KEEP_OPERATORS
+    )
     chosen = {layer.kernel.name for layer in program.layers}
     assert chosen == kernels, chosen ^ kernels
     assert_exact(program, runs)
@@ -64,7 +69,7 @@ def compile_all(
     graph = merge([_named(*item) for item in graphs.items()])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "plan_arena", plan_each)
-        program = compile_graph(graph, core, options)
+        program = compile_graph(graph, core, options, context=KEEP_OPERATORS)
     layers = {layer.label: layer for layer in program.layers}
     # None is split, dropped or shared.
     assert sorted(layer.label for layer in program.layers) == sorted(graphs)

@@ -15,7 +15,7 @@ from microfold.ir.types import Array, DType, ElementType, Quant, TensorType
 from microfold.program import Program
 from microfold.simulate.toolchain import missing_tools
 from microfold.target import Target
-from tests.kernels.cores import assert_exact, compile_all
+from tests.kernels.cores import KEEP_OPERATORS, assert_exact, compile_all
 
 # Cores to run portable C on, as if they had nothing of their own; the host does too.
 CORES = ("cortex-m3", "cortex-m0plus")
@@ -23,7 +23,7 @@ CORES = ("cortex-m3", "cortex-m0plus")
 
 def check(graph: Graph, core: str = "host", *, runs: int = 6) -> Program:
     """Compiles, and compares every tensor of `runs` input sets with the reference."""
-    return _checked(compile_graph(graph, _bare(core)), runs)
+    return _checked(compile_graph(graph, _bare(core), context=KEEP_OPERATORS), runs)
 
 
 def check_on_cores(graph: Graph, *, runs: int = 6) -> None:

@@ -15,6 +15,7 @@ from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.verification import verify
 from tests.kernels.choice import avoid
+from tests.kernels.cores import KEEP_OPERATORS
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -30,7 +31,7 @@ def check(
     loaded = target.load(core)
     if not assembly:
         loaded = replace(loaded, cpu_flags=(*loaded.cpu_flags, "-DMF_NO_ASM"))
-    program = compile_graph(merge(list(graphs)), loaded)
+    program = compile_graph(merge(list(graphs)), loaded, context=KEEP_OPERATORS)
     assert all(CORES[core] in layer.kernel.name for layer in program.layers)
     result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
     assert result.exact, result.first_difference

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+import numpy as np
+
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.conv2d.portable import (
@@ -27,7 +29,8 @@ from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, smlad
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import biasless_sum, output_range
+from microfold.kernels.requantize.biasless_sum import BiaslessRequantization, plan_biasless
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
@@ -58,11 +61,23 @@ class Channels:
         layer: the layer.
         plan: their requantisation, in the order of `smlad.pair_channels`.
         packing: of the weights: ``paired`` or ``int16``, see `smlad`.
+        biasless: with paired weights, their requantisation in place of the plan's, if there is one.
     """
 
     layer: LayerContext
     plan: SmladRequantization
     packing: str
+    biasless: BiaslessRequantization | None = None
+
+    @property
+    def form(self) -> str:
+        """Of the requantisation."""
+        return self.plan.form.value if self.biasless is None else biasless_sum.FORM
+
+    @property
+    def shift(self) -> int:
+        """The last shift, if all channels have the same, else 0."""
+        return self.plan.shift if self.biasless is None else self.biasless.shift
 
     @cached_property
     def limits(self) -> tuple[int, int]:
@@ -88,19 +103,19 @@ class Channels:
 
     def _longer_forms(self) -> Iterator[str]:
         """What makes requantisation longer than the shortest form."""
-        if self.plan.form is RequantizeForm.GENERAL:
+        if self.form == RequantizeForm.GENERAL.value:
             yield "general"
-        elif not self.plan.shift:
+        elif not self.shift:
             yield "clamped" if self.clamp else "unshifted"
         else:
-            if self.plan.form is RequantizeForm.SHORT:
+            if self.form == RequantizeForm.SHORT.value:
                 yield "signed"
             if self.clamp:
                 yield "clamped_behind"
 
     def single_terms(self, pairs: int) -> Terms:
         """Of one pixel in all channels."""
-        general = self.plan.form is RequantizeForm.GENERAL
+        general = self.form == RequantizeForm.GENERAL.value
         return Terms(
             single=1,
             single_block=self.blocks,
@@ -116,12 +131,15 @@ class Channels:
     @property
     def spec(self) -> tuple[tuple[str, SpecValue], ...]:
         return (
-            ("requantize", self.plan.form.value),
-            ("shift", self.plan.shift),
+            *self.requantization,
             ("packing", self.packing),
-            ("clamp", self.clamp and not self.plan.shift),
-            ("clamp_behind", self.clamp and self.plan.shift > 0),
+            ("clamp", self.clamp and not self.shift),
+            ("clamp_behind", self.clamp and self.shift > 0),
         )
+
+    @property
+    def requantization(self) -> tuple[tuple[str, SpecValue], ...]:
+        return ("requantize", self.form), ("shift", self.shift)
 
     @property
     def clamp(self) -> bool:
@@ -138,7 +156,7 @@ class Channels:
         Args:
             lanes: weights [channels, pairs, 2] made from the plan's matrix.
         """
-        stream = self.stream(lanes, self.packing)
+        stream = self.stream(lanes)
         return stream | self.bounds if self.clamp else stream
 
     @property
@@ -146,10 +164,13 @@ class Channels:
         """Those of them that say where outputs are clamped."""
         return {"output_minimum": self.limits[0], "output_maximum": self.limits[1]}
 
-    def stream(self, lanes: Array, packed: str) -> dict[str, Parameter]:
-        """Those of them that tell of the weights, with a packing of the caller's choice."""
+    def stream(self, lanes: Array) -> dict[str, Parameter]:
+        """Those of them that tell of the weights."""
         channels = conv_types(self.layer)[2].shape[3]
-        stream = smlad.smlad_stream(packed, lanes, self.plan)
+        if self.biasless is None:
+            stream = smlad.smlad_stream(self.packing, lanes, self.plan)
+        else:
+            stream = smlad.biasless_stream(lanes, self.biasless.records)
         odd = channels % 2 and channels > 1
         return {
             "weights": Constant("weights", stream),
@@ -186,12 +207,32 @@ def plan_channels(layer: LayerContext) -> Channels:
     return Channels(layer, ordered, "int16")
 
 
+# As `plan_channels`.
+@lru_cache(maxsize=8)
 def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
     """The ways to pack weights, with what they take: paired lanes where they fit, and int16 for less time."""
     int16 = plan_channels(layer)
     if not smlad.fits_paired(int16.plan.matrix, int16.plan.bounds):
         return [(int16, frozenset())]
-    return [(replace(int16, packing="paired"), frozenset()), (int16, frozenset({Trade.WIDE_WEIGHTS}))]
+    paired = replace(int16, packing="paired", biasless=_plan_paired_biasless(layer))
+    return [(paired, frozenset()), (int16, frozenset({Trade.WIDE_WEIGHTS}))]
+
+
+def _plan_paired_biasless(layer: LayerContext) -> BiaslessRequantization | None:
+    """In the order of `smlad.pair_channels`: sums of second channels are 8 bits up."""
+    out = conv_types(layer)[2]
+    assert out.quant is not None
+    order = smlad.pair_channels(out.shape[3]).reshape(-1)
+    bias, bounds = product_sum.bias_and_bounds(layer, filter_matrix(layer))
+    mantissas, shifts = product_sum.channel_multipliers(layer)
+    return plan_biasless(
+        bias[order],
+        (bounds[0][order], bounds[1][order]),
+        (mantissas[order], shifts[order]),
+        out.quant.zero_point,
+        output_range.integer_bounds(layer.node),
+        taken=np.arange(len(order)) % 2 * 8,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,8 +240,8 @@ class SmladConvolution(Kernel):
     """Base of kernels with weights in paired lanes or, for fewer instructions, of int16.
 
     The stream of `smlad_stream` is int32 [channels / 2][words]: of two channels their biases, pairs of
-    weights, and requantisation. `plan_smlad_requantization` proves its form, `fits_paired` that two
-    channels share words.
+    weights, and requantisation; that of `biasless_stream` has no biases. `plan_smlad_requantization` or
+    `plan_biasless` proves the form, `fits_paired` that two channels share words.
 
     Attributes:
         planned: how the channels of a layer are computed; None before that is chosen.
@@ -236,7 +277,7 @@ class Conv2DDsp(SmladConvolution):
     name = "s8_conv2d__dsp_4x2"
     op = Conv2D
     features = frozenset({"dsp"})
-    code = 1200
+    code = 1400
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
         Field("words", "of it"),

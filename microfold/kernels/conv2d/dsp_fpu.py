@@ -73,10 +73,10 @@ class FpuConvolution:
 
     @cached_property
     def placement(self) -> Placement:
-        paired = self.packing == "paired"
-        record = 2 + paired + (self.channels.plan.form is RequantizeForm.SHORT)
-        pointwise = is_pointwise(conv_types(self.layer)[3])
-        return place_weights(self.pairs, 1 if paired else 2, 2 * record, spaced=not pointwise)
+        paired, biasless = self.packing == "paired", self.channels.biasless is not None
+        record = 2 if biasless else 2 + paired + (self.channels.form == RequantizeForm.SHORT.value)
+        spaced = not is_pointwise(conv_types(self.layer)[3])
+        return place_weights(self.pairs, 1 if paired else 2, 2 * record, spaced=spaced, biased=not biasless)
 
     @property
     def shared(self) -> int:
@@ -137,7 +137,7 @@ class FpuConvolution:
     @property
     def terms(self) -> Terms:
         """Of four pixels in all channels."""
-        short = self.channels.plan.form is RequantizeForm.SHORT
+        short = self.channels.form == RequantizeForm.SHORT.value
         each = Terms(block=1, paired=self.packing == "paired", signed=short)
         placement = self.placement
         kind = "batched" if placement.batches else "held" if placement.stream < placement.held else "streamed"
@@ -154,8 +154,8 @@ class Conv2DFpuDsp(Kernel):
     with.
 
     Weights of the two channels stay in registers of the floating-point unit, as many as `place_weights` finds
-    room for; others are streamed. The stream is that of `smlad_stream`; `plan_smlad_requantization` proves
-    its form, of which `supports` wants the one with a common shift.
+    room for; others are streamed. The stream is that of `SmladConvolution`, of whose forms `supports` wants
+    those with a common shift.
 
     Attributes:
         chosen: how a layer is computed; None before that is chosen.
@@ -193,15 +193,14 @@ class Conv2DFpuDsp(Kernel):
         if out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
             return f"it needs 2 output channels and {PIXELS} pixels"
         plan = FpuConvolution(layer, plan_channels(layer), SCRATCH_LIMITS[0])
-        channels = plan.channels
-        if not channels.plan.shift:
+        if not any(channels.shift for channels, _ in channel_plans(layer)):
             return "the channels must have a common shift"
         if 16 * plan.shared > REACH:
             return f"windows below each other may share {REACH // 16} pairs of inputs in each of four columns"
         return None
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
-        ways = channel_plans(layer)
+        ways = [way for way in channel_plans(layer) if way[0].shift]
         if len(ways) > 1 and count_pairs(layer) >= FEWEST_PAIRED:
             ways = ways[:1]
         return [
@@ -283,8 +282,7 @@ class Conv2DFpuDsp(Kernel):
         _, segment = count_segments(layer)
         pointwise = is_pointwise(window)
         spec: tuple[tuple[str, SpecValue], ...] = (
-            ("requantize", channels.plan.form.value),
-            ("shift", channels.plan.shift),
+            *channels.requantization,
             ("packing", plan.packing),
             ("pointwise", pointwise),
             ("segment", segment if segment <= WRITTEN_SEGMENT else 0),
@@ -299,9 +297,7 @@ class Conv2DFpuDsp(Kernel):
             ("clamp_behind", channels.clamp),
             ("groups_bytes", GROUPS_BYTES),
         )
-        parameters: dict[str, Parameter] = channels.stream(
-            smlad.pair_lanes(channels.plan.matrix, segment), plan.packing
-        )
+        parameters: dict[str, Parameter] = channels.stream(smlad.pair_lanes(channels.plan.matrix, segment))
         parameters |= {
             "pairs": plan.pairs,
             "streamed": placement.stream * (4 if plan.packing == "paired" else 8),

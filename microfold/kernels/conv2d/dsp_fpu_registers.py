@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 # Words that the registers of the unit hold.
 REGISTERS = 32
-# What they hold besides weights: two biases; output, step and end of the panels.
-ALWAYS = 5
+# What they hold besides weights: output, step and end of the panels; and two biases, if there are any.
+ALWAYS, BIASES = 3, 2
 # Pairs with streamed weights that are written out; more are a loop over so many words.
 MOST_STREAMED, UNROLL = 12, 16
 # Batches are no smaller, and there are no fewer.
@@ -47,7 +47,7 @@ class Placement:
         return 11 * self.held + 13 * self.stream + 5 * self.iterations + (3 if self.stream else 0)
 
 
-def place_weights(pairs: int, words: int, records: int, *, spaced: bool) -> Placement:
+def place_weights(pairs: int, words: int, records: int, *, spaced: bool, biased: bool = True) -> Placement:
     """As many weights as there are registers for.
 
     Args:
@@ -55,8 +55,9 @@ def place_weights(pairs: int, words: int, records: int, *, spaced: bool) -> Plac
         words: of weights for a pair.
         records: words of requantisation.
         spaced: whether groups are no neighbours, and the space between them takes a register.
+        biased: whether sums start from biases.
     """
-    free = REGISTERS - ALWAYS - spaced
+    free = REGISTERS - ALWAYS - BIASES * biased - spaced
     if words * pairs + records <= free:
         return Placement(pairs, records=True)
     # One register says where streamed weights are, another one where those end that a loop goes through.

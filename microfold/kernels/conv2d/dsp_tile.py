@@ -126,7 +126,7 @@ class Conv2DTileDsp(SmladConvolution):
     name = "s8_conv2d__dsp_tile"
     op = Conv2D
     features = frozenset({"dsp"})
-    code = 1350
+    code = 1550
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
         Field("words", "of it"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,9 +28,11 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.scaled_sum import (
     PLANE_LIMIT,
     PlaneRequantization,
+    plan_biasless_plane,
     plan_plane_requantization,
 )
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -74,13 +77,14 @@ class DepthwiseConv2DDsp(Kernel):
     """Expands four channels at a time to planes of 16-bit pairs, then multiplies pairs of taps.
 
     `weights` are int8 [output channels][outer taps][inner taps], `channels` records (bias * 256, multiplier,
-    addend, shift): inputs are 256 times as large. `plan_plane_requantization` proves their form.
+    addend, shift), or (multiplier, addend): inputs are 256 times as large. `plane_requantization` proves
+    their form.
 
     Vertical tilings do not read rows by address: along their inner axis, each pixel lies in another row.
 
     Attributes:
         cut: of the layer; None before it is chosen.
-        form: of its requantisation.
+        form: of its requantisation, for estimates.
         assembled: the assembly knows that.
     """
 
@@ -143,7 +147,9 @@ class DepthwiseConv2DDsp(Kernel):
             return [replace(self, cut=tiling) for tiling in fitting]
         plain = output_range.output_limits(layer) == depthwise_types(layer)[2].dtype.range
         assembled = plain and bool(plan.shift) and not plan.general
-        return [replace(self, cut=tiling, form=plan.form, assembled=assembled) for tiling in fitting]
+        # Without biases, outputs take the instructions of those that need no correction.
+        form = RequantizeForm.SHORT_RELU.value if plan.biasless else plan.form
+        return [replace(self, cut=tiling, form=form, assembled=assembled) for tiling in fitting]
 
     @property
     def _tiling(self) -> Tiling:
@@ -192,7 +198,9 @@ class DepthwiseConv2DDsp(Kernel):
         steps_in, steps_out = tiling.steps(x), tiling.steps(out)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", _packed(layer, tiling)),
-            "channels": Constant("channels", plan.records, record="mf_channel"),
+            "channels": Constant(
+                "channels", plan.records, record="mf_biasless" if plan.biasless else "mf_channel"
+            ),
             "images": x.shape[0],
             "input_size": x.nbytes // x.shape[0],
             "output_size": out.nbytes // x.shape[0],
@@ -236,10 +244,15 @@ def _packed(layer: LayerContext, tiling: Tiling) -> Array:
     return np.ascontiguousarray(filters[0].transpose(order))
 
 
+# Several kernels ask for it, one after the other.
+@lru_cache(maxsize=8)
 def plane_requantization(layer: LayerContext) -> PlaneRequantization | None:
+    """The shortest form that is provably exact; None if accumulators may be too large."""
     out = depthwise_types(layer)[2]
     assert out.quant is not None
     multipliers = product_sum.channel_multipliers(layer)
     bias, bounds = product_sum.bias_and_bounds(layer, depthwise_matrix(layer))
     limits = output_range.integer_bounds(layer.node)
-    return plan_plane_requantization(bias, bounds, *multipliers, out.quant.zero_point, limits)
+    zero_point = out.quant.zero_point
+    biasless = plan_biasless_plane(bias, bounds, multipliers, zero_point, limits)
+    return biasless or plan_plane_requantization(bias, bounds, *multipliers, zero_point, limits)

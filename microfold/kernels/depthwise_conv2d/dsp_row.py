@@ -81,7 +81,12 @@ class RowPlan:
 
     @property
     def header(self) -> int:
-        """Words of a record before the weights: bias, multiplier, addend, and a correction or a shift."""
+        """Words of a record before the weights: bias, multiplier, addend, and a correction or a shift.
+
+        Biasless ones: multiplier, addend.
+        """
+        if self.requantization.biasless:
+            return 2
         return 3 + (not self.requantization.shift or self.corrected)
 
     @cached_property
@@ -186,9 +191,9 @@ def row_plans(layer: LayerContext) -> list[RowPlan] | str:
 class DepthwiseConv2DRowDsp(Kernel):
     """Expands four channels at a time to planes of 16-bit pairs; then all rows of outputs of a channel.
 
-    `records` are [output channels][header and words]: bias, multiplier, addend and what else is needed, then
-    pairs of int16 weights in the order of `Taps.pairs`. `plan_plane_requantization` proves the form; the
-    schedules come from `dsp_row_schedule`.
+    `records` are [output channels][header and words], see `RowPlan.header`; the words are pairs of int16
+    weights in the order of `Taps.pairs`. `plane_requantization` proves the form; the schedules come from
+    `dsp_row_schedule`.
 
     Vertical tilings do not read rows by address: along their inner axis, each pixel lies in another row.
 
@@ -297,6 +302,8 @@ class DepthwiseConv2DRowDsp(Kernel):
         parameters: dict[str, Parameter] = {"records": Constant("records", records)}
         last = ", correction" if plan.header == 4 else ""
         start = "bias, multiplier, addend" + (last if requantization.shift else ", shift")
+        if requantization.biasless:
+            start = "multiplier, addend"
         order = f"[output channels][{plan.header + plan.taps.words}]: {start}; pairs of weights"
         return KernelCall(
             CFunction("depthwise_conv2d/dsp_row.c.j2", self.name, spec, describe(self.fields, records=order)),
@@ -324,23 +331,20 @@ def _padded(schedule: Schedule) -> Iterator[tuple[int, ...]]:
 
 
 def _records(layer: LayerContext, plan: RowPlan) -> Array:
-    """For each output channel: bias, multiplier, addend, what else it needs, and pairs of weights."""
+    """For each output channel: the words of `RowPlan.header`, and pairs of weights."""
     filters = layer.array(1)
     assert filters is not None
     order = (2, 1, 0) if plan.tiling.vertical else (2, 0, 1)
-    common = plan.requantization.shift
     table = plan.requantization.records.astype(np.int64)
     weights = filters[0].transpose(order).astype(np.int64)
-    if common:
-        weights = weights << table[:, 3, None, None]
-        last = np.int64(1 << 7) << table[:, 3]
-    else:
-        last = table[:, 3]
+    if plan.requantization.shift:
+        left = plan.requantization.left
+        weights = weights << left[:, None, None]
+        table = np.concatenate([table[:, :3], np.int64(1 << 7) << left[:, None]], axis=1)
     none = np.zeros_like(weights[:, :, 0])
     pairs = [
         (weights[:, :, low] & 0xFFFF) | ((weights[:, :, high] if high is not None else none) & 0xFFFF) << 16
         for low, high in plan.taps.pairs()
     ]
     words = np.stack(pairs, axis=2).reshape(len(table), -1)
-    header = np.concatenate([table[:, :3], last[:, None]], axis=1)[:, : plan.header]
-    return np.concatenate([header, words], axis=1).astype(np.uint32).view(np.int32)
+    return np.concatenate([table[:, : plan.header], words], axis=1).astype(np.uint32).view(np.int32)

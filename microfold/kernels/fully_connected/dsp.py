@@ -29,8 +29,8 @@ class FullyConnectedDsp(Kernel):
     """Eight units at a time, then two; SXTB16 widens inputs on the fly, SMLAD multiplies them.
 
     `weights` are in paired lanes or int16, see `packing.smlad`, in the order of `block_units`; `channels` are
-    records (bias, multiplier, addend, shift). `plan_smlad_requantization` proves their form, `fits_paired`
-    the packing.
+    records (bias, multiplier, addend, shift), or, where units have one scale, `biases` alone.
+    `plan_smlad_requantization` proves their form, `fits_paired` the packing.
     """
 
     name = "s8_fully_connected__dsp_8"
@@ -41,6 +41,10 @@ class FullyConnectedDsp(Kernel):
     fields = declare(
         Field("weights", "of four inputs at a time: pairs (0, 2) and (1, 3) of every two units"),
         "channels",
+        Field("biases", "what sums start from"),
+        Field("multiplier", "of all units"),
+        "addend",
+        "shift",
         *MATRIX_FIELDS,
         *output_range.LIMIT_FIELDS,
     )
@@ -76,22 +80,33 @@ class FullyConnectedDsp(Kernel):
         packed = "paired" if smlad.fits_paired(plan.matrix, plan.bounds) else "int16"
         lanes = smlad.pair_lanes(matrix, matrix.shape[1])
         words, records = smlad.smlad_constants(packed, lanes, plan.records, plan.left)
+        common = bool((plan.records[:, 1:] == plan.records[0, 1:]).all())
         limits = output_range.output_limits(layer)
         clamp = limits != (-128, 127)
         spec = (
             ("requantize", plan.form.value),
+            ("common", common),
             ("packing", packed),
             ("rest", depth % 4 != 0),
             ("clamp", clamp),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", block_units(words, units // self.UNITS)),
-            "channels": Constant("channels", records, record="mf_channel"),
+            **_requantization_parameters(records, common=common),
             **matrix_parameters(x, out),
         }
         if clamp:
             parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}
         return KernelCall(CFunction("fully_connected/dsp.c.j2", self.name, spec, self.fields), parameters)
+
+
+def _requantization_parameters(records: Array, *, common: bool) -> dict[str, Parameter]:
+    """Layer fields for records that are the same but for the biases (common), or are not."""
+    if not common:
+        return {"channels": Constant("channels", records, record="mf_channel")}
+    _, multiplier, addend, shift = records[0].tolist()
+    biases = Constant("biases", np.ascontiguousarray(records[:, 0]))
+    return {"biases": biases, "multiplier": multiplier, "addend": addend, "shift": shift}
 
 
 def block_units(words: Array, blocks: int) -> Array:

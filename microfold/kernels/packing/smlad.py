@@ -171,6 +171,17 @@ def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array
     return np.concatenate([a.reshape(pairs, -1) for a in (start, words, records)], axis=1)
 
 
+def biasless_stream(lanes: Array, records: Array) -> Array:
+    """The same for paired weights and sums that start from zero: words of weights, then of requantisation.
+
+    Args:
+        lanes: as in `smlad_stream`.
+        records: int32 [channels, 2] of `biasless_sum`, for sums of second channels that are 8 bits up.
+    """
+    words = pack_paired(lanes)
+    return np.concatenate([words, records.reshape(len(words), -1)], axis=1)
+
+
 def _even_channels(lanes: Array) -> Array:
     """With a zero channel behind an odd number of channels."""
     return np.pad(lanes, ((0, lanes.shape[0] % 2), (0, 0), (0, 0)))

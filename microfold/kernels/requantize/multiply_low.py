@@ -125,11 +125,14 @@ def find_steps(
     if (shifts > 0).any() or max(np.abs(low).max(), np.abs(high).max()) >= 1 << 30:
         return None
     first, last = stairs(low), stairs(high)
-    values = np.arange(int(first.min()) + 1, int(last.max()) + 1, dtype=np.int64)[:, np.newaxis]
-    reached = steps(stairs, low, high)
+    # All that a channel steps to; that it begins and ends there, unless clamping sees to it.
+    below, above = int(first.min() > limits[0]), int(last.max() < limits[1])
+    lowest, highest = int(first.min()) + 1 - below, int(last.max()) + above
+    values = np.arange(lowest, highest + 1, dtype=np.int64)[:, np.newaxis]
+    reached = np.pad(steps(stairs, low, high), ((below, above), (0, 0)))
     # Steps that are in the bounds have an accumulator on each side; the others only have a bound.
-    above = (values > first) & (values <= last)
-    at, before = np.where(above, reached, low), np.where(above, reached - 1, high)
+    within = (values > first) & (values <= last)
+    at, before = np.where(within, reached, low), np.where(within, reached - 1, high)
     return Staircase(low, high, first, last, at, before, values <= last, values > first, values)
 
 

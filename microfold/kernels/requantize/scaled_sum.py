@@ -7,7 +7,8 @@ s >= 1, E = e + s,
     u = floor(x * 2^(s+1) * m / 2^32) + c,   c = 2^(s-1) + [e > 0] * 2^(E-1) + zero_point * 2^E,
     y = (u - 2^s * [x < 0]) >> E
 
-Here s = 7, or more where weights are shifted left so that E is the same for all channels.
+Here s = 7, or more where weights are shifted left so that E is the same for all channels. Sums without bias
+have shorter records, see `biasless_sum`, where weights are shifted as far as those say.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
+from microfold.kernels.requantize import biasless_sum
 
 # The scale of the values, and s that goes with it.
 SCALE_BITS = 8
@@ -26,6 +28,8 @@ SHIFT = SCALE_BITS - 1
 PLANE_LIMIT = 1 << (31 - SCALE_BITS)
 # The one E for all channels, an immediate in the code.
 COMMON_SHIFT = 16
+# Weights shifted this far still fit int16.
+_LARGEST_LEFT = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +37,11 @@ class PlaneRequantization:
     """How to requantise.
 
     Attributes:
-        form: ``short_relu``, ``short`` or ``general``.
+        form: ``short_relu``, ``short``, ``general`` or ``biasless``.
         shift: E if all channels have the same, else 0.
         records: int32 [channels, 4]: bias * 256, multiplier, addend, and a shift: the left shift of weights
-            (the bias is shifted already) if E is common, else E; or the reference's shift (general).
+            (the bias is shifted already) if E is common, else E; or the reference's shift (general). Of
+            ``biasless``: int32 [channels, 2], those of `BiaslessRequantization`; weights are shifted.
     """
 
     form: str
@@ -46,6 +51,31 @@ class PlaneRequantization:
     @property
     def general(self) -> bool:
         return self.form == "general"
+
+    @property
+    def biasless(self) -> bool:
+        return self.form == biasless_sum.FORM
+
+    @property
+    def left(self) -> Array:
+        """By how much weights are shifted to the left, int64 [channels]; E is common."""
+        if self.biasless:
+            return biasless_sum.remaining_shifts(self.records)
+        return self.records[:, 3].astype(np.int64)
+
+
+def plan_biasless_plane(
+    bias: Array,
+    bounds: tuple[Array, Array],
+    multipliers: tuple[Array, Array],
+    zero_point: int,
+    limits: tuple[int, int],
+) -> PlaneRequantization | None:
+    """The form of `biasless_sum`; arguments as there."""
+    found = biasless_sum.plan_biasless(
+        bias, bounds, multipliers, zero_point, limits, taken=SCALE_BITS, most=_LARGEST_LEFT
+    )
+    return None if found is None else PlaneRequantization(biasless_sum.FORM, found.shift, found.records)
 
 
 def plan_plane_requantization(

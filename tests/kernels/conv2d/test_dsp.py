@@ -15,6 +15,7 @@ from microfold.kernels.kernel import KERNELS
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.options import Options
 from tests.kernels import graphs
+from tests.kernels.choice import without_biasless
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS
 
@@ -39,7 +40,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "pointwise, relu": (
         (4, 6, 16, 10),
         {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
-        {"requantize": "short_relu", "clamp": False},
+        {"requantize": "biasless", "clamp": False},
     ),
     "pointwise, 1 channel": ((21, 19, 1, 17), {"kernel": (1, 1)}, {}),
     "pointwise, 3 channels": ((6, 5, 3, 7), {"kernel": (1, 1)}, {}),
@@ -49,7 +50,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "3x3 same, relu6, other zero point": (
         (7, 9, 5, 7),
         {"padding": SAME3, "strides": (2, 1), "activation": graphs.RELU6},
-        {"requantize": "short_relu", "clamp_behind": True},
+        {"requantize": "biasless", "clamp_behind": True},
     ),
     "3x3 stride 2, asymmetric": (
         (12, 11, 3, 8),
@@ -90,6 +91,10 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+# Of these, negative sums need no correction.
+SINGLE_ROUNDED = ("pointwise, relu", "3x3 same, relu6, other zero point")
+
+
 def _made(*names: str) -> dict[str, Graph]:
     return {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
 
@@ -121,6 +126,15 @@ def test_speed_keeps_int16_weights() -> None:
     check(_made(*names), {name: {"packing": "int16"} for name in names}, optimize="speed")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("-DMF_NO_ASM",)])
+def test_with_biases(flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sums without biases have no form, those with them do as before."""
+    without_biasless(monkeypatch)
+    wanted = {"requantize": "short_relu", "packing": "paired"}
+    check(_made(*SINGLE_ROUNDED), dict.fromkeys(SINGLE_ROUNDED, wanted), flags=flags)
+
+
 @pytest.mark.parametrize("core", ["cortex-m7", "cortex-m33"])
 def test_other_cores(core: str) -> None:
     name = "3x3 same, relu6, other zero point"
@@ -129,7 +143,7 @@ def test_other_cores(core: str) -> None:
 
 @pytest.mark.slow
 def test_without_assembly() -> None:
-    names = ("pointwise, 3 channels", "3x3 same", "wide range of scales")
+    names = (*SINGLE_ROUNDED, "pointwise, 3 channels", "3x3 same", "wide range of scales")
     check(_made(*names), _wanted(*names), flags=("-DMF_NO_ASM",))
 
 
@@ -138,8 +152,12 @@ def test_without_assembly() -> None:
 @pytest.mark.parametrize(("channels", "optimize"), [(7, "balanced"), (16, "speed")])
 def test_written_out(channels: int, optimize: str, flags: tuple[str, ...]) -> None:
     """Few inputs and many outputs: the inner loop is no loop."""
-    cases = {"few": graphs.conv2d_graph(22, 26, channels, 15, (1, 1))}
-    check(cases, {"few": {"steps": -(-channels // 2)}}, optimize=optimize, flags=flags)
+    cases = {
+        "few": graphs.conv2d_graph(22, 26, channels, 15, (1, 1)),
+        "relu": graphs.conv2d_graph(22, 26, channels, 16, (1, 1), activation=graphs.RELU, out=RELU_OUT),
+    }
+    steps = {"steps": -(-channels // 2)}
+    check(cases, {"few": steps, "relu": steps}, optimize=optimize, flags=flags)
 
 
 def test_int16_weights_where_they_are_few() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tests.codegen.builds import STRICT, write_sources
 from tests.codegen.sweep import arm_headers
 from tests.codegen.test_warnings import silent
 from tests.kernels import graphs
+from tests.kernels.choice import without_biasless
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import need_tools
 from tests.sampling import sampled
@@ -54,10 +55,25 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
         {"streamed": 2, "rest": 3},
     ),
     "pointwise, 53 channels": ((5, 5, 53, 5), {"kernel": (1, 1)}, {"packing": "paired", "streamed": 1}),
+    "pointwise, 48 channels, relu": (
+        (7, 7, 48, 6),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
+        {"requantize": "biasless", "records": True, "held": 24},
+    ),
     "pointwise, 64 channels, relu": (
         (13, 3, 64, 6),
         {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
-        {"packing": "paired", "streamed": 6, "loop": False},
+        {"requantize": "biasless", "streamed": 4, "loop": False},
+    ),
+    "pointwise, loop, relu": (
+        (4, 6, 150, 4),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": graphs.int8_element(0.5, -128)},
+        {"requantize": "biasless", "loop": True},
+    ),
+    "pointwise, batches, relu": (
+        (7, 5, 210, 4),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": graphs.int8_element(0.5, -128)},
+        {"requantize": "biasless", "batches": 5},
     ),
     "pointwise, loop": ((4, 6, 150, 4), {"kernel": (1, 1)}, {"packing": "paired", "loop": True}),
     "pointwise, batches": ((7, 5, 210, 4), {"kernel": (1, 1)}, {"packing": "paired", "batches": 5}),
@@ -96,7 +112,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "3x3 same, relu, 5 channels": (
         (11, 7, 5, 7),
         {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT},
-        {"requantize": "short_relu", "rest": 1},
+        {"requantize": "biasless", "rest": 1},
     ),
     "3x3 stride 2, asymmetric": (
         (13, 17, 3, 8),
@@ -157,17 +173,30 @@ def only_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worth, "FEWEST_OUTPUTS", 1)
 
 
-def check(names: Iterable[str], core: str = "cortex-m4", *flags: str) -> None:
+def check(
+    names: Iterable[str],
+    core: str = "cortex-m4",
+    *flags: str,
+    wanted: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
     need_tools("arm-none-eabi-gcc", "qemu-system-arm")
     cases = {name: graphs.conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
     program, layers = compile_all(cases, load(core, *flags), SPEED)
-    assert_chosen(layers, KERNEL, {name: CASES[name][2] for name in cases})
+    assert_chosen(layers, KERNEL, wanted or {name: CASES[name][2] for name in cases})
     assert_exact(program, 8)
 
 
 @pytest.mark.slow
 def test_equals_reference() -> None:
     check(CASES)
+
+
+@pytest.mark.slow
+def test_with_biases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sums without biases have no form, those with them do as before."""
+    without_biasless(monkeypatch)
+    name = "pointwise, 64 channels, relu"
+    check([name], wanted={name: {"requantize": "short_relu", "streamed": 6, "loop": False}})
 
 
 @pytest.mark.slow

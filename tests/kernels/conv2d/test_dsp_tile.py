@@ -12,6 +12,7 @@ from microfold.kernels.kernel import KERNELS
 from microfold.options import Options
 from microfold.target import Target
 from tests.kernels import graphs
+from tests.kernels.choice import without_biasless
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import need_tools
 
@@ -24,7 +25,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
     "3x3 same, relu, odd channels": (
         (5, 11, 4, 7),
         {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT},
-        {"requantize": "short_relu", "clamp": False},
+        {"requantize": "biasless", "clamp": False},
     ),
     "3x3 same, relu6, other zero point": (
         (5, 9, 12, 5),
@@ -84,4 +85,12 @@ def test_int16_weights() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("optimize", ["size", "speed"])
 def test_without_assembly(optimize: str) -> None:
-    check({"3x3 stride 2": {}}, load("cortex-m33", "-DMF_NO_ASM"), optimize)
+    cases = {"3x3 stride 2": {}, "3x3 same, relu, odd channels": {}}
+    check(cases, load("cortex-m33", "-DMF_NO_ASM"), optimize)
+
+
+@pytest.mark.slow
+def test_with_biases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sums without biases have no form, those with them do as before."""
+    without_biasless(monkeypatch)
+    check({"3x3 same, relu, odd channels": {"requantize": "short_relu"}}, load("cortex-m4"))

@@ -10,6 +10,7 @@ from microfold.kernels.depthwise_conv2d.dsp import DepthwiseConv2DDsp
 from microfold.kernels.depthwise_conv2d.dsp_taps import DepthwiseConv2DTapsDsp
 from microfold.kernels.kernel import KERNELS
 from tests.kernels import graphs
+from tests.kernels.choice import without_biasless
 from tests.kernels.cores import assert_chosen, assert_exact, check_all, compile_all, load
 from tests.needs import CROSS_TOOLS
 
@@ -87,6 +88,26 @@ def test_without_assembly() -> None:
     }
     program, layers = compile_all(cases, load("cortex-m4", "-DMF_NO_ASM"))
     assert_chosen(layers, KERNEL)
+    assert_exact(program, 8)
+
+
+@pytest.mark.slow
+def test_records_without_biases() -> None:
+    """Where lines have the steps: no correction of negative sums, or none of them."""
+    names = ("3x3 same relu", "3x3 relu6 other zero point", "2x3 stride 2, relu")
+    cases = {name: graphs.depthwise_conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
+    program, layers = compile_all(cases, load("cortex-m4"))
+    assert_chosen(layers, KERNEL, {key: {"requantize": "biasless"} for key in names})
+    assert_exact(program, 8)
+
+
+@pytest.mark.slow
+def test_records_with_biases(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_biasless(monkeypatch)
+    names = ("3x3 same relu", "3x3 relu6 other zero point", "2x3 stride 2, relu")
+    cases = {name: graphs.depthwise_conv2d_graph(*CASES[name][0], **CASES[name][1]) for name in names}
+    program, layers = compile_all(cases, load("cortex-m4"))
+    assert_chosen(layers, KERNEL, {key: {"requantize": "short_relu"} for key in names})
     assert_exact(program, 8)
 
 

@@ -34,6 +34,7 @@ from microfold.verification import verify
 from tests.codegen.test_warnings import check_core
 from tests.counts import executed
 from tests.kernels import graphs
+from tests.kernels.choice import without_biasless
 from tests.kernels.depthwise_conv2d.test_dsp import CASES as PLANE_CASES
 from tests.kernels.depthwise_conv2d.test_dsp import SAME3
 from tests.kernels.random_networks import merge
@@ -104,6 +105,20 @@ def test_equals_the_reference(core_and_flags: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.usefixtures("only_rows")
+def test_records_with_and_without_biases(biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_tools(*CROSS_TOOLS)
+    if biased:
+        without_biasless(monkeypatch)
+    program = _compiled(_graph(OWN[1:2]))
+    forms = {dict(layer.call.function.spec)["requantize"] for layer in program.layers}
+    assert forms == {"short_relu" if biased else "biasless"}
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 6))
+    assert result.exact, result.first_difference
+
+
 @pytest.mark.usefixtures("only_rows")
 def test_cost() -> None:
     need_tools(*CROSS_TOOLS)

@@ -20,7 +20,7 @@ RELU_OUT = graphs.int8_element(0.05, -128)
 needs_tools = pytest.mark.needs(*CROSS_TOOLS)
 
 CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
-    "units in pairs": ((64, 12), {}, {"packing": "paired", "requantize": "short", "rest": False}),
+    "units in pairs": ((64, 12), {}, {"packing": "paired", "requantize": "short", "common": True}),
     "relu": ((40, 16), {"activation": graphs.RELU, "out": RELU_OUT}, {"requantize": "short_relu"}),
     "odd units and inputs, batch 3": (
         (37, 17),
@@ -30,7 +30,12 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
     "3 units": ((130, 3), {}, {}),
     "44 inputs": ((44, 16), {}, {"rest": False}),
     "1 input": ((1, 24), {}, {"rest": True}),
-    "no bias, per channel": ((66, 9), {"per_channel": True, "bias": False}, {}),
+    "no bias, per channel": ((66, 9), {"per_channel": True, "bias": False}, {"common": False}),
+    "relu, per channel": (
+        (41, 11),
+        {"per_channel": True, "activation": graphs.RELU, "out": RELU_OUT},
+        {"common": False, "requantize": "short_relu"},
+    ),
     "multiplier above one": ((24, 10), {"out": graphs.int8_element(0.00002, 0)}, {"requantize": "general"}),
     "saturated weights": (
         (200, 10),
@@ -63,7 +68,8 @@ def test_speed_takes_no_larger_weights() -> None:
 @pytest.mark.slow
 @needs_tools
 def test_without_assembly() -> None:
-    check(["odd units and inputs, batch 3", "saturated weights"], flags=("-DMF_NO_ASM",))
+    names = ["odd units and inputs, batch 3", "saturated weights", "relu, per channel"]
+    check(names, flags=("-DMF_NO_ASM",))
 
 
 def test_units_are_stored_in_reading_order() -> None:

@@ -70,6 +70,22 @@ def test_constant_channels_fit_in_any_form() -> None:
     assert (_narrow(planned[0], planned[1][1], x) == 5).all()
 
 
+def test_the_last_sums_do_not_step_on() -> None:
+    """The largest sum is one below the reference's next step."""
+    low, high, zero_point = -2459, 1090, 27
+    mantissa, shift = np.array([1511728501]), np.array([-9])
+    planned = plan_narrow(
+        np.zeros(1), (np.array([low]), np.array([high])), (mantissa, shift), zero_point, (zero_point, 127)
+    )
+    assert planned is not None
+    x = np.arange(low, high + 1)
+    expected = numerics.multiply_by_quantized_multiplier(x, mantissa, shift) + zero_point
+    assert expected[-1] < 127
+    assert np.array_equal(
+        np.clip(_narrow(planned[0], planned[1][0], x), zero_point, 127), expected.clip(zero_point)
+    )
+
+
 def test_forms_from_short_to_long() -> None:
     one = np.array([1_900_000_000]), np.array([-9])
     forms = []

@@ -34,7 +34,7 @@ def _graphs() -> list[Graph]:
         conv2d_graph(9, 9, 8, 8, (3, 3), padding=SAME),
         conv2d_graph(9, 9, 16, 6, (3, 3), strides=(2, 2)),
         conv2d_graph(8, 8, 12, 10, (1, 1), padding=NO_PADDING),
-        conv2d_graph(1, 1, 24, 8, (1, 1), padding=NO_PADDING),
+        conv2d_graph(1, 2, 24, 8, (1, 1), padding=NO_PADDING),
         conv2d_graph(1, 12, 8, 16, (1, 3)),
         depthwise_conv2d_graph(9, 9, 8, (3, 3), padding=SAME),
         depthwise_conv2d_graph(9, 9, 8, (3, 3), padding=SAME, strides=(2, 2)),
