@@ -27,6 +27,7 @@ from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_placement
+from microfold.lowering.regions import with_regions
 from microfold.lowering.schedule import Choice, Locator, Places, Scheduler, claim_name, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import Streamed, stream_buffers, stream_layers, streamed
@@ -119,7 +120,7 @@ def compile_graph(
     program = _plan(way, model_identifier(name or graph.name))
     evidence = [decision.evidence for decision in way.decisions]
     return replace(
-        program,
+        with_regions(program),
         context=way.context,
         ranges=way.scope.ranges,
         pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),

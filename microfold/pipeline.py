@@ -39,16 +39,20 @@ from microfold.transform.simplify.eliminate_common_subexpr import eliminate_comm
 from microfold.transform.simplify.eliminate_dead_state import eliminate_dead_state
 from microfold.transform.simplify.expand_grouped_conv2d import expand_grouped_conv2d
 from microfold.transform.simplify.fake_quantization_to_integer import fake_quantization_to_integer
+from microfold.transform.simplify.flatten_atrous_conv import flatten_atrous_conv
 from microfold.transform.simplify.fold_constant import fold_constant
 from microfold.transform.simplify.fold_dequantize import fold_dequantize
 from microfold.transform.simplify.fold_pad import fold_pad
 from microfold.transform.simplify.fold_quantize import fold_quantize
 from microfold.transform.simplify.hoist_clip import hoist_clip
 from microfold.transform.simplify.move_pad_behind_quantize import move_pad_behind_quantize
+from microfold.transform.simplify.move_pad_behind_reshape import move_pad_behind_reshape
 from microfold.transform.simplify.prune_constant_channels import prune_constant_channels
 from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 from microfold.transform.simplify.rewrite_dataflow_reshape import rewrite_dataflow_reshape
 from microfold.transform.simplify.simplify_inference import simplify_inference
+from microfold.transform.simplify.slice_through_concatenate import slice_through_concatenate
+from microfold.transform.simplify.split_grouped_conv2d import split_grouped_conv2d
 from microfold.transform.subgraphs.if_conversion import if_conversion
 from microfold.transform.subgraphs.inline import inline
 from microfold.transform.subgraphs.loop_invariants import loop_invariants
@@ -91,6 +95,8 @@ def default_pipeline() -> FixedPointIteration:
             fold_constant,
             # Equal branches become one value. Before everything that asks whether a value has one reader.
             eliminate_common_subexpr,
+            # Dilated convolutions. Before the layouts, which move the transposes that take images apart.
+            flatten_atrous_conv,
             # --- Layouts.
             # Kernels compute NHWC. Before everything that takes the last axis for channels.
             ConvertLayout(),
@@ -128,10 +134,15 @@ def default_pipeline() -> FixedPointIteration:
             reorder_take_after_matmul,
             # After what takes products of matrices apart, or reorders them.
             batch_matmul_to_dense,
-            # Before fold_pad, which takes a pad that stands in front of a convolution itself.
+            # Before fold_pad, which takes pads that stand in front of convolutions themselves.
             move_pad_behind_quantize,
+            move_pad_behind_reshape,
             # After canonicalize_ops, which leaves at most one pad to fold.
             fold_pad,
+            # Groups apart, as far as that pays. After fold_pad, which takes pads in front of convolutions.
+            split_grouped_conv2d,
+            # Parts cut out of what has just been put together of such parts.
+            slice_through_concatenate,
             # What kernels compute, and pruning. After everything that can do better with groups.
             expand_grouped_conv2d,
             # --- Less to compute.

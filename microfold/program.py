@@ -23,6 +23,7 @@ from microfold.kernels.selection.cheapest import Candidate
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
+from microfold.plan.regions import Regions
 from microfold.plan.stream.planner import StreamMemory
 from microfold.target import Target
 
@@ -263,6 +264,7 @@ class Program:
         labels_ignored: why labels that came with the model are not among them; empty if there is no such.
         measured_on: where the layers' measured cycles are from; empty: nothing was measured.
         stream: how the first layers are computed row by row; None: all compute whole tensors.
+        regions: in which memories of the target context and constants lie; None: it names none.
     """
 
     name: str
@@ -284,6 +286,7 @@ class Program:
     labels_ignored: str = ""
     measured_on: str = ""
     stream: StreamMemory | None = None
+    regions: Regions | None = None
 
     @property
     def calls(self) -> tuple[Layer, ...]:

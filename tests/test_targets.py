@@ -56,3 +56,69 @@ def test_unknown_names_and_paths() -> None:
         target.load("no/such/file.toml")
     with pytest.raises(TargetError, match="unknown target"):
         target.load("../targets/host")
+
+
+DTCM = "[memory.dtcm]\nsize = 65536\ncycles = 1\n"
+FLASH = "[memory.flash]\nsize = 1048576\ncycles = 6\nuse = ['constants']\n"
+
+
+def test_memories(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(
+        f"features = []\n{FLASH}{DTCM}use = ['data', 'constants']\nload = 'flash'\nregion = 'RAM_D1'"
+    )
+    flash, dtcm = target.load(str(path)).memories
+    assert (flash.size, flash.cycles, flash.use, flash.load, flash.region) == (
+        1 << 20,
+        6,
+        ("constants",),
+        "",
+        "FLASH",
+    )
+    assert (dtcm.load, dtcm.region, dtcm.section("data")) == ("flash", "RAM_D1", ".dtcm.data")
+    assert not any(target.load(name).memories for name in target.available())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("memory = 3", r"memory must be tables, \[memory.NAME\]; it is 3"),
+        ("[memory]\ndtcm = 3", r"memory.dtcm must be a table; it is 3"),
+        ("[memory.DTCM]", r"a memory's name has up to 31 small letters.*'DTCM'"),
+        ("[memory.data]", r"is none of text, data, .*; it is 'data'"),
+        (DTCM, r"memory.dtcm needs use, a list of data, constants, code"),
+        (
+            f"{DTCM}use = []",
+            r"memory.dtcm.use must have some of data, constants, code, each once; it is \[\]",
+        ),
+        (f"{DTCM}use = [['data']]", r"memory.dtcm.use must have some of"),
+        (f"{DTCM}use = ['data', 'data']", r"each once"),
+        (f"{DTCM}use = ['data']\nspeed = 1", r"unknown key memory.dtcm.speed; known are size, cycles"),
+        ("[memory.a]\nsize = true", r"memory.a.size must be a number of bytes; it is True"),
+        (
+            "[memory.a]\nsize = 0\ncycles = 1\nuse = ['data']",
+            r"memory.a.size must be in \[1, 4294967296\]; it is 0",
+        ),
+        (
+            "[memory.a]\nsize = 8\ncycles = 0\nuse = ['data']",
+            r"memory.a.cycles must be in \[1, 10000\]; it is 0",
+        ),
+        (f"{DTCM}use = ['data']\nregion = 'A B'", r"memory.dtcm.region is a name in a linker script"),
+        (f"{DTCM}use = ['data']\nregion = 'FLASH'\n{FLASH}", r"memory.dtcm and memory.flash are both FLASH"),
+        (
+            f"{DTCM}use = ['constants']\nload = 'x'",
+            r"load must name another memory; it is 'x'; memories are dtcm",
+        ),
+        (f"{DTCM}use = ['constants']\nload = 'dtcm'", r"load must name another memory"),
+        (f"{DTCM}use = ['data']\nload = 'flash'\n{FLASH}", r"its use is data alone: leave load away"),
+        (
+            f"{DTCM}use = ['code']\nload = 'b'\n[memory.b]\nsize = 8\ncycles = 1\nuse = ['data']",
+            r"used for data",
+        ),
+    ],
+)
+def test_mistakes_in_memories_are_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(f"features = []\n{text}" if "memory = " not in text else f"{text}\nfeatures = []")
+    with pytest.raises(TargetError, match=message):
+        target.load(str(path))

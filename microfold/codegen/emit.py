@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from microfold.codegen.names import own_helpers
 from microfold.codegen.provenance import Build
 from microfold.kernels.call import CFunction
 from microfold.program import Program
+from microfold.target.memories import Memory
 
 
 def emit(program: Program) -> dict[str, str]:
@@ -65,6 +66,8 @@ def emit_build(program: Program) -> Build:
         headers |= model.constant_headers
     parts["headers"] = sorted(headers)
     around = {f"{name}_helpers.h": _render("model/helpers.h.j2", parts | helpers_header.variables(model))}
+    if model.regions is not None:
+        around[f"{name}.ld"] = _linker_fragment(model.regions.plan.memories, parts)
     if model.blob:
         return _emit_blob(model, parts, around)
     files = _code(name, parts) | around
@@ -72,6 +75,16 @@ def emit_build(program: Program) -> Build:
         files[f"{name}_weights.h"] = _render("model/weights.h.j2", parts)
         files[f"{name}_weights.c"] = _render("model/weights.c.j2", parts)
     return provenance.identify(files)
+
+
+def _linker_fragment(memories: Sequence[Memory], parts: Mapping[str, object]) -> str:
+    """What a linker needs to know of the target's memories."""
+    variables = {
+        "memories": memories,
+        "regions": {memory.name: memory.region for memory in memories},
+        "loaded": [memory for memory in memories if memory.load],
+    }
+    return few_blank_lines(render("model/regions.ld.j2", {**parts, **variables}).text.strip() + "\n")
 
 
 def _code(name: str, parts: Mapping[str, object]) -> dict[str, str]:

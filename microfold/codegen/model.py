@@ -32,6 +32,7 @@ from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
 from microfold.kernels.call import CFunction, Constant, Parameter
 from microfold.plan.overlap import align
+from microfold.plan.regions import Regions
 from microfold.plan.stream.operations import Spot
 from microfold.plan.stream.planner import StreamMemory
 from microfold.plan.stream.region import pitch
@@ -90,6 +91,9 @@ class Model:
         self.slots = [self._slot(index) for index in range(len(program.state))]
         self.taps = self._taps() if program.options.taps else None
         self.stream = self._stream(program.stream) if program.stream is not None else None
+        self.regions = program.regions
+        if self.regions is not None:
+            self._place_constants(self.regions)
 
     @cached_property
     def arena_bytes(self) -> int:
@@ -163,6 +167,15 @@ class Model:
         """Standard headers for the layers' descriptions."""
         parameters = [p for layer in self.program.calls for p in layer.call.parameters.values()]
         return literal_headers(value for value in parameters if isinstance(value, float))
+
+    @property
+    def placed(self) -> bool:
+        """Whether single constants have sections."""
+        return bool(self.options.place) or (self.regions is not None and bool(self.regions.constants))
+
+    def _place_constants(self, regions: Regions) -> None:
+        for key, memory in regions.constants.items():
+            self._arrays[key] = replace(self._arrays[key], section=memory.section("constants"))
 
     @cached_property
     def code_sections(self) -> dict[CFunction, str]:

@@ -21,6 +21,7 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.selection.cheapest import Candidate
 from microfold.options import Options
 from microfold.passes.context import PassContext
+from microfold.plan.regions import Regions
 from microfold.program import Buffer, Layer, Program
 from microfold.report.rows import rows_report
 from microfold.report.structure import Report, blocks, edges
@@ -120,7 +121,26 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "accumulators": _overflow_proof(program, ranges),
         "pruned": [_pruned(proof) for proof in program.pruned],
         "relaxed": _relaxed(program),
+        "memories": _memories(program.regions) if program.regions is not None else [],
     }
+
+
+def _memories(regions: Regions) -> list[Report]:
+    """How far the target's memories are filled."""
+    plan = regions.plan
+    return [
+        {
+            "name": memory.name,
+            "size": memory.size,
+            "cycles": memory.cycles,
+            "use": list(memory.use),
+            "context": plan.used(memory, "data"),
+            "constants": plan.used(memory, "constants"),
+            "loaded": plan.used(memory, "load"),
+            "used": plan.fill(memory),
+        }
+        for memory in plan.memories
+    ]
 
 
 # Fields of the passes' context that follow from the target and the options, or only watch.

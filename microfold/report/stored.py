@@ -50,6 +50,19 @@ class Ram:
 
 
 @dataclass(frozen=True)
+class MemoryFill:
+    """A memory of the target; bytes."""
+
+    name: str
+    size: int
+    cycles: int
+    context: int
+    constants: int
+    loaded: int
+    used: int
+
+
+@dataclass(frozen=True)
 class Flash:
     """Bytes."""
 
@@ -258,6 +271,7 @@ class BuildReport:
     pruned: tuple[Pruned, ...]
     relaxed: Relaxed | None
     needs: tuple[str, ...] = ()
+    memories: tuple[MemoryFill, ...] = ()
 
     @property
     def time(self) -> int | None:

@@ -31,6 +31,7 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
     _print_layers(report, instructions=False)
     _print_estimate(report)
     _print_memory(program, report)
+    _print_memories(report)
     if report["relaxed"] is not None:
         for change in report["relaxed"]["changes"]:
             _console.print(f"relaxed numerics: {change['where']}: {change['change']}")
@@ -40,7 +41,12 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
     name = program.name
     _console.print(f"\nWritten to {folder}. In your firmware:\n")
     given = f", weights, {name.upper()}_WEIGHTS_SIZE" if program.options.weights == "blob" else ""
-    lines = [f'#include "{name}.h"', f"static {name}_context network;", f"{name}_init(&network{given});"]
+    section = f"{name.upper()}_CONTEXT_SECTION " if program.regions is not None else ""
+    lines = [
+        f'#include "{name}.h"',
+        f"static {section}{name}_context network;",
+        f"{name}_init(&network{given});",
+    ]
     if program.options.io == "caller":
         ports = [f"input_{i}" for i in range(len(program.inputs))]
         ports += [f"output_{i}" for i in range(len(program.outputs))]
@@ -179,6 +185,20 @@ def _print_memory(program: Program, report: Report) -> None:
             note += f"; wraps round like the reference: {', '.join(sums['wrapping_layers'])}"
         table.add("largest accumulator", _number(sums["largest"]), note)
     _console.show(table, header=False)
+
+
+def _print_memories(report: Report) -> None:
+    """How far the target's memories are filled, if it names any."""
+    if not report["memories"]:
+        return
+    columns = [Column("memory"), number("cycles", rank=2), number("context"), number("constants")]
+    columns += [number("copied from", rank=1), number("used"), number("size"), number("%")]
+    table = Table("memories of the target", columns)
+    for memory in report["memories"]:
+        keys = ("cycles", "context", "constants", "loaded", "used", "size")
+        figures = (_number(memory[key]) for key in keys)
+        table.add(memory["name"], *figures, f"{100 * memory['used'] / memory['size']:.1f}")
+    _console.show(table)
 
 
 def _describe_pruning(report: Report) -> str:

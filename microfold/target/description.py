@@ -13,6 +13,7 @@ from typing import Any
 from microfold.errors import InputError, TargetError
 from microfold.support import resources
 from microfold.support.toml import read_toml
+from microfold.target.memories import Memory, read_memories
 from microfold.target.pipeline import Pipeline
 from microfold.target.pipeline_table import read_pipeline
 from microfold.target.timing import Timing
@@ -44,6 +45,7 @@ class Target:
         description: one line for people.
         timing: cycles of its instructions; None if no table is known.
         pipeline: of a core whose instructions overlap, when they read and have results; None: not known.
+        memories: where a model's memory and constants may lie; none: the firmware decides.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Target:
     description: str
     timing: Timing | None = None
     pipeline: Pipeline | None = None
+    memories: tuple[Memory, ...] = ()
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -158,6 +161,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Target:
         description=table.get("description", ""),
         timing=_timing(table["timing"], path) if "timing" in table else None,
         pipeline=_pipeline(table["pipeline"], path) if "pipeline" in table else None,
+        memories=read_memories(table.get("memory", {}), path.name),
     )
 
 
@@ -171,6 +175,7 @@ _KEYS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "board": (str, "a text"),
     "timing": (dict, "a table"),
     "pipeline": ((dict, str), "a table, or the name of the target that has it"),
+    "memory": (dict, "tables, [memory.NAME]"),
 }
 
 

@@ -107,6 +107,28 @@ GAINS = {
         1_197_774,
         10_640,
     ),
+    "groups_of_channels": Gain(
+        f"""
+        {_weights("", "32,3,3,4", 0.01)}
+        %y: int8[1,24,24,32] q(0.3, 0) = conv2d(%x, %w, %b) {{{SAME}}}
+        """,
+        943_783,
+        36_864,
+    ),
+    "dilation_by_phases": Gain(
+        f"""
+        {_weights("", "16,3,3,16", 0.01)}
+        %s: int8[1,12,2,12,2,16] q(0.05, 3) = reshape(%x) {{shape=(1, 12, 2, 12, 2, 16)}}
+        %t: int8[2,2,1,12,12,16] q(0.05, 3) = transpose(%s) {{permutation=(2, 4, 0, 1, 3, 5)}}
+        %p: int8[4,12,12,16] q(0.05, 3) = reshape(%t) {{shape=(4, 12, 12, 16)}}
+        %c: int8[4,12,12,16] q(0.3, 0) = conv2d(%p, %w, %b) {{{SAME}}}
+        %r: int8[2,2,1,12,12,16] q(0.3, 0) = reshape(%c) {{shape=(2, 2, 1, 12, 12, 16)}}
+        %u: int8[1,12,2,12,2,16] q(0.3, 0) = transpose(%r) {{permutation=(2, 3, 0, 4, 1, 5)}}
+        %y: int8[1,24,24,16] q(0.3, 0) = reshape(%u) {{shape=(1, 24, 24, 16)}}
+        """,
+        1_214_187,
+        11_232,
+    ),
     "narrow_clip_behind_1x1_convolution": Gain(
         f"""
         {_weights("", "16,1,1,16", 0.01)}

@@ -34,6 +34,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.matmul.parallel.branches import (
+    NOT_CONSTANT,
     Branch,
     Weights,
     combine_parallel,
@@ -83,12 +84,15 @@ class CombineParallelConv2D:
         return f"for each pixel the slices would take about {cost:.0f} instructions to save {saved:.0f}"
 
 
-def _key(node: Node, graph: Graph) -> Hashable | None:
+def _key(node: Node, graph: Graph) -> tuple[Hashable, ...] | str:
     image, filters = node.operands[0].type, node.operands[1].type
     assert isinstance(node.op, Conv2D)
-    is_grouped = filters.shape[3] != image.shape[3]
-    if node.op.layout != NHWC or is_grouped or not operands_are_constant(node, graph):
-        return None
+    if node.op.layout != NHWC:
+        return f"its layout is {node.op.layout}, not {NHWC}"
+    if filters.shape[3] != image.shape[3]:
+        return f"it is grouped: of {image.shape[3]} channels, a filter reads {filters.shape[3]}"
+    if not operands_are_constant(node, graph):
+        return NOT_CONSTANT
     return filters.dtype, filters.shape[1:]
 
 

@@ -30,6 +30,7 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.matmul.parallel.branches import (
+    NOT_CONSTANT,
     Branch,
     Weights,
     combine_parallel,
@@ -79,8 +80,8 @@ class CombineParallelDense:
         return blocks * self.per_block + -(-rest // 2) * self.per_pair
 
 
-def _key(node: Node, graph: Graph) -> Hashable | None:
-    return (node.operands[1].type.dtype,) if operands_are_constant(node, graph) else None
+def _key(node: Node, graph: Graph) -> tuple[Hashable, ...] | str:
+    return (node.operands[1].type.dtype,) if operands_are_constant(node, graph) else NOT_CONSTANT
 
 
 def _weights(group: Sequence[Branch], graph: Graph) -> Weights | str:

@@ -21,6 +21,7 @@ from microfold.ops.batch_matmul import BatchMatmul
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import function_pass
 from microfold.transform.matmul.parallel.branches import (
+    NOT_CONSTANT,
     Branch,
     Weights,
     combine_parallel,
@@ -64,9 +65,9 @@ def _columns(node: Node) -> int:
     return node.operands[1].type.rank - (2 if node.op.transpose_second else 1)
 
 
-def _key(node: Node, graph: Graph) -> Hashable | None:
+def _key(node: Node, graph: Graph) -> tuple[Hashable, ...] | str:
     if not operands_are_constant(node, graph):
-        return None
+        return NOT_CONSTANT
     type, axis = node.operands[1].type, _columns(node)
     # One scale for all of a matrix: other scales do not go together.
     return type.dtype, type.quant, type.shape[:axis], type.shape[axis + 1 :]

@@ -50,6 +50,10 @@ from microfold.passes.decorators import function_pass
 from microfold.transform.placement.fuse_ops import takes_clip
 from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 
+_WITH_BIAS = (Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected)
+_NO_CONSTANT = "not one float32 value and one constant"
+_NO_NEIGHBOURS = "none of its parts are neighbouring slices of one value that it alone reads"
+
 
 @function_pass(opt_level=3)
 def canonicalize_ops(graph: Graph, context: PassContext) -> Graph:
@@ -90,11 +94,16 @@ class _Rules:
         self.context.fired(site.node, reason)
         return site.inputs[0]
 
+    def decline(self, site: RewriteSite[None], reason: str) -> Replacement:
+        """The node stays as it is."""
+        self.context.declined(site.node, reason)
+        return None
+
     def transpose(self, site: RewriteSite[None]) -> Replacement:
         node, inner = site.node, _bare_producer(site, Transpose)
         assert isinstance(node.op, Transpose)
         if node.epilogue:
-            return None
+            return self.decline(site, "it has an epilogue")
         order, source = node.op.permutation, site.value(0)
         if inner is not None and isinstance(inner.op, Transpose):
             order, source = tuple(inner.op.permutation[axis] for axis in order), inner.inputs[0]
@@ -102,8 +111,10 @@ class _Rules:
             self.context.fired(node, "no axis moves")
             return source
         # While something else reads the inner transpose, two in a row are one more in total, not one less.
-        if inner is None or not site.is_only_reader(0):
-            return None
+        if inner is None:
+            return self.decline(site, "no bare transpose computes its operand")
+        if not site.is_only_reader(0):
+            return self.decline(site, f"%{inner.output.name} has other readers")
         self.context.fired(node, f"a transpose of transpose %{inner.output.name}")
         return site.emit(Transpose(order), source)
 
@@ -111,20 +122,20 @@ class _Rules:
         node, inner = site.node, _bare_producer(site, Clip)
         assert isinstance(node.op, Clip)
         if node.epilogue:
-            return None
+            return self.decline(site, "it has an epilogue")
         op, type = node.op, node.output.type
         if _keeps_everything(op, type):
             bounds = f"[{op.minimum:g}, {op.maximum:g}]"
             return self.remove(site, f"every {type.dtype.value} is within its bounds {bounds}")
         if inner is None:
-            return None
+            return self.decline(site, "no bare clip computes its operand")
         assert isinstance(inner.op, Clip)
         low, high = (min(max(x, op.minimum), op.maximum) for x in (inner.op.minimum, inner.op.maximum))
         if Clip(low, high) == inner.op:
             return self.remove(site, f"clip %{inner.output.name} leaves nothing beyond its bounds")
         # A producer can take a clip in its epilogue only while it has one reader: do not add one.
         if not site.is_only_reader(0):
-            return None
+            return self.decline(site, f"%{inner.output.name} has other readers")
         self.context.fired(node, f"a clip of clip %{inner.output.name}")
         return site.emit(Clip(low, high), inner.inputs[0])
 
@@ -132,15 +143,16 @@ class _Rules:
         node, inner = site.node, _bare_producer(site, Pad)
         assert isinstance(node.op, Pad)
         if node.epilogue:
-            return None
+            return self.decline(site, "it has an epilogue")
         if all(pair == (0, 0) for pair in node.op.padding):
             return self.remove(site, "it pads by nothing")
-        if inner is None or not site.is_only_reader(0):
-            return None
+        if inner is None:
+            return self.decline(site, "no bare pad computes its operand")
+        if not site.is_only_reader(0):
+            return self.decline(site, f"%{inner.output.name} has other readers")
         assert isinstance(inner.op, Pad)
         if inner.op.fill != node.op.fill:
-            self.context.declined(node, f"it fills with {node.op.fill:g}, its operand with {inner.op.fill:g}")
-            return None
+            return self.decline(site, f"it fills with {node.op.fill:g}, its operand with {inner.op.fill:g}")
         pairs = zip(node.op.padding, inner.op.padding, strict=True)
         total = tuple((a[0] + b[0], a[1] + b[1]) for a, b in pairs)
         self.context.fired(node, f"a pad of pad %{inner.output.name} with the same fill")
@@ -153,12 +165,14 @@ class _Rules:
         assert isinstance(op, Conv2D)
         assert image is not None
         assert weights is not None
-        if refuses_layout(op) or weights.type.shape[3] != 1 or image.type.shape[3] == 1:
-            return None
+        layout = refuses_layout(op)
+        if layout is not None:
+            return self.decline(site, layout)
+        if weights.type.shape[3] != 1 or image.type.shape[3] == 1:
+            return self.decline(site, "it has no groups of one input channel")
         array = site.array(node.inputs[1])
         if array is None:
-            self.context.declined(node, "a depthwise convolution, but its filter is not constant")
-            return None
+            return self.decline(site, "a depthwise convolution, but its filter is not constant")
         quant = weights.type.quant
         if quant is not None and quant.axis is not None:
             quant = replace(quant, axis=3)
@@ -173,7 +187,7 @@ class _Rules:
     def add(self, site: RewriteSite[None]) -> Replacement:
         found = _float_constant(site)
         if found is None:
-            return None
+            return self.decline(site, _NO_CONSTANT)
         data, value, constant = found
         source = site.value(data)
         assert source is not None
@@ -185,7 +199,7 @@ class _Rules:
     def mul(self, site: RewriteSite[None]) -> Replacement:
         found = _float_constant(site)
         if found is None:
-            return None
+            return self.decline(site, _NO_CONSTANT)
         data, value, constant = found
         source = site.value(data)
         assert source is not None
@@ -197,7 +211,7 @@ class _Rules:
     def sub(self, site: RewriteSite[None]) -> Replacement:
         constant = site.array(site.node.inputs[1])
         if constant is None or site.node.output.type.dtype is not DType.FLOAT32:
-            return None
+            return self.decline(site, "what it subtracts is no float32 constant")
         value = site.value(1)
         assert value is not None
         assert isinstance(site.node.op, Sub)
@@ -208,16 +222,14 @@ class _Rules:
     def div(self, site: RewriteSite[None]) -> Replacement:
         value, constant = site.value(1), site.array(site.node.inputs[1])
         if value is None or constant is None:
-            return None
+            return self.decline(site, "what it divides by is not constant")
         with np.errstate(all="ignore"):
             reciprocal = (np.float32(1) / constant).astype(np.float32)
         if not (_are_normal(constant) and _are_normal(reciprocal)):
-            self.context.declined(site.node, "what it divides by has no reciprocal in float32")
-            return None
+            return self.decline(site, "what it divides by has no reciprocal in float32")
         is_exact = bool(np.all(np.frexp(constant)[0] * np.sign(constant) == 0.5))
         if not is_exact and self.context.numerics == "exact":
-            self.context.declined(site.node, "what it divides by is no power of two")
-            return None
+            return self.decline(site, "what it divides by is no power of two")
         assert isinstance(site.node.op, Div)
         self.context.fired(site.node, "what it divides by is constant: it is a product")
         factor = site.builder.constant(reciprocal, value.type, value.name)
@@ -227,7 +239,7 @@ class _Rules:
         node = site.node
         assert isinstance(node.op, Unary)
         if node.op.function != "neg" or node.op.out != ElementType(DType.FLOAT32):
-            return None
+            return self.decline(site, "only the negative of float32 is a product")
         self.context.fired(node, "it is a product with -1")
         minus_one = TensorType(DType.FLOAT32, ())
         factor = site.builder.constant(np.array(-1, np.float32), minus_one, f"{node.output.name}_sign")
@@ -238,7 +250,7 @@ class _Rules:
         node = site.node
         assert isinstance(node.op, Concatenate)
         if node.epilogue:
-            return None
+            return self.decline(site, "it has an epilogue")
         rows: list[tuple[_Slice, list[Value]]] = []
         for index in range(len(node.inputs)):
             value = site.value(index)
@@ -258,7 +270,7 @@ class _Rules:
             else:
                 parts += site.builder.emit(row.op, [row.source], [node.output.name])
         if len(parts) == len(node.inputs) > 1:
-            return None
+            return self.decline(site, _NO_NEIGHBOURS)
         self.context.fired(
             node, "some of its parts are neighbours in one value" if len(parts) > 1 else "it is one part"
         )
@@ -267,19 +279,20 @@ class _Rules:
     def bound(self, site: RewriteSite[None]) -> Replacement:
         """A float and one number; `fold_quantize` sees to integers."""
         node, found = site.node, _float_constant(site)
-        if found is None or node.epilogue:
-            return None
+        if found is None:
+            return self.decline(site, _NO_CONSTANT)
+        if node.epilogue:
+            return self.decline(site, "it has an epilogue")
         data, _, constant = found
         producer, source = site.producer(data), site.value(data)
         if source is None or constant.size != 1 or source.type != node.output.type:
-            return None
+            return self.decline(site, f"{constant.shape} is not one number for all elements")
         number = float(constant.reshape(()))
         if not math.isfinite(number):
-            return None
+            return self.decline(site, f"{number:g} is no bound of a clip")
         takes = producer is not None and (isinstance(producer.op, Clip) or takes_clip(producer))
         if producer is None or not takes or not site.is_only_reader(data):
-            self.context.declined(node, f"no layer computes %{source.name} for it alone: a clip is no better")
-            return None
+            return self.decline(site, f"no layer computes %{source.name} for it alone: a clip is no better")
         clip = Clip(number, math.inf) if isinstance(node.op, Maximum) else Clip(-math.inf, number)
         self.context.fired(node, f"it is a clip, which {producer.op.name} %{source.name} takes")
         return site.emit(clip, source)
@@ -287,8 +300,10 @@ class _Rules:
     def _merge(self, site: RewriteSite[None], data: int, value: Value, constant: Array) -> Replacement:
         """Two sums, or two products, with constants."""
         node, inner = site.node, _bare_producer(site, type(site.node.op), data)
-        if inner is None or not site.is_only_reader(data):
-            return None
+        if inner is None:
+            return self.decline(site, f"no bare {node.op.name} computes its operand")
+        if not site.is_only_reader(data):
+            return self.decline(site, f"%{inner.output.name} has other readers")
         for index in range(2):
             other = site.builder.constants.get(_operand(inner, index))
             if other is None:
@@ -296,37 +311,36 @@ class _Rules:
             with np.errstate(over="ignore"):
                 both = constant + other if isinstance(node.op, Add) else constant * other
             if both.size > max(constant.size, other.size):
-                self.context.declined(
-                    node,
+                return self.decline(
+                    site,
                     f"the constants of both, {constant.shape} and {other.shape}, would become {both.shape}",
                 )
-                return None
             if not np.isfinite(both).all():
-                self.context.declined(node, "both constants together exceed float32")
-                return None
+                return self.decline(site, "both constants together exceed float32")
             self.context.fired(node, f"{node.op.name} %{inner.output.name} has a constant, too")
             merged = site.builder.constant(both, TensorType(DType.FLOAT32, both.shape), value.name)
             return site.emit(node.op, inner.inputs[1 - index], merged, epilogue=site.epilogue)
-        return None
+        return self.decline(site, f"{node.op.name} %{inner.output.name} has no constant")
 
     def _bias(self, site: RewriteSite[None], data: int, constant: Array) -> Replacement:
         """A constant per channel behind weights."""
         node, inner = site.node, site.producer(data)
-        if inner is None or inner.epilogue or not site.is_only_reader(data):
-            return None
-        if not isinstance(inner.op, Conv2D | DepthwiseConv2D | TransposeConv2D | FullyConnected):
-            return None
-        if refuses_layout(inner.op):
-            return None
+        if inner is None or not isinstance(inner.op, _WITH_BIAS):
+            return None  # the other rule says what it looks for
+        name = f"{inner.op.name} %{inner.output.name}"
+        if inner.epilogue or not site.is_only_reader(data):
+            return self.decline(site, f"{name} has {'an epilogue' if inner.epilogue else 'other readers'}")
+        layout = refuses_layout(inner.op)
+        if layout is not None:
+            return self.decline(site, f"{name}: {layout}")
         if inner.output.type != node.output.type or constant.size not in (1, *constant.shape[-1:]):
-            self.context.declined(node, f"{constant.shape} is not one constant per channel: it is no bias")
-            return None
+            return self.decline(site, f"{constant.shape} is not one constant per channel: it is no bias")
         channels = inner.output.type.shape[-1]
         name, total = f"{node.output.name}_bias", np.broadcast_to(constant.reshape(-1), (channels,))
         if len(inner.inputs) > 2 and inner.inputs[2] is not None:
             bias = site.builder.constants.get(_operand(inner, 2))
             if bias is None:
-                return None
+                return self.decline(site, f"the bias of {inner.op.name} %{inner.output.name} is not constant")
             name, total = _operand(inner, 2).name, bias + total
         self.context.fired(node, f"it is the bias of {inner.op.name} %{inner.output.name}")
         merged = site.builder.constant(total.copy(), TensorType(DType.FLOAT32, (channels,)), name)

@@ -31,11 +31,15 @@ def eliminate_common_subexpr(graph: Graph, context: PassContext) -> Graph:
     def merge(site: RewriteSite[None]) -> tuple[Value, ...] | None:
         node = site.node
         if node.op.has_effect or isinstance(node.op, Copy):
+            context.declined(
+                node, "it has an effect" if node.op.has_effect else "it is there for its storage"
+            )
             return None
         # The representation tells 0.0 from -0.0, which compare equal.
         key = (node.op, repr(node.op), site.inputs, site.epilogue)
         if key not in seen:
             seen[key] = node.outputs
+            context.declined(node, "no node before it computes the same")
             return None
         context.fired(node, f"it computes the same as %{seen[key][0].name}")
         return seen[key]

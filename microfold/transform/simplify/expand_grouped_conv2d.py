@@ -4,8 +4,8 @@
     %y: int8[1,4,4,2] = conv2d(%x, %w) {...}        ->      %y: int8[1,4,4,2] = conv2d(%x, %w) {...}
 
 No kernel computes groups. A weight of zero adds nothing, so the bits stay; the price is as many times the
-weights and multiplications as there are groups. Groups of one channel are depthwise convolutions and are
-taken before, by `canonicalize_ops`.
+weights and multiplications as there are groups. Where that is much, `split_grouped_conv2d` has taken them
+apart before. Groups of one channel are depthwise convolutions and are taken before, by `canonicalize_ops`.
 """
 
 from __future__ import annotations

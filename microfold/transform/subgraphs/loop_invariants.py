@@ -38,10 +38,15 @@ def loop_invariants(graph: Graph, context: PassContext) -> Graph:
     bodies = dict(graph.subgraphs)
     for family in families(graph):
         op = family.nodes[0].op
-        if not isinstance(op, While) or any(node.op != op for node in family.nodes):
+        if not isinstance(op, While):
+            continue
+        if any(node.op != op for node in family.nodes):
+            context.declined(family.nodes[0], "what it runs, other operators run as well, in another way")
             continue
         body = graph.subgraphs[op.body]
         same = [i for i, value in enumerate(body.inputs) if body.outputs[i] is value]
+        if not same:
+            context.declined(family.nodes[0], "each run computes all that it carries anew")
         for node in family.nodes:
             for index in same[1:] if node.epilogue and same[:1] == [0] else same:
                 operand = node.inputs[index]
@@ -50,7 +55,10 @@ def loop_invariants(graph: Graph, context: PassContext) -> Graph:
                     replaced[node.outputs[index]] = operand
         for index in same:
             array = _common_constant(graph, family, index)
-            if array is not None:
+            if array is None:
+                name = body.inputs[index].name
+                context.declined(f"subgraph @{body.name}", f"%{name} is not the same constant for all loops")
+            else:
                 for name in family.names:
                     bodies[name] = _with_constant(bodies[name], index, array, context)
     changed = any(body is not graph.subgraphs[name] for name, body in bodies.items())

@@ -46,6 +46,7 @@ graph @g(%x: int32[]) -> (%y, %w) {
   %y: int32[], %w: int32[] = while(%x, %five) {condition="test", body="step"}"""
         + TEST
         + STEP.replace("(%j, %v)", "(%j, %j)"),
+        "each run computes all that it carries anew",
     )
 
 
@@ -61,4 +62,5 @@ graph @g(%x: int32[]) -> (%a, %b) {
   %b: int32[], %w: int32[] = while(%x, %nine) {condition="test", body="step"}"""
         + TEST
         + STEP,
+        "%v is not the same constant for all loops",
     )

@@ -44,7 +44,7 @@ class Weights:
     bias: Array | None
 
 
-Key = Callable[[Node, Graph], "Hashable | None"]
+Key = Callable[[Node, Graph], "tuple[Hashable, ...] | str"]
 Combine = Callable[[Sequence[Branch], Graph], "Weights | str"]
 Verdict = Callable[[Sequence[Branch]], "str | None"]
 
@@ -55,12 +55,12 @@ def combine_parallel(
     """Combine branches along the last axis of their results.
 
     Args:
-        key: nodes of equal keys may go together, besides their operator, input and clip; None: it cannot.
+        key: nodes of equal keys may go together, besides their operator, input and clip; or why one cannot.
         weights: those of the combined node, or why there are none.
         why_not: why a group does not pay; None if it does.
     """
     planned: dict[Node, tuple[Sequence[Branch], Weights]] = {}
-    for group in _groups(graph, op_type, key):
+    for group in _groups(graph, context, op_type, key):
         combined = weights(group, graph)
         reason = combined if isinstance(combined, str) else why_not(group)
         names = ", ".join(f"%{branch.node.output.name}" for branch in group)
@@ -79,18 +79,28 @@ def combine_parallel(
     return forward_rewrite(graph, combine) if planned else graph
 
 
-def _groups(graph: Graph, op_type: type[Op], key: Key) -> list[list[Branch]]:
+def _groups(graph: Graph, context: PassContext, op_type: type[Op], key: Key) -> list[list[Branch]]:
     consumers, ends = graph.consumers(), {*graph.outputs, *(state.next for state in graph.state)}
     groups: defaultdict[Hashable, list[Branch]] = defaultdict(list)
     for node in graph.nodes:
-        own = key(node, graph) if isinstance(node.op, op_type) and not node.epilogue else None
-        if own is None:
+        if not isinstance(node.op, op_type):
+            continue
+        own = key(node, graph) if not node.epilogue else "it has an epilogue"
+        if isinstance(own, str):
+            context.declined(node, own)
             continue
         readers = consumers.get(node.output, [])
         clip = readers[0] if len(readers) == 1 and node.output not in ends else None
         if clip is not None and (not isinstance(clip.op, Clip) or clip.epilogue):
             clip = None
         groups[node.op, node.inputs[0], clip.op if clip is not None else None, own].append(Branch(node, clip))
+    for group in groups.values():
+        if len(group) == 1:
+            node = group[0].node
+            reason = (
+                f"no other {node.op.name} of %{node.operands[0].name} has its attributes, weights and clip"
+            )
+            context.declined(node, reason)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -162,6 +172,9 @@ def concatenated_weights(group: Sequence[Branch], graph: Graph, axis: int) -> We
         for bias, value in zip(biases, values, strict=True)
     ]
     return Weights(type, array, np.concatenate(parts))
+
+
+NOT_CONSTANT = "its weights or biases are not constant"
 
 
 def operands_are_constant(node: Node, graph: Graph) -> bool:
