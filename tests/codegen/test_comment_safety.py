@@ -41,6 +41,9 @@ SAFE = {
     "name", "version", "model.name", "model.macro", "macro", "note", "usage", "what", "header", "slot.label",
     "place.comment", "port.index", "port.type.size", "model.options.weights_section", "origin.sha256",
     "suffix", "field.name", "helpers.lowest", "helpers.highest", "stream.layers", "stream.arrivals",
+    # Names of memories are checked where targets are read.
+    "model.regions.context.name", 'model.regions.context.section("data")',
+    'loaded | join(", ", attribute="name")',
     '(" *     %-44s %s" | format(code, remark)).rstrip()',
     '(" * " ~ text) | wordwrap(107, wrapstring="\\n * ", break_on_hyphens=False)',
 }  # fmt: skip
