@@ -123,6 +123,7 @@ class Channels:
             ("packing", self.packing),
             ("clamp", self.clamp and not self.plan.shift),
             ("clamp_behind", self.clamp and self.plan.shift > 0),
+            ("dual_issue", self.layer.target.has("dual_issue")),
         )
 
     @property
@@ -353,6 +354,10 @@ def _group(layer: LayerContext) -> int:
 
 
 def _written(layer: LayerContext) -> bool:
-    """The loop over the pairs is written out: they are few, and there are many outputs."""
+    """The loop over the pairs is written out: they are few, and there are many outputs.
+
+    The order for two instructions at a time has no loop of one pair.
+    """
     few = count_pairs(layer) <= WRITTEN_PAIRS and _group(layer) == PIXELS
-    return few and conv_types(layer)[2].size >= WRITTEN_OUTPUTS
+    alone = count_pairs(layer) == 1 and layer.target.has("dual_issue")
+    return few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS)
