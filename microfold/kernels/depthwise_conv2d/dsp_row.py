@@ -335,7 +335,7 @@ def _inner_edges(tiling: Tiling) -> tuple[int, int]:
 
 
 def _flat(schedule: Schedule) -> tuple[int, ...]:
-    """The steps one behind the other, after the number of outputs and the registers of multiplier and addend."""
+    """The steps one behind the other; before them outputs, and registers of multiplier and addend."""
     records = [step[1] for step in sorted(schedule.steps, key=lambda s: s[2]) if step[0] == RECORD]
     return (schedule.outputs, *(records or (0, 1)), *(value for step in _padded(schedule) for value in step))
 

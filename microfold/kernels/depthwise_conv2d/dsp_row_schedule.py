@@ -22,7 +22,7 @@ from functools import cache
 REGISTERS = 12
 # Kinds of steps.
 LOAD, WEIGHT, MULTIPLY, LOAD_TWO, RECORD = range(5)
-# Products that stand between what brings an operand, where it stands beside a product, and the one that reads it.
+# Products between the one beside which an operand is brought and the one that reads it.
 AHEAD = 1
 # Products: both halves; of a half of the inputs and a half of the weights (bottom or top).
 BOTH, BOTTOM_BOTTOM, BOTTOM_TOP, TOP_BOTTOM, TOP_TOP = range(5)
@@ -187,9 +187,10 @@ def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int) ->
 def overlapped(schedule: Schedule) -> Schedule:
     """The same products in the same order, for cores that issue two instructions at a time.
 
-    Beside each product stands what one of the next ones needs: the load of a word, or a move. It comes behind the
-    last product that reads the register's old value, and as late as no product waits for it, if there is a product
-    that has no other beside it. What sums are multiplied with, and what is added, follow in registers of inputs.
+    Beside each product stands what one of the next ones needs: the load of a word, or a move. It comes
+    behind the last product that reads the register's old value, and as late as no product waits for it, if
+    there is a product that has no other beside it. What sums are multiplied with, and what is added, follow
+    in registers of inputs.
     """
     products = [step for step in schedule.steps if step[0] == MULTIPLY]
     beside: list[list[tuple[int, ...]]] = [[] for _ in range(len(products) + 1)]  # the first are before all
