@@ -21,7 +21,7 @@ from microfold.plan.overlap import Overlap
 from microfold.program import Layer, Program
 from microfold.target import Target
 from microfold.verification import verify
-from tests.codegen.contract import assert_declared
+from tests.codegen.contract.scan import assert_declared
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 

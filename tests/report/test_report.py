@@ -15,8 +15,8 @@ from microfold.ir.text import parse
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.report.data import _NOT_CHOSEN, build_report
+from tests.cli.test_passes import SCALED
 from tests.command_line import refuse_as_json
-from tests.test_cli_passes import SCALED
 
 
 def test_every_option_is_in_the_report() -> None:

@@ -18,10 +18,10 @@ from microfold.options import Options
 from microfold.program import Program
 from microfold.report import data
 from microfold.report.data import build_report
+from tests.cli.test_passes import SCALED
 from tests.codegen.graphs import accumulator
 from tests.command_line import succeed
 from tests.needs import CROSS_TOOLS, need_tools
-from tests.test_cli_passes import SCALED
 
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 CNN = MADE / "cnn_int8.tflite"

@@ -11,9 +11,9 @@ from microfold.options import OPTIMIZE, Options
 from microfold.program import Program
 from microfold.report.tradeoffs import tradeoffs
 from microfold.report.what_if import pareto_front
+from tests.cli.test_passes import CNN
 from tests.command_line import refuse, succeed
 from tests.kernels import graphs
-from tests.test_cli_passes import CNN
 
 GRAPH = graphs.conv2d_graph(6, 6, 8, 8, padding=((1, 1), (1, 1)))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_passes import CNN
 from tests.command_line import refuse, succeed
-from tests.test_cli_passes import CNN
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ from microfold.program import Program
 from microfold.tune.costs import load_costs
 from microfold.tune.database import Database, Record
 from microfold.tune.setting import Setting, simulated_setting
+from tests.cli.test_passes import CNN
 from tests.command_line import refuse, succeed
 from tests.kernels import graphs
-from tests.test_cli_passes import CNN
 
 GRAPH = graphs.conv2d_graph(8, 8, 8, 8, padding=((1, 1), (1, 1)))
 M4 = target.load("cortex-m4")

@@ -41,8 +41,6 @@ CLAMPED = 1.8
 # a panel.
 GROUP_BYTES = 32
 END_BYTES = 8
-# Bytes of patches that are never too many; more are allowed as long as input and output are larger.
-SCRATCH_LIMIT = 8192
 # Pairs of inputs in an iteration of the inner loop.
 UNROLL = 8
 # Loops over no more pairs than this are written out for layers with at least that many outputs.
@@ -222,13 +220,19 @@ class SmladConvolution(Kernel):
 
 
 @register
+@dataclass(frozen=True, eq=False)
 class Conv2DDsp(SmladConvolution):
     """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
 
     The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four. SMLAD
     multiplies them with pairs of weights; loads are shared by channels or pixels. `unsupported_integer_conv`
     checks that sums fit int32.
+
+    Attributes:
+        group: pixels computed together: `PIXELS`, or one at a time, in a quarter of the scratch.
     """
+
+    group: int = 1
 
     name = "s8_conv2d__dsp_4x2"
     op = Conv2D
@@ -253,6 +257,21 @@ class Conv2DDsp(SmladConvolution):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)
 
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        out = conv_types(layer)[2]
+        single = [
+            replace(self, planned=plan, trades=self.trades | trades) for plan, trades in channel_plans(layer)
+        ]
+        if out.size // out.shape[3] < PIXELS or out.shape[3] == 1:
+            return single
+        together = [
+            replace(each, group=PIXELS, trades=each.trades | {Trade.INPUT_SCRATCH}) for each in single
+        ]
+        return [*together, *single]
+
+    def input_scratch(self, layer: LayerContext) -> int:
+        return 4 * self.group * count_pairs(layer)
+
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = conv_types(layer)
         pixels = out.size // out.shape[3]
@@ -266,9 +285,9 @@ class Conv2DDsp(SmladConvolution):
             widen = Terms({kind: segments, f"widened_{kind}": segments * segment})
             widen += Terms(edge=4 * edges * segments)
         single = channels.single_terms(pairs) + widen * 0.25
-        if _group(layer) == 1:
+        if self.group == 1:
             return pixels * single
-        loops = 0 if _written(layer) else pairs / UNROLL
+        loops = 0 if self._written(layer) else pairs / UNROLL
         group = channels.terms(pairs, loops) + widen
         # Two or three pixels that are left over make another group with those before.
         left = group if is_pointwise(window) and pixels % 4 > 1 else pixels % 4 * single
@@ -276,7 +295,7 @@ class Conv2DDsp(SmladConvolution):
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
-        return window_overlap(x, out, window, _group(layer), across_rows=True)
+        return window_overlap(x, out, window, self.group, across_rows=True)
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return not is_pointwise(conv_types(layer)[3])
@@ -289,14 +308,14 @@ class Conv2DDsp(SmladConvolution):
         assert x.quant is not None
         channels = self.channels
         _, segment = count_segments(layer)
-        pairs, group = count_pairs(layer), _group(layer)
+        pairs, group = count_pairs(layer), self.group
         pointwise = is_pointwise(window)
         written = not pointwise and segment <= WRITTEN_SEGMENT
         spec = (
             *channels.spec,
             ("pointwise", pointwise),
             ("group", group),
-            ("steps", pairs if _written(layer) else 0),
+            ("steps", pairs if self._written(layer) else 0),
             ("segment", segment if written else 0),
             ("neighbours", written and group == PIXELS and _neighbours(layer)),
             ("unroll", UNROLL),
@@ -317,6 +336,15 @@ class Conv2DDsp(SmladConvolution):
             }
             scratch += segment + -segment % 4
         return KernelCall(CFunction("conv2d/dsp.c.j2", self.name, spec, self.fields), parameters, scratch)
+
+    def _written(self, layer: LayerContext) -> bool:
+        """The loop over the pairs is written out: they are few, and there are many outputs.
+
+        The order for two instructions at a time has no loop of one pair.
+        """
+        few = self.group == PIXELS and count_pairs(layer) <= WRITTEN_PAIRS
+        alone = count_pairs(layer) == 1 and layer.target.has("dual_issue")
+        return few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS)
 
 
 def count_segments(layer: LayerContext) -> tuple[int, int]:
@@ -343,21 +371,3 @@ def _neighbours(layer: LayerContext) -> bool:
     first = -(-left // stride)
     last = min((x.shape[2] + left - window.size[1]) // stride, out.shape[2] - 1)
     return window.dilations[1] == 1 and last - first + 1 >= PIXELS
-
-
-def _group(layer: LayerContext) -> int:
-    """Pixels computed together: one where four do not exist, or where their patches would be too large."""
-    x, _, out, _ = conv_types(layer)
-    scratch = 4 * PIXELS * count_pairs(layer)
-    many = out.size // out.shape[3] >= PIXELS and out.shape[3] > 1
-    return PIXELS if many and scratch <= max(SCRATCH_LIMIT, x.nbytes + out.nbytes) else 1
-
-
-def _written(layer: LayerContext) -> bool:
-    """The loop over the pairs is written out: they are few, and there are many outputs.
-
-    The order for two instructions at a time has no loop of one pair.
-    """
-    few = count_pairs(layer) <= WRITTEN_PAIRS and _group(layer) == PIXELS
-    alone = count_pairs(layer) == 1 and layer.target.has("dual_issue")
-    return few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from microfold.ir.op import REGISTRY, Op
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
-from microfold.kernels.cost.terms import Terms
+from microfold.kernels.cost.terms import Terms, length_prefix
 from microfold.kernels.elementwise import float_expressions, plain_expressions
 from microfold.kernels.elementwise.add import centred_hull, plan_short
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
@@ -203,8 +203,9 @@ class UnaryKernel(Kernel):
         return output_range.unsupported_epilogue(layer.node)
 
     def terms(self, layer: LayerContext) -> Terms:
-        x = layer.node.operands[0].type
-        return Terms({"call": 1, f"{x.dtype.value}_element": layer.node.outputs[0].type.size})
+        x, size = layer.node.operands[0].type, layer.node.outputs[0].type.size
+        prefix = length_prefix(size, x.dtype, layer.target.features)
+        return Terms({"call": 1, f"{prefix}{x.dtype.value}_element": size})
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type

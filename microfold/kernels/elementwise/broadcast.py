@@ -9,7 +9,7 @@ import numpy as np
 
 from microfold.ir.types import Array, DType, Shape
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
-from microfold.kernels.cost.terms import Terms
+from microfold.kernels.cost.terms import Terms, length_prefix
 from microfold.kernels.fields import Field, Fields, declare
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -88,7 +88,11 @@ class BinaryKernel(Kernel):
         read = size * sum(step != 0 for step in steps)
         clamp = bool(layer.node.epilogue) and output_range.clamping(layer.node)[0]
         runs = size // length if outer else 0
-        return Terms(call=1, run=runs, element=size, read=read, clamped=size * clamp)
+        prefix = "nested_" * bool(outer) + length_prefix(
+            length, layer.node.operands[0].type.dtype, layer.target.features
+        )
+        each = {f"{prefix}element": size, f"{prefix}read": read}
+        return Terms(call=1, run=runs, clamped=size * clamp) + each
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 1)

@@ -14,7 +14,7 @@ from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.op import Op
 from microfold.ir.types import DType, Quant
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
-from microfold.kernels.cost.terms import Terms
+from microfold.kernels.cost.terms import Terms, length_prefix
 from microfold.kernels.elementwise import float_expressions
 from microfold.kernels.elementwise.binary import C_TYPES, UnaryKernel
 from microfold.kernels.fields import Field, declare
@@ -50,8 +50,9 @@ class _Float(UnaryKernel):
         return super().supports(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
-        size, (clamp, _) = layer.node.outputs[0].type.size, output_range.clamping(layer.node)
-        return Terms({"call": 1, self.function(layer): size, "clamped": size * clamp})
+        out, (clamp, _) = layer.node.outputs[0].type, output_range.clamping(layer.node)
+        prefix = length_prefix(out.size, out.dtype, layer.target.features)
+        return Terms({"call": 1, f"{prefix}{self.function(layer)}": out.size, "clamped": out.size * clamp})
 
     def function(self, layer: LayerContext) -> str:
         """The name of what is computed, where a kernel has several."""

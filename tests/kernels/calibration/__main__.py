@@ -21,6 +21,7 @@ import numpy as np
 from microfold import target
 from microfold.compiler import compile_file
 from microfold.kernels.cost.coefficients import FOLDER, LARGEST_ERROR, Core, Row, find_row, read_core
+from microfold.kernels.cost.terms import WHOLE
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.options import OPTIMIZE, Options
 from microfold.simulate.program import simulator
@@ -48,6 +49,37 @@ def believed(row: Row, name: str, samples: Sequence[Sample]) -> Mapping[str, flo
     return row.instructions
 
 
+def plain_beside_vectors(name: str, loaded: Target) -> bool:
+    """Whether a kernel has plain loops, where others have vector instructions for the same layers.
+
+    Compilers make vectors of some of its loops, if what is around them allows that. No choice may rest on it:
+    it is taken to be as slow as without.
+    """
+    layers, _, variant = name.partition("__")
+    vectors = f"{layers}__mve"
+    return (
+        "mve" in loaded.features
+        and variant == "c"
+        and any(kernel.name.startswith(vectors) for kernel in KERNELS)
+    )
+
+
+def is_plain(sample: Sample) -> bool:
+    """No compiler makes vectors of its loops."""
+    return not any(WHOLE in term and count for term, count in sample.terms.items())
+
+
+def as_plain(row: Row, samples: Sequence[Sample]) -> Row:
+    """The row with parts that compilers may make vectors of as slow as those that they may not."""
+
+    def extended(known: Mapping[str, float]) -> Mapping[str, float]:
+        more = {term for sample in samples for term in sample.terms if WHOLE in term}
+        return {**known, **{term: known.get(term.replace(WHOLE, ""), 0.0) for term in sorted(more)}}
+
+    alone = extended(row.alone) if row.alone else row.alone
+    return replace(row, instructions=extended(row.instructions), cycles=extended(row.cycles), alone=alone)
+
+
 def calibrate(
     core: Core, loaded: Target, shared: Sequence[Sample], alone: Sequence[Sample], wanted: str = ""
 ) -> Core:
@@ -55,7 +87,7 @@ def calibrate(
 
     Args:
         shared, alone: in functions for all layers that can share them, and in functions for one.
-        wanted: these are only of kernels whose names begin so.
+        wanted: these are only of such kernels, see `measure`.
     """
     rows, single = dict(core.rows), by_kernel(alone)
     for name, own in by_kernel(shared).items():
@@ -67,10 +99,15 @@ def calibrate(
         if len(several) >= FEWEST_SAMPLES:
             known = core.rows.get(name) or find_row(name, loaded.features)
             row = replace(known or Row("", "measured", 0, None, "", {}, {}), core=core.name)
+            plain = plain_beside_vectors(name, loaded)
+            if plain:
+                several, one = (list(filter(is_plain, samples)) for samples in (several, one))
             if stays(row, [*several, *one]):
                 rows[name] = keep(row, several, one, core.timing)
             else:
                 rows[name] = refit(row, several, one, core.timing, believed(row, name, several))
+            if plain:
+                rows[name] = as_plain(rows[name], own)
     ratio = core.cycles_per_instruction
     if core.timing and not wanted:
         ratio = float(np.median([sample.cycles / sample.instructions for sample in shared]))
@@ -84,7 +121,9 @@ def calibrate(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("-t", "--target", required=True)
-    parser.add_argument("--kernels", default="", metavar="PREFIX", help="only those whose names begin so")
+    parser.add_argument(
+        "--kernels", default="", metavar="WHICH", help="only those of a family, or whose names begin so"
+    )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail where a stated error is too small"
     )

@@ -31,6 +31,8 @@ from tests.kernels.random_networks import merge
 
 # Layers of one image: compilers and simulators take as long to start as for many of them.
 TOGETHER = 150
+# The same where each has a function of its own, which compilers make a part of callers that have few.
+TOGETHER_ALONE = 20
 # Cases of a kernel, at most: variants multiply them.
 MOST_CASES = 60
 GOLDEN_RATIO = (5**0.5 - 1) / 2
@@ -76,10 +78,11 @@ def measure(
 
     Args:
         alone: each layer has a function of its own.
-        wanted: names of kernels begin so.
+        wanted: names of kernels begin so, or it is their family, as "elementwise".
     """
     cases = find_cases(graphs, target, wanted)
-    batches = [cases[i : i + TOGETHER] for i in range(0, len(cases), TOGETHER)]
+    together = TOGETHER_ALONE if alone else TOGETHER
+    batches = [cases[i : i + together] for i in range(0, len(cases), together)]
     return [sample for batch in batches for sample in measure_batch(batch, target, alone)]
 
 
@@ -139,10 +142,15 @@ def _variants(index: int, graph: Graph, target: Target, wanted: str) -> Iterator
     (node,) = graph.nodes
     layer = LayerContext(node, graph.constants, target, analyze(graph))
     for kernel in KERNELS:
-        fits = kernel.op is type(node.op) and selectable(kernel, target)
-        if fits and kernel.name.startswith(wanted) and kernel.supports(layer) is None:
+        fits = kernel.op is type(node.op) and selectable(kernel, target) and _is_wanted(kernel, wanted)
+        if fits and kernel.supports(layer) is None:
             for number, variant in enumerate(kernel.variants(layer)):
                 yield _Case(index, graph, kernel, number, variant.terms(layer))
+
+
+def _is_wanted(kernel: Kernel, wanted: str) -> bool:
+    family = type(kernel).__module__.removeprefix("microfold.kernels.").partition(".")[0]
+    return kernel.name.startswith(wanted) or family == wanted
 
 
 def selectable(kernel: Kernel, target: Target) -> bool:

@@ -197,3 +197,10 @@ def test_scratch_of_large_windows_is_limited() -> None:
     graph = graphs.conv2d_graph(6, 6, 128, 4)
     program = compile_graph(graph, target.load("cortex-m4"))
     assert program.layers[0].call.scratch <= 8192
+
+
+def test_a_limit_of_ram_weighs_single_pixels() -> None:
+    graph, loaded = graphs.conv2d_graph(6, 6, 96, 4), target.load("cortex-m4")
+    free = compile_graph(graph, loaded)
+    less = compile_graph(graph, loaded, Options(ram=free.arena.size - 4000))
+    assert [dict(program.layers[0].call.function.spec)["group"] for program in (free, less)] == [4, 1]

@@ -15,7 +15,7 @@ from microfold.ir.types import Array, DType, Quant, TensorType
 from microfold.ops.detection_postprocess import DetectionPostprocess
 from microfold.program import Program
 from microfold.verification import verify
-from tests.codegen.contract import assert_declared
+from tests.codegen.contract.scan import assert_declared
 from tests.needs import CROSS_TOOLS
 
 FAST = DetectionPostprocess(

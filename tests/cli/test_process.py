@@ -13,7 +13,7 @@ import pytest
 
 from tests.sampling import sampled, sampled_rows
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "tests" / "models" / "made" / "cnn_int8.tflite"
 # Runs a command; a signal comes when a module is about to be imported.
 SIGNALLED = """

@@ -16,7 +16,7 @@ import pytest
 from microfold.simulate.toolchain import missing_tools
 from tests.sampling import sampled
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "extending.md"
 FOLDERS = ("microfold", "templates", "targets", "tests", "docs", "examples", ".ci")
 FILES = ("README.md", "LICENSE", "CMakeLists.txt", "Makefile", "pyproject.toml")

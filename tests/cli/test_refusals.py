@@ -9,8 +9,8 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
+from tests.cli.test_passes import CLIPS, CNN, SCALED
 from tests.command_line import microfold, refuse, refuse_as_json
-from tests.test_cli_passes import CLIPS, CNN, SCALED
 
 BAD_COMMANDS = [
     (["inspect", ""], "it is a folder"),

@@ -16,7 +16,7 @@ from microfold.kernels.kernel import KERNELS
 from microfold.options import Options
 from tests.codegen import graphs
 from tests.codegen.builds import compile_sample, sample_graphs
-from tests.codegen.contract import assert_declared, unread_fields
+from tests.codegen.contract.scan import assert_declared, unread_fields
 
 
 def test_kernel_names_are_of_their_own_kind() -> None:

@@ -15,7 +15,7 @@ from tests.codegen.builds import STRICT
 from tests.codegen.toolchain import run, write
 from tests.needs import need_tools
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SINE = ROOT / "examples" / "sine" / "sine.tflite"  # small, and compiled as `person`
 PAGE = (ROOT / "docs" / "rtos.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```c\n/\* (\w+\.[ch]) \*/\n(.*?)^```$", PAGE, re.M | re.S))

@@ -22,7 +22,7 @@ if os.name == "posix":
     import pty
     import termios
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MADE = ROOT / "tests" / "models" / "made"
 CNN = MADE / "cnn_int8.tflite"
 # Of layers into each of which TensorFlow has fused five others.

@@ -11,7 +11,7 @@ import pytest
 from tests.needs import need_tools
 from tests.tools.misra import CORES, MODELS, survey
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "misra.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "misra.md"
 
 
 def rules() -> dict[str, list[str]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from microfold.cli.suite import all_well
+from tests.cli.test_passes import CNN
 from tests.command_line import microfold, refuse
-from tests.test_cli_passes import CNN
 
 
 @pytest.fixture

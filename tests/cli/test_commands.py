@@ -13,7 +13,7 @@ import pytest
 from tests.command_line import microfold, refuse, succeed
 from tests.needs import CROSS_TOOLS, need_tools
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 MODELS = ROOT / "tests" / "models" / "made"
 CNN = MODELS / "cnn_int8.tflite"
 

@@ -16,7 +16,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.verification.verify import verify
 from tests import oracle
 from tests import recurrent_models as recurrent
-from tests.frontend.test_recurrent import random_parts, random_size
+from tests.frontend.operators.test_recurrent import random_parts, random_size
 from tests.hybrid_models import HybridWriter, svdf
 from tests.needs import CROSS_TOOLS, need_modules
 from tests.recurrent_models import Parts, Sequence

@@ -13,7 +13,7 @@ import pytest
 
 from tests.needs import need_tools
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "start.md"
 
 # What sets up the environment that the test runs in.

@@ -22,7 +22,7 @@ from tests.command_line import Outcome, microfold
 
 Run = Callable[..., Outcome]
 
-CNN = Path(__file__).resolve().parent / "models" / "made" / "cnn_int8.tflite"
+CNN = Path(__file__).resolve().parents[1] / "models" / "made" / "cnn_int8.tflite"
 CLIPS = dedent(
     """\
     graph @clips(%x: float32[2]) -> (%b) {

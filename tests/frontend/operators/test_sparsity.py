@@ -8,7 +8,7 @@ import pytest
 from microfold.errors import MicrofoldError, ModelFormatError
 from microfold.frontend.tflite import import_model
 from microfold.ir.interpret import Interpreter
-from tests.frontend.sparse_models import sparse_layer
+from tests.frontend.operators.sparse_models import sparse_layer
 from tests.needs import need_modules
 
 

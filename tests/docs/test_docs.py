@@ -23,17 +23,17 @@ from tests.golden import Golden
 from tests.needs import need_tools
 from tests.report.schema_page import tables
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 # Between these comments, pages have what tests write from the registries.
-WRITTEN = "<!-- written by `pytest tests/test_docs.py --update-golden` -->\n"
+WRITTEN = "<!-- written by `pytest tests/docs/test_docs.py --update-golden` -->\n"
 END = "<!-- end -->"
 
 
 def check_written(request: pytest.FixtureRequest, page: str, text: str) -> None:
     """The page has this text between the comments, or gets it."""
-    docs = Golden(ROOT / "docs", bool(request.config.getoption("--update-golden")), "tests/test_docs.py")
+    docs = Golden(ROOT / "docs", bool(request.config.getoption("--update-golden")), "tests/docs/test_docs.py")
     head, rest = (ROOT / "docs" / page).read_text(encoding="utf-8").split(WRITTEN)
     docs.check(page, f"{head}{WRITTEN}{text}\n{END}{rest.partition(END)[2]}")
 

@@ -15,7 +15,7 @@ from tests.codegen.toolchain import run, write
 from tests.counts import MODELS
 from tests.needs import need_tools
 
-PAGE = (Path(__file__).resolve().parents[1] / "docs" / "taps.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "taps.md").read_text(encoding="utf-8")
 
 BOARD = "#include <stdint.h>\nvoid uart_send(uint8_t byte);\n"
 RTT = """

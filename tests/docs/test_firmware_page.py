@@ -17,7 +17,7 @@ from tests.codegen.toolchain import run, write
 from tests.counts import MODELS
 from tests.needs import CROSS_TOOLS, need_tools
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FIRMWARE = ROOT / "examples" / "firmware"
 QEMU = ("qemu-system-arm", "-M", "mps2-an386", "-display", "none", "-serial", "none", "-monitor", "none")
 LINK = ("-nostartfiles", "--specs=nano.specs", "--specs=rdimon.specs", "-T", str(FIRMWARE / "mps2-an386.ld"))

@@ -11,7 +11,7 @@ from microfold import target
 from microfold.codegen.environment import template_source
 from microfold.codegen.requirements import HELPER_FILES, feature_checks, helper_names, helpers, needs
 from microfold.compiler import compile_file
-from tests.codegen.contract import needed_headers, unknown_helpers
+from tests.codegen.contract.scan import needed_headers, unknown_helpers
 
 
 def _texts(code: str) -> list[str]:
@@ -99,7 +99,7 @@ def test_helpers_of_assembly_that_stands_in_for_assembly() -> None:
 
 
 def test_needs() -> None:
-    digits = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+    digits = Path(__file__).resolve().parents[3] / "examples" / "digits" / "digits.tflite"
     found = {core: needs(compile_file(digits, target.load(core))) for core in ("cortex-m4", "cortex-m4-nofp")}
     assert found["cortex-m4"][0] == found["cortex-m4-nofp"][0] == "DSP instructions"
     assert any("floating-point unit" in text for text in found["cortex-m4"])

@@ -16,7 +16,7 @@ from tests.command_line import microfold, refuse, refuse_as_json, succeed
 from tests.report.page.html_reader import read_html
 from tests.report.test_schema import faults
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CNN = ROOT / "tests" / "models" / "made" / "cnn_int8.tflite"
 SINE = ROOT / "examples" / "sine" / "sine.tflite"
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
