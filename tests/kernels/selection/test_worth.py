@@ -100,7 +100,7 @@ def test_wide_weights_take_flash_that_the_model_has_not() -> None:
     ("filters", "rows"), [(40, []), (80, ["cortex-m7"]), (120, ["cortex-m4", "cortex-m7"])]
 )
 def test_rows_may_be_wider_where_they_save_more(filters: int, rows: list[str]) -> None:
-    """Depthwise weights take 15 bytes a channel more; two instructions at a time are worth twice the bytes."""
+    """Depthwise weights take 15 bytes a channel more; twice the gain is worth twice the bytes."""
     graph = append_conv2d(depthwise_conv2d_graph(12, 12, 16, padding=SAME), filters, (1, 1))
     kernels = {core: compile_graph(graph, target.load(core)).layers[0].kernel.name for core in TWO_CORES}
     assert [core for core, name in kernels.items() if name == "s8_depthwise_conv2d__dsp_row"] == rows
