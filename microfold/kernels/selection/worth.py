@@ -30,9 +30,6 @@ WINDOW_SHARE = 1 / 3
 FEW_SHAPES = 4
 # Of an operator's products, the part of one shape of image that is worth a function.
 IMAGE_SHARE = 1 / 4
-# Rows of depthwise outputs take five sixths of the cycles of planes, where two instructions are issued at a
-# time two thirds: twice the gain is worth twice the bytes.
-DUAL_ISSUE_SHARE = 2
 # Bytes of a table that an element is worth.
 TABLE_BYTES = 4
 
@@ -119,8 +116,7 @@ def _affords_int16(case: Case) -> bool:
         return False
     if isinstance(node.op, DepthwiseConv2D):
         # Of what may be added, a layer has the part that it has of the depthwise products.
-        share = WIDENED_SHARE * (DUAL_ISSUE_SHARE if case.layer.target.has("dual_issue") else 1)
-        room = model.int8_constants * share * node.macs()
+        room = model.int8_constants * WIDENED_SHARE * node.macs()
         return case.kernel.extra_constants(case.layer) * model.products_by_kind(case.kernel).total() <= room
     # What is not among them comes after all of them.
     return isinstance(node.op, Conv2D) and model.int16_afforded.get(node, model.int16_afforded_by_all)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from microfold import target
-from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.kernels.kernel import Trade
 from microfold.kernels.selection import worth
@@ -13,7 +11,6 @@ from microfold.ops.elementwise.add import Add
 from microfold.options import OPTIMIZE
 from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import (
-    append_conv2d,
     conv2d_graph,
     depthwise_conv2d_graph,
     int8_element,
@@ -22,8 +19,6 @@ from tests.kernels.graphs import (
 )
 
 SAME = ((1, 1), (1, 1))
-# One and two instructions at a time.
-TWO_CORES = ("cortex-m4", "cortex-m7")
 
 
 def _reason(graph: Graph, kernel: str, level: str, core: str = "cortex-m4") -> str | None:
@@ -94,16 +89,6 @@ def test_wide_weights_take_flash_that_the_model_has_not() -> None:
         if c.kernel.name == "s8_conv2d__dsp_4x2"
     }
     assert wide == {"size": False, "balanced": False, "speed": True}
-
-
-@pytest.mark.parametrize(
-    ("filters", "rows"), [(40, []), (80, ["cortex-m7"]), (120, ["cortex-m4", "cortex-m7"])]
-)
-def test_rows_may_be_wider_where_they_save_more(filters: int, rows: list[str]) -> None:
-    """Depthwise weights take 15 bytes a channel more; twice the gain is worth twice the bytes."""
-    graph = append_conv2d(depthwise_conv2d_graph(12, 12, 16, padding=SAME), filters, (1, 1))
-    kernels = {core: compile_graph(graph, target.load(core)).layers[0].kernel.name for core in TWO_CORES}
-    assert [core for core, name in kernels.items() if name == "s8_depthwise_conv2d__dsp_row"] == rows
 
 
 @pytest.mark.parametrize("size", [(1, 49, 20), (25, 5, 64), (9, 9, 8)])
