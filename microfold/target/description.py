@@ -26,6 +26,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "mve": ("dsp",),  # Helium integer vectors
     "mve_fp": ("mve", "fpu"),  # Helium float vectors
     "fpu": (),  # single precision in hardware
+    "dual_issue": ("thumb2",),  # two instructions of 32 bits in a cycle, of which one may be a load
 }
 
 # An instruction of a core without wait states takes fewer by far.

@@ -135,6 +135,7 @@ class Channels:
             ("packing", self.packing),
             ("clamp", self.clamp and not self.shift),
             ("clamp_behind", self.clamp and self.shift > 0),
+            ("dual_issue", self.layer.target.has("dual_issue")),
         )
 
     @property
@@ -378,9 +379,13 @@ class Conv2DDsp(SmladConvolution):
         return KernelCall(CFunction("conv2d/dsp.c.j2", self.name, spec, self.fields), parameters, scratch)
 
     def _written(self, layer: LayerContext) -> bool:
-        """The loop over the pairs is written out: they are few, and there are many outputs."""
+        """The loop over the pairs is written out: they are few, and there are many outputs.
+
+        The order for two instructions at a time has no loop of one pair.
+        """
         few = self.group == PIXELS and count_pairs(layer) <= WRITTEN_PAIRS
-        return few and conv_types(layer)[2].size >= WRITTEN_OUTPUTS
+        alone = count_pairs(layer) == 1 and layer.target.has("dual_issue")
+        return few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS)
 
 
 def count_segments(layer: LayerContext) -> tuple[int, int]:

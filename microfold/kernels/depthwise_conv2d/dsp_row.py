@@ -17,7 +17,14 @@ from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.dsp import plane_requantization
-from microfold.kernels.depthwise_conv2d.dsp_row_schedule import Schedule, Taps, best_schedule, rest_schedule
+from microfold.kernels.depthwise_conv2d.dsp_row_schedule import (
+    RECORD,
+    Schedule,
+    Taps,
+    best_schedule,
+    overlapped,
+    rest_schedule,
+)
 from microfold.kernels.depthwise_conv2d.dsp_tiling import Tiling, tilings
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
@@ -67,12 +74,14 @@ class RowPlan:
     Attributes:
         clamps: bounds of outputs within their type's.
         most: blocks that an iteration of a loop may have.
+        dual_issue: the core issues two instructions at a time.
     """
 
     tiling: Tiling
     requantization: PlaneRequantization
     clamps: int
     most: int
+    dual_issue: bool
 
     @property
     def corrected(self) -> bool:
@@ -102,11 +111,12 @@ class RowPlan:
         block = self._schedule(count)
         within = REACH // (count * self.tiling.steps(self.tiling.out)[1])
         unroll = max((u for u in range(1, min(self.most, within) + 1) if blocks % u == 0), default=1)
-        behind = rest_schedule(self.taps, rest, block) if rest else None
+        behind = self._ordered(rest_schedule(self.taps, rest, block)) if rest else None
+        block = self._ordered(block)
         main = Part(0, blocks // unroll, unroll, block, behind)
         if behind is None or self._lines(block) + self._lines(behind) <= MAX_LINES:
             return (main,)
-        own = Part(blocks * count, 1, 1, self._schedule(rest), None)
+        own = Part(blocks * count, 1, 1, self._ordered(self._schedule(rest)), None)
         return (Part(0, blocks // unroll, unroll, block, None), own)
 
     @property
@@ -116,6 +126,15 @@ class RowPlan:
 
     def _schedule(self, outputs: int) -> Schedule:
         return best_schedule(self.taps, outputs, 4 if self.corrected else 2)
+
+    def _ordered(self, schedule: Schedule) -> Schedule:
+        """As the core runs it; other forms than the shortest need registers that loads ahead would take."""
+        return overlapped(schedule) if self.dual_issue and self.short else schedule
+
+    @property
+    def short(self) -> bool:
+        """Sums are multiplied, an addend is added, and a common shift saturates them."""
+        return self.requantization.shift > 0 and not self.corrected and not self.clamps
 
     def _lines(self, block: Schedule) -> int:
         return block.instructions + self._finish(block.outputs)
@@ -179,7 +198,8 @@ def row_plans(layer: LayerContext) -> list[RowPlan] | str:
     limits = depthwise_types(layer)[2].dtype.range
     clamps = (low != limits[0]) + (high != limits[1])
     cuts = [t for t in tilings(layer) if not t.vertical or t.band == t.rows.outputs]
-    plans = [RowPlan(t, requantization, clamps, most) for most in (1, MAX_UNROLL) for t in cuts]
+    dual = layer.target.has("dual_issue")
+    plans = [RowPlan(t, requantization, clamps, most, dual) for most in (1, MAX_UNROLL) for t in cuts]
     plans = [plan for plan in plans if plan.most == 1 or plan.unrolled]
     refusals = [plan.refusal() for plan in plans]
     fitting = [plan for plan, refusal in zip(plans, refusals, strict=True) if refusal is None]
@@ -292,6 +312,7 @@ class DepthwiseConv2DRowDsp(Kernel):
             ("header", plan.header),
             ("words", plan.taps.words),
             ("stride", inner.stride),
+            ("overlapped", plan.dual_issue and plan.short),
             ("parts", tuple((p.first, p.iterations, p.unroll, p.block.outputs) for p in plan.parts)),
             ("held", tuple(p.block.held for p in plan.parts)),
             ("inputs", tuple(p.block.inputs for p in plan.parts)),
@@ -321,8 +342,9 @@ def _inner_edges(tiling: Tiling) -> tuple[int, int]:
 
 
 def _flat(schedule: Schedule) -> tuple[int, ...]:
-    """The steps one behind the other, after the number of outputs."""
-    return (schedule.outputs, *(value for step in _padded(schedule) for value in step))
+    """The steps one behind the other; before them outputs, and registers of multiplier and addend."""
+    records = [step[1] for step in sorted(schedule.steps, key=lambda s: s[2]) if step[0] == RECORD]
+    return (schedule.outputs, *(records or (0, 1)), *(value for step in _padded(schedule) for value in step))
 
 
 def _padded(schedule: Schedule) -> Iterator[tuple[int, ...]]:

@@ -15,13 +15,15 @@ of weights stay, the others come from registers of the floating-point unit whene
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 # Registers that do not hold addresses.
 REGISTERS = 12
 # Kinds of steps.
-LOAD, WEIGHT, MULTIPLY, LOAD_TWO = range(4)
+LOAD, WEIGHT, MULTIPLY, LOAD_TWO, RECORD = range(5)
+# Products between the one beside which an operand is brought and the one that reads it.
+AHEAD = 1
 # Products: both halves; of a half of the inputs and a half of the weights (bottom or top).
 BOTH, BOTTOM_BOTTOM, BOTTOM_TOP, TOP_BOTTOM, TOP_TOP = range(5)
 
@@ -103,7 +105,8 @@ class Schedule:
             (LOAD_TWO, register of inputs, row, word): the next word goes to the next register;
             (WEIGHT, register of weights, word of all weights);
             (MULTIPLY, kind, output, register of inputs, register of weights, 1 if the sum begins, word of
-            all weights).
+            all weights);
+            (RECORD, register of inputs, 0 or 1), of `overlapped` ones: the multiplier or the addend.
         inputs: registers of inputs.
         held: weights that stay in registers.
         loads: cycles of loads.
@@ -121,7 +124,8 @@ class Schedule:
 
     @property
     def instructions(self) -> int:
-        return len(self.steps)
+        """But those of how sums are requantised."""
+        return sum(step[0] != RECORD for step in self.steps)
 
     @property
     def cycles(self) -> int:
@@ -178,6 +182,44 @@ def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int) ->
                 begun.add(output)
                 place += 1
     return Schedule(outputs, tuple(steps), inputs, held, loads)
+
+
+def overlapped(schedule: Schedule) -> Schedule:
+    """The same products in the same order, for cores that issue two instructions at a time.
+
+    Beside each product stands what one of the next ones needs: the load of a word, or a move. It comes
+    behind the last product that reads the register's old value, and as late as no product waits for it, if
+    there is a product that has no other beside it. What sums are multiplied with, and what is added, follow
+    in registers of inputs.
+    """
+    products = [step for step in schedule.steps if step[0] == MULTIPLY]
+    beside: list[list[tuple[int, ...]]] = [[] for _ in range(len(products) + 1)]  # the first are before all
+    done = 0
+    moves: list[tuple[int, tuple[int, ...]]] = []  # with the number of products before it
+    for step in schedule.steps:
+        if step[0] == MULTIPLY:
+            done += 1
+        elif step[0] == LOAD_TWO:
+            moves += [(done, (LOAD, step[1] + i, step[2], step[3] + i)) for i in range(2)]
+        else:
+            moves.append((done, step))
+    last_reads = {product[3]: place for place, product in enumerate(products)}
+    # The register that is free first, and another one.
+    records = sorted(range(schedule.inputs), key=lambda register: last_reads.get(register, -1))[:2]
+    moves += [(done, (RECORD, register, number)) for number, register in enumerate(records)]
+    for place, step in moves:
+        operand = 4 if step[0] == WEIGHT else 3
+        reads = [k for k, product in enumerate(products) if product[operand] == step[1]]
+        needed = next((k for k in reads if k >= place), done)
+        free = max((k + 1 for k in reads if k < place), default=0)
+        slots = [*range(needed - AHEAD, free - 1, -1), *range(max(free, needed - AHEAD + 1), needed + 1)]
+        slot = next((k for k in slots if k and not beside[k]), free)
+        beside[slot].append(step)
+    steps = [*beside[0]]
+    for product, others in zip(products, beside[1:], strict=True):
+        steps += [product, *others]
+    loads = sum(step[0] == LOAD for step in steps)
+    return replace(schedule, steps=tuple(steps), loads=loads)
 
 
 def _next_use(order: list[int], place: int, word: int) -> int:

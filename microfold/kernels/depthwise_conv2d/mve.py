@@ -140,6 +140,10 @@ class DepthwiseConv2DMve(Kernel):
             *mve.finish_spec(form, clamp, out.shape[3]),
             ("vectors", vectors),
             ("multiplier", multiplier > 1),
+            (
+                "pipelined",
+                _pipelined(layer, form, clamp) and vectors == multiplier == 1 and out.shape[3] % 4 == 0,
+            ),
         )
         # The last block of channels may reach behind the last pixel.
         scratch = _OUTSIDE + groups * band
@@ -152,6 +156,11 @@ class DepthwiseConv2DMve(Kernel):
         return KernelCall(
             CFunction("depthwise_conv2d/mve.c.j2", self.name, spec, described), parameters, scratch
         )
+
+
+def _pipelined(layer: LayerContext, form: mve.MveForm, clamp: bool) -> bool:
+    """Whether sums are made beside the requantisation of those before, by code that is longer."""
+    return form is mve.MveForm.RELU and not clamp and not layer.compiled_for_size
 
 
 def _pack(filters: Array | None, vectors: int) -> Array:
@@ -311,7 +320,9 @@ class DepthwiseConv2DMveTile(Kernel):
         }
         # A row has one tile.
         single = out.shape[2] == tile.shape[1]
-        if single:
+        # Two steps, one of which were no multiple of the other, would take more registers than there are.
+        pipelined = _pipelined(layer, form, clamp) and not single and window.strides[1] == 1
+        if single or pipelined:
             del parameters["stride_width"]
         spec = (
             ("requantize", form.value),
@@ -321,6 +332,7 @@ class DepthwiseConv2DMveTile(Kernel):
             ("starts", weights.starts),
             ("step", weights.step),
             ("single", single),
+            ("pipelined", pipelined),
         )
         scratch = _OUTSIDE + tile.groups * band
         return KernelCall(

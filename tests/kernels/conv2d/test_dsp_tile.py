@@ -72,14 +72,16 @@ def check(wanted: Mapping[str, Mapping[str, Any]], core: Target, optimize: str =
 
 
 @pytest.mark.slow
-def test_equals_reference() -> None:
-    check({name: wanted for name, (_, _, wanted) in CASES.items()}, load("cortex-m4"))
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7"])
+def test_equals_reference(core: str) -> None:
+    check({name: wanted for name, (_, _, wanted) in CASES.items()}, load(core))
 
 
 @pytest.mark.slow
-def test_int16_weights() -> None:
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7"])
+def test_int16_weights(core: str) -> None:
     names = ("3x3 stride 2", "5x5 stride 2", "dilation 3, stride 2")
-    check({name: {"packing": "int16"} for name in names}, load("cortex-m4"), "speed")
+    check({name: {"packing": "int16"} for name in names}, load(core), "speed")
 
 
 @pytest.mark.slow

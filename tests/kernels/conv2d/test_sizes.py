@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -51,10 +52,17 @@ def test_compilers_check_what_scratch_is_planned_for(
 
 
 @pytest.mark.parametrize("packing", ["paired", "int16"])
-def test_bytes_of_machine_code(packing: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("order", "arguments"),
+    [
+        ("dsp_steps", {"rest": "[r1], #8", "next": "[r1], #8"}),
+        ("dsp_steps_dual", {"inputs": 16, "next": 32, "weights": 8, "wide": True}),
+    ],
+)
+def test_bytes_of_machine_code(order: str, arguments: dict[str, Any], packing: str, tmp_path: Path) -> None:
     """A jump into the loop leaves out whole steps."""
-    macros = vars(environment().get_template("conv2d/dsp_block.j2").make_module())
-    code = str(macros["step"](packing, "[r1], #8", "[r1], #8"))
+    macros = vars(environment().get_template(f"conv2d/{order}.j2").make_module())
+    code = str(macros["step"](packing, **arguments))
     planned = int(str(macros["step_bytes"](packing)))
     source = tmp_path / "step.s"
     source.write_text(f'.syntax unified\n1:\n{code}\n.if (. - 1b) != {planned}\n.error "{planned}"\n.endif\n')

@@ -18,11 +18,13 @@ from microfold.kernels.depthwise_conv2d.dsp_row_schedule import (
     LOAD,
     LOAD_TWO,
     MULTIPLY,
+    RECORD,
     REGISTERS,
     WEIGHT,
     Schedule,
     Taps,
     best_schedule,
+    overlapped,
     rest_schedule,
 )
 from microfold.kernels.kernel import KERNELS
@@ -90,9 +92,10 @@ def _compiled(graph: Graph, core: str = "cortex-m4", *flags: str, level: str = "
             ("cortex-m4",),
             ("cortex-m4", "-DMF_NO_ASM"),
             ("cortex-m4", "-fno-omit-frame-pointer", "-O0"),
+            ("cortex-m7",),
             ("cortex-m33", "-O3"),
         ],
-        4,
+        3,
     ),
     ids=" ".join,
 )
@@ -181,17 +184,23 @@ def _run(schedule: Schedule, taps: Taps, words: np.ndarray, inputs: np.ndarray) 
         i: tuple(words[taps.words - schedule.held + i]) for i in range(schedule.held)
     }
     held: dict[int, tuple[int, int]] = {}
+    inputs_left = list(range(schedule.inputs))
     sums: dict[int, int] = {}
     for kind, *values in schedule.steps:
         if kind in (LOAD, LOAD_TWO):
             register, row, word = values
             for i in range(2 if kind == LOAD_TWO else 1):
+                assert register + i in inputs_left
                 held[register + i] = tuple(inputs[row, 2 * (word + i) : 2 * (word + i) + 2])
         elif kind == WEIGHT:
             registers[values[0]] = tuple(words[values[1]])
+        elif kind == RECORD:
+            # No product may read that register any more, and nothing may be loaded there.
+            inputs_left.remove(values[0])
         else:
             assert kind == MULTIPLY
             product, output, x, w, begins, _ = values
+            assert x in inputs_left
             assert begins == (output not in sums)
             assert not begins or all(j in sums for j in range(output))
             chosen = [(0, 0), (1, 1)] if product == BOTH else [divmod(product - 1, 2)]
@@ -225,3 +234,17 @@ def test_schedules_compute_sums_of_products(
             for j in range(schedule.outputs)
         ]
         assert _run(schedule, taps, words, inputs) == expected
+        assert _run(overlapped(schedule), taps, words, inputs) == expected
+
+
+@pytest.mark.parametrize(("stride", "waits"), [(1, 0), (2, 1)])
+def test_products_wait_for_few_loads(stride: int, waits: int) -> None:
+    """Two instructions at a time: a product of a window of nine hardly ever follows the load of its word."""
+    schedule = overlapped(best_schedule(Taps(3, 3, stride, 1), 4, 2))
+    steps = [step for step in schedule.steps if step[0] != RECORD]
+    late = 0
+    for place, step in enumerate(steps[1:], 1):
+        if step[0] == LOAD:
+            behind = [other for other in steps[place:] if other[0] == MULTIPLY]
+            late += behind[0][3] == step[1]
+    assert late == waits

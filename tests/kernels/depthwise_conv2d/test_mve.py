@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from microfold import target
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph
+from microfold.options import Options
+from tests.codegen.builds import STRICT, write_sources
+from tests.codegen.sweep import arm_headers
+from tests.codegen.test_warnings import silent
 from tests.kernels import graphs
-from tests.kernels.cores import assert_exact, check_all, compile_all
-from tests.needs import CROSS_TOOLS
+from tests.kernels.cores import assert_exact, check_all, compile_all, load
+from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import quick
 
 pytestmark = pytest.mark.needs(*CROSS_TOOLS)
 
@@ -77,3 +85,42 @@ def test_selected_kernels_equal_the_reference() -> None:
     program, layers = compile_all(cases, target.load("cortex-m55"))
     assert all(layer.kernel.name.startswith("s8_depthwise_conv2d__") for layer in layers.values())
     assert_exact(program, 8)
+
+
+# Of a row, one output or two at least, and more; all of them saturate.
+PIPELINED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "one column": ((6, 1, 36), {"padding": SAME3}),
+    "lanes": ((5, 5, 24), {"padding": SAME3}),
+    "lanes, stride 2": ((9, 14, 20), {"padding": ((0, 1), (0, 1)), "strides": (2, 2)}),
+    "two tiles": ((4, 4, 7), {"padding": SAME3}),
+    "tiles": ((7, 12, 9), {"kernel": (2, 2), "padding": ((1, 0), (0, 1)), "batch": 2}),
+}
+
+
+def _relu() -> dict[str, Graph]:
+    options = {"activation": graphs.RELU, "out": RELU_OUT}
+    return {
+        name: graphs.depthwise_conv2d_graph(*shape, seed=3, **more, **options)
+        for name, (shape, more) in PIPELINED.items()
+    }
+
+
+@pytest.mark.parametrize("flags", quick([(), ("-O0",), ("-fno-omit-frame-pointer",)]))
+def test_sums_beside_requantisation(flags: tuple[str, ...]) -> None:
+    program, layers = compile_all(_relu(), load("cortex-m55", *flags))
+    assert all(dict(layer.call.function.spec)["pipelined"] for layer in layers.values())
+    assert_exact(program, 8)
+
+
+@pytest.mark.slow
+def test_clang_takes_the_assembly(tmp_path: Path) -> None:
+    need_tools("clang")
+    core = load("cortex-m55")
+    program, _ = compile_all(_relu(), core)
+    command = ["clang", "--target=arm-none-eabi", *arm_headers(), *core.cpu_flags, *STRICT, "-O2", "-c"]
+    silent([*command, *write_sources(program, tmp_path)], tmp_path)
+
+
+def test_short_code_is_not_pipelined() -> None:
+    program = compile_graph(_relu()["lanes"], load("cortex-m55"), Options(optimize="size"))
+    assert [dict(layer.call.function.spec)["pipelined"] for layer in program.layers] == [False]
