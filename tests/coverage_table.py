@@ -18,17 +18,19 @@ from microfold.frontend.reader import read_model
 from microfold.ir.types import DType
 from tests.frontend import (
     models,
-    test_circular_buffer,
-    test_composed,
     test_computed_attributes,
-    test_decode,
-    test_detection_postprocess,
     test_drawn_models,
     test_int16_conformance,
     test_legacy,
-    test_reduce_window,
 )
 from tests.frontend.drawn_types import draw_model
+from tests.frontend.operators import (
+    test_circular_buffer,
+    test_composed,
+    test_decode,
+    test_detection_postprocess,
+    test_reduce_window,
+)
 from tests.ops import deciding
 from tests.reduce_window_models import draw_reduce_window
 
