@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
-from jinja2 import nodes
-
 from microfold.codegen.declarations import Rendered, split
 from microfold.codegen.environment import environment, template_source
 from microfold.codegen.names import HELPERS, names_in
@@ -98,11 +96,12 @@ def _vocabulary() -> dict[str, Rendered]:
 
 
 def _macros(path: str) -> Iterator[tuple[str, Rendered]]:
-    macros = vars(environment().get_template(path).module)
-    for node in environment().parse(template_source(path)).find_all(nodes.Macro):
-        if node.name.startswith(HELPERS):
-            helper = split(str(macros[node.name]()))
-            yield node.name, Rendered(helper.text.strip(), helper.uses)
+    macros, source = vars(environment().get_template(path).module), template_source(path)
+    names = [name for name in macros if name.startswith(HELPERS)]
+    # As they are defined: a module has its names in any order.
+    for name in sorted(names, key=lambda name: source.index(f" macro {name}(")):
+        helper = split(str(macros[name]()))
+        yield name, Rendered(helper.text.strip(), helper.uses)
 
 
 def helper_names() -> list[str]:

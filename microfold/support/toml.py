@@ -23,7 +23,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         InputError: it cannot be read, or is larger than any that is meant.
         ValueError: it is not UTF-8, or not TOML.
     """
+    return parse_toml(read_file(path, LARGEST).decode("utf-8"))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """The table that a text holds.
+
+    Raises:
+        ValueError: it is not TOML.
+    """
     try:
-        return tomllib.loads(read_file(path, LARGEST).decode("utf-8"))
+        return tomllib.loads(text)
     except RecursionError:
         raise ValueError("tables and lists are too deep in each other") from None

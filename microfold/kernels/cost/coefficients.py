@@ -16,14 +16,14 @@ of each kernel the first row found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from microfold.support.toml import read_toml
+from microfold.support.toml import parse_toml
 
 FOLDER = Path(__file__).parent / "data"
 # Of kernels of floats, how many other features a floating-point unit is worth.
@@ -70,6 +70,7 @@ class Core:
         provenance: how it was measured, for people.
         timing: whether its cycles are those of a timing table; else they are instructions.
         cycles_per_instruction: the median of its kernels, for those that only estimate instructions.
+        rows: by kernel.
     """
 
     name: str
@@ -87,13 +88,35 @@ def cores() -> tuple[Core, ...]:
 
 
 def read_core(path: Path) -> Core:
-    """One data file."""
-    table = read_toml(path)
-    head = table.pop("core")
+    """One data file, whose head comes first."""
+    text = path.read_text(encoding="utf-8")
+    rows = text.index("\n\n[", text.index("[core]"))
+    head = parse_toml(text[:rows])["core"]
     timing = "cycles_per_instruction" in head
-    rows = {name: _row(path.stem, row) for name, row in table.items()}
     ratio = head.get("cycles_per_instruction", 1.0)
-    return Core(path.stem, frozenset(head["features"]), head["provenance"], timing, ratio, rows)
+    features = frozenset[str](head["features"])
+    return Core(path.stem, features, head["provenance"], timing, ratio, _Rows(path.stem, text[rows:]))
+
+
+class _Rows(Mapping[str, Row]):
+    """The rows of a file, parsed once one is asked for: most builds need those of one core."""
+
+    def __init__(self, core: str, text: str):
+        self._core = core
+        self._text = text
+
+    @cached_property
+    def _parsed(self) -> dict[str, Row]:
+        return {name: _row(self._core, row) for name, row in parse_toml(self._text).items()}
+
+    def __getitem__(self, kernel: str) -> Row:
+        return self._parsed[kernel]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parsed)
+
+    def __len__(self) -> int:
+        return len(self._parsed)
 
 
 def _row(core: str, table: Mapping[str, Any]) -> Row:
