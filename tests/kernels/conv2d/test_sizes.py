@@ -56,7 +56,7 @@ def test_compilers_check_what_scratch_is_planned_for(
     ("order", "arguments"),
     [
         ("dsp_steps", {"rest": "[r1], #8", "next": "[r1], #8"}),
-        ("dsp_steps_dual", {"inputs": 16, "next": 32, "weights": 8, "wide": True}),
+        ("dsp_block_dual", {"inputs": 16, "next": 32, "weights": 8, "wide": True}),
     ],
 )
 def test_bytes_of_machine_code(order: str, arguments: dict[str, Any], packing: str, tmp_path: Path) -> None:
