@@ -18,7 +18,7 @@ from microfold.codegen.parts import CallText
 from microfold.ir.node import Value
 from microfold.ir.types import DType
 from microfold.plan.overlap import align
-from microfold.plan.stream.operations import Arrive, Call, Fill, Operation, Slide, Spot
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
 from microfold.plan.stream.planner import StreamMemory
 from microfold.plan.stream.region import pitch
 
@@ -163,7 +163,7 @@ class StreamWriter:
         for operation in self.memory.planner.windows.all_operations:
             group += self._statements(operation, there)
             # What needs no row of the input comes with the first one.
-            if isinstance(operation, Arrive) or (isinstance(operation, Call) and groups):
+            if isinstance(operation, Arrive) or (isinstance(operation, RowsCall) and groups):
                 groups.append(tuple(group))
                 takes_row.append(isinstance(operation, Arrive))
                 group = []
@@ -178,7 +178,7 @@ class StreamWriter:
                 return [CopyText(move, self.spot(target), self.spot(source), size)]
             case Fill(value, first, last, spot):
                 return [self._fill(value, last - first, spot)]
-            case Call(node, _, inputs, output):
+            case RowsCall(node, _, inputs, output):
                 rows = zip(node.readings, inputs, strict=True)
                 read = {index: self._row(spot, there) for index, spot in rows}
                 text = self.call(self.memory.layer_of(operation), read, self._row(output, there))

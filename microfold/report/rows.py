@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from microfold.plan.stream.operations import Arrive, Call
+from microfold.plan.stream.operations import Arrive, RowsCall
 from microfold.plan.stream.region import pitch
 from microfold.program import Program
 
@@ -61,7 +61,7 @@ def _streamed(program: Program) -> Iterator[int | None]:
             if started:
                 yield _sum(now)
             started, now = True, []
-        elif isinstance(operation, Call):
+        elif isinstance(operation, RowsCall):
             index = program.stream.layer_of(operation)
             estimate = program.layers[index].estimated_instructions
             calls = len(program.stream.planner.bands[index].events)

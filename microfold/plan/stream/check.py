@@ -17,7 +17,7 @@ from microfold.ir.types import TensorType
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import ROWS, Band, Rows, band, row_pitch
-from microfold.plan.stream.operations import Arrive, Call, Fill, Operation, Slide, Spot
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
 
 # What a byte is part of where nothing is known of it.
 _RUBBISH = 0
@@ -41,7 +41,7 @@ def check_stream(
     operations: Iterable[Operation],
     bases: Mapping[Value, int],
     size: int,
-    computing: Callable[[Call], Computing],
+    computing: Callable[[RowsCall], Computing],
     fronts: Mapping[Value, int],
 ) -> None:
     """Verify a stream.
@@ -67,7 +67,7 @@ def check_stream(
                 replay.fill(value, first, last, replay.at(spot))
             case Slide(source, target, count):
                 replay.move(replay.at(source), replay.at(target), count)
-            case Call():
+            case RowsCall():
                 replay.compute(operation, computing(operation))
     for value, address in fronts.items():
         replay.expect_whole(value, address)
@@ -104,7 +104,7 @@ class _Replay:
         for tags in (self.owner, self.place):
             tags[target : target + count] = tags[source : source + count].copy()
 
-    def compute(self, call: Call, by: Computing) -> None:
+    def compute(self, call: RowsCall, by: Computing) -> None:
         node, out = call.node.node, call.node.output
         begin = self.at(call.output)
         first, last = call.rows
@@ -152,7 +152,7 @@ class _Replay:
         self._put(out, 0, 1, address)
         self.added[out] = row + 1
 
-    def _allowed(self, call: Call, by: Computing, index: int, distance: int) -> None:
+    def _allowed(self, call: RowsCall, by: Computing, index: int, distance: int) -> None:
         """A result that lies over what it is computed from."""
         node, kernel = call.node.node, by.kernel
         least = kernel.overlap(by.layer, index)
@@ -196,7 +196,7 @@ class _Replay:
         return self.numbers.setdefault(value, len(self.numbers) + 1)
 
 
-def _reads(call: Call, layer: LayerContext) -> dict[int, Rows]:
+def _reads(call: RowsCall, layer: LayerContext) -> dict[int, Rows]:
     """The rows of each operand that an operator reads for rows of its result; padding has rows, too."""
     node = call.node.node
     if call.node.accumulates:

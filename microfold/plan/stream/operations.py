@@ -46,7 +46,7 @@ class Slide:
 
 
 @dataclass(frozen=True)
-class Call:
+class RowsCall:
     """A node computes rows that lie behind each other.
 
     Attributes:
@@ -65,4 +65,4 @@ class Call:
         return self.node.parts[self.part]
 
 
-Operation = Arrive | Fill | Slide | Call
+Operation = Arrive | Fill | Slide | RowsCall

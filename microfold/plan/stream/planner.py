@@ -22,7 +22,7 @@ from microfold.plan.overlap import Overlap
 from microfold.plan.problem import units
 from microfold.plan.stream.blocks import Block, alive_at, block, busiest, moments, shared_in_call, span
 from microfold.plan.stream.check import Computing, check_stream
-from microfold.plan.stream.operations import Call
+from microfold.plan.stream.operations import RowsCall
 from microfold.plan.stream.region import Form, Region, RowNode, pitch
 from microfold.plan.stream.windows import Windows, windows_of
 
@@ -97,7 +97,7 @@ class StreamMemory:
         """All rows in the order in which they are computed."""
         windows = self.windows
         for call in self.planner.windows.all_operations:
-            if isinstance(call, Call):
+            if isinstance(call, RowsCall):
                 value, rows = call.node.output, call.node.written(call.part)
                 address = windows[value] + call.output.offset
                 size = (rows[1] - rows[0]) * pitch(value)
@@ -109,14 +109,14 @@ class StreamMemory:
         running = [self.planner.running[moment] for moment in moments(storage.times)]
         return min(running), max(running)
 
-    def layer_of(self, call: Call) -> int:
+    def layer_of(self, call: RowsCall) -> int:
         """Index of the layer that a call runs."""
         return self.planner.bands_by_form[call.node, call.node.forms[call.part]]
 
-    def computing(self, kernels: Sequence[Kernel]) -> Callable[[Call], Computing]:
+    def computing(self, kernels: Sequence[Kernel]) -> Callable[[RowsCall], Computing]:
         """What the checker has to know of calls, with kernels for all layers."""
 
-        def of(call: Call) -> Computing:
+        def of(call: RowsCall) -> Computing:
             index = self.layer_of(call)
             scratch = self.scratch.get(index)
             place = (self.arena.offsets[scratch], scratch.size) if scratch is not None else (0, 0)

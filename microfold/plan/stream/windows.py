@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from microfold.ir.node import Value
 from microfold.plan.stream.blocks import Block, block, span
 from microfold.plan.stream.events import Arrival, Compute, Event, Padding, events_of
-from microfold.plan.stream.operations import Arrive, Call, Fill, Operation, Slide, Spot
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
 from microfold.plan.stream.region import NEVER, Region, RowNode, pitch
 
 
@@ -156,7 +156,7 @@ class _Recorder:
                 for index, spot in zip(node.readings, spots, strict=True)
             }
         )
-        return [*made, Call(node, part, spots, output)]
+        return [*made, RowsCall(node, part, spots, output)]
 
     def _room(self, value: Value, first: int, last: int) -> list[Operation]:
         """Make room for rows at the top of a window."""

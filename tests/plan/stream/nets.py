@@ -23,7 +23,7 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Padding, same_padding
-from microfold.plan.stream.operations import Arrive, Call, Fill, Operation, Slide, Spot
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.region import Region, RowNode, by_rows, pitch, region_of
 
@@ -219,7 +219,7 @@ class Bytes:
                     self.write(spot, np.full(count, self.region.fill(value), value.type.dtype.numpy))
                 case Slide(source, target, size):
                     self.memory[self.at(target) :][:size] = self.memory[self.at(source) :][:size].copy()
-                case Call():
+                case RowsCall():
                     self.call(operation)
 
     def at(self, spot: Spot) -> int:
@@ -229,7 +229,7 @@ class Bytes:
         data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         self.memory[self.at(spot) :][: data.size] = data
 
-    def call(self, call: Call) -> None:
+    def call(self, call: RowsCall) -> None:
         band = call.node.bands[call.node.forms[call.part]]
         node = band.layer.node
         tensors = {

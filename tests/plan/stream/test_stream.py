@@ -15,7 +15,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value
 from microfold.ir.types import Array
 from microfold.plan.stream.check import check_stream
-from microfold.plan.stream.operations import Arrive, Call, Fill, Operation, Slide, Spot
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
 from microfold.plan.stream.region import Region
 from tests.plan.stream.nets import Bytes, Nets, planned, region
 
@@ -88,7 +88,7 @@ def shifted(operation: Operation, by: int) -> Iterator[Operation]:
         case Slide(source, target, _):
             yield replace(operation, source=moved(source))
             yield replace(operation, target=moved(target))
-        case Call(_, _, inputs, output):
+        case RowsCall(_, _, inputs, output):
             yield replace(operation, output=moved(output))
             for index, spot in enumerate(inputs):
                 yield replace(operation, inputs=(*inputs[:index], moved(spot), *inputs[index + 1 :]))
