@@ -68,6 +68,7 @@ from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.ops.reduce.top_k import TopK
 from microfold.ops.signal.signal_op import SignalOp
@@ -367,6 +368,7 @@ RULES: Mapping[type[Op], Rule] = {
     ReduceMax: _reduction,
     ReduceMin: _reduction,
     ReduceProd: _reduction,
+    QuantizedReduceProd: _reduction,
     ResizeNearestNeighbor: _resize_nearest_neighbor,
     Softmax: _same_rows,
     StridedSlice: _strided_slice,

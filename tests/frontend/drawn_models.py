@@ -60,6 +60,19 @@ class Draw:
     def result(self, shape: tuple[int, ...], dtype: str = "") -> int:
         return self._tensor(np.empty(shape, dtype or self.dtype), self.writer.tensor)
 
+    def scaled(self, array: Array) -> int:
+        """An input of magnitudes around 1, int8 or int16, of a scale and a zero point that are drawn."""
+        self.inputs.append(array)
+        return self.writer.input(array.shape, self.dtype, *self._quantisation(array.dtype.itemsize))
+
+    def scaled_result(self, shape: tuple[int, ...]) -> int:
+        """A result of such magnitudes."""
+        return self.writer.tensor(shape, self.dtype, *self._quantisation(np.dtype(self.dtype).itemsize))
+
+    def _quantisation(self, size: int) -> tuple[float, int]:
+        scale = float(self.rng.uniform(0.5, 3)) / (1 << (8 * size - 1))
+        return scale, int(self.rng.integers(-100, 101)) if size == 1 else 0
+
     @staticmethod
     def _tensor(array: Array, make: Callable[..., int], **more: Array) -> int:
         scale = SCALE if array.dtype.itemsize < 4 and array.dtype.kind == "i" else None

@@ -18,15 +18,18 @@ def _options(name: str) -> str:
 
 def _reduction(d: Draw, name: str) -> None:
     x = d.values(d.shape())
-    if name == "REDUCE_PROD":
+    given, result = d.given, d.result
+    if name == "REDUCE_PROD" and d.dtype in ("i1", "i2"):
+        given, result = d.scaled, d.scaled_result
+    elif name == "REDUCE_PROD":
         x = (x % 3 + 1).astype(d.dtype) if d.dtype != "?" else x
     elif x.dtype.itemsize >= 4:
         x = x // 64 if x.dtype.kind in "iu" else x
     axes = [axis for axis in range(x.ndim) if d.flag()] or [0]
     keep = d.flag()
     shape = x.any(axis=tuple(axes), keepdims=keep).shape
-    operands = [d.given(x), d.constant(np.array(axes, np.int32))]
-    d.writer.operator(name, operands, d.result(shape), "ReducerOptions", KeepDims=keep)
+    operands = [given(x), d.constant(np.array(axes, np.int32))]
+    d.writer.operator(name, operands, result(shape), "ReducerOptions", KeepDims=keep)
 
 
 def _pad(d: Draw, name: str) -> None:
@@ -269,7 +272,7 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "QUANTIZE": ("i1 u1 i2", _quantize),
     "REDUCE_MAX": (f"u1 {_MOVED}", _reduction),
     "REDUCE_MIN": (f"u1 {_MOVED}", _reduction),
-    "REDUCE_PROD": ("i8 ?", _reduction),
+    "REDUCE_PROD": ("i1 i2 i8 ?", _reduction),
     "RESHAPE": ("i8 ?", _reshape),
     "RESIZE_BILINEAR": ("i2", _resize),
     "RESIZE_NEAREST_NEIGHBOR": ("i4", _resize),

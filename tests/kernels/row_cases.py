@@ -53,6 +53,7 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
+from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from tests.kernels.graphs import RELU6, conv2d_graph, depthwise_conv2d_graph, int8_input, one_node_graph
 from tests.kernels.packing.test_float16 import as_float16
@@ -254,5 +255,8 @@ def _along_axes(image: Shape) -> Iterator[Graph]:
         if dtype is not F32:
             yield one_node_graph(Sum((2,), True, ElementType(dtype)), [plain], {})
             yield one_node_graph(Mean((2,), True, ElementType(dtype)), [plain], {})
+    for dtype in (I8, I16):
+        products = QuantizedReduceProd((2,), True, element(dtype, 0.5))
+        yield one_node_graph(products, [_image(element(dtype), image)], {})
     sums = QuantizedCumsum(2, False, True, element(I8, 0.5))
     yield one_node_graph(sums, [_image(element(I8), image)], {})

@@ -57,6 +57,7 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
+from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.ops.window import Padding, Pair, same_padding
 from tests.draws import booleans, integers
@@ -349,6 +350,10 @@ OPERATORS: Mapping[str, Case] = {
     "reduce_max": (ALL, _unary(lambda d, _: ReduceMax(_axes(d), True))),
     "reduce_min": (ALL, _unary(lambda d, _: ReduceMin(_axes(d), True))),
     "reduce_prod": ((F32, I32), _unary(lambda d, _: ReduceProd(_axes(d), True))),
+    "quantized_reduce_prod": (
+        INT,
+        _unary(lambda d, e: QuantizedReduceProd(_axes(d), True, d.element(e.dtype))),
+    ),
     "relu": (INT, _unary(lambda d, _: Relu(0.0, 6.0, d.element()))),
     "requantize": (INT, _unary(lambda d, _: Requantize(d.element()))),
     "resize_nearest_neighbor": (ALL, _resize),

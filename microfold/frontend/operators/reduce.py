@@ -8,10 +8,12 @@ from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.operators.movement.shapes import one
 from microfold.ir.node import Value
 from microfold.ir.types import DType
+from microfold.ops.elementwise.unary_rule import QUANTIZED
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
+from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.ops.reduce.top_k import TopK
 
@@ -82,6 +84,9 @@ def reduce_min(context: OperatorContext) -> None:
 def reduce_prod(context: OperatorContext) -> None:
     """Of truth values, whether all are true, as in LiteRT."""
     x, axes, keep_dims = _reduction(context)
+    if x.type.dtype in QUANTIZED:
+        context.finish(*context.emit(QuantizedReduceProd(axes, keep_dims, context.element()), x))
+        return
     op = ReduceMin if x.type.dtype is DType.BOOL else ReduceProd
     context.finish(*context.emit(op(axes, keep_dims), x))
 

@@ -72,11 +72,6 @@ class Reduction(Kernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x = layer.node.operands[0].type
-        kept, reduced = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(layer))
-        parameters: dict[str, Parameter] = {
-            "kept": Constant("kept", kept, record="mf_loop"),
-            "reduced": Constant("reduced", reduced, record="mf_loop"),
-        }
         # Truth values have no range, and nothing is fused into what makes them.
         truths = x.dtype is DType.BOOL
         clamp, limits = (False, {}) if truths else output_range.clamping(layer.node)
@@ -90,8 +85,17 @@ class Reduction(Kernel):
             ("clamp", clamp),
         )
         return KernelCall(
-            CFunction("reduce/portable.c.j2", self.name, spec, self.fields), parameters | fields | limits
+            CFunction("reduce/portable.c.j2", self.name, spec, self.fields),
+            self.loop_constants(layer) | fields | limits,
         )
+
+    def loop_constants(self, layer: LayerContext) -> dict[str, Parameter]:
+        """The fields `kept` and `reduced`."""
+        records = (loop_records([(*loop, 0) for loop in loops], LOOPS) for loops in self.loops(layer))
+        return {
+            name: Constant(name, record, record="mf_loop")
+            for name, record in zip(("kept", "reduced"), records, strict=True)
+        }
 
     def accumulator(self, dtype: DType) -> str:
         return C_TYPES[dtype]

@@ -49,6 +49,7 @@ from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
@@ -344,7 +345,7 @@ _RULES: Mapping[type[Op], Rule] = {
     **dict.fromkeys((AveragePool2D, MaxPool2D, ResizeBilinear, ResizeNearestNeighbor), _rows),
     **dict.fromkeys((Softmax, LogSoftmax, L2Normalization), _last_axis),
     **dict.fromkeys((ArgMax, ArgMin, Cumsum, Concatenate, Gather), _axis),
-    **dict.fromkeys((Mean, Sum, ReduceMax, ReduceMin, ReduceProd), _axes),
+    **dict.fromkeys((Mean, Sum, ReduceMax, ReduceMin, ReduceProd, QuantizedReduceProd), _axes),
     Pad: _pad,
     Reshape: _reshape,
     BroadcastTo: _broadcast_to,

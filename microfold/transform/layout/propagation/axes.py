@@ -14,6 +14,7 @@ from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
+from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from microfold.transform.layout.propagation.frame import Frame
 from microfold.transform.layout.propagation.rule import Answer, ReorderedNode, layout_rule
@@ -98,7 +99,7 @@ def _part(place: ReorderedNode, frame: Frame, index: int) -> Frame:
     return frame.resized(axis, place.type(index).shape[axis])
 
 
-@layout_rule(Mean, Sum, ReduceMax, ReduceMin, ReduceProd)
+@layout_rule(Mean, Sum, ReduceMax, ReduceMin, ReduceProd, QuantizedReduceProd)
 def reduction(place: ReorderedNode) -> Answer:
     op = place.op
     assert isinstance(op, Mean | Sum | ReduceMax | ReduceMin | ReduceProd)
@@ -119,8 +120,11 @@ def reduction(place: ReorderedNode) -> Answer:
     if not gone:
         return "it reduces axes of extent 1 only"
     summed = [factor for factor in frame.arrangement.order if is_reduced(factor) and sizes[factor] != 1]
-    reorders = summed != sorted(summed) and place.type(0).dtype.is_float
-    if reorders and isinstance(op, Mean | Sum | ReduceProd) and place.manner.numerics == "exact":
+    reorders = summed != sorted(summed)
+    if reorders and isinstance(op, QuantizedReduceProd):
+        return "it would round products in another order"
+    adds = place.type(0).dtype.is_float and isinstance(op, Mean | Sum | ReduceProd)
+    if reorders and adds and place.manner.numerics == "exact":
         return "it would add up floats in another order"
     source = place.emit(replace(op, axes=tuple(gone)), place.bring(0, whole))
     return place.result(source, whole.without(lambda axis: axis in op.axes))

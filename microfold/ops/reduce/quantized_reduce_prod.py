@@ -1,0 +1,69 @@
+"""Product of int8 and int16 over axes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from microfold.arithmetic import numerics
+from microfold.arithmetic.numerics import Multiplier
+from microfold.ir.op import register
+from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
+from microfold.ops.elementwise.unary_rule import QUANTIZED, require_per_tensor
+from microfold.ops.reduce.reduce import ReduceProd, check_reduction
+
+# LiteRT's 64-bit products shift to the right by at least 8 bits.
+MAX_SCALING = 1 << 7
+
+
+@register
+@dataclass(frozen=True)
+class QuantizedReduceProd(ReduceProd):
+    """`ReduceProd` of int8 and int16, as LiteRT has it: rescaled after each factor, and once more at the end.
+
+    The scaling is the input's scale over the n-th root of the output's, for n factors: each step then gives
+    the product so far to that root, and the whole comes out in steps of the output. Elements are taken in the
+    order of the tensor, since each step rounds
+    (https://github.com/tensorflow/tensorflow/blob/master/tensorflow/lite/kernels/internal/reference/reduce.h).
+    """
+
+    name: ClassVar[str] = "quantized_reduce_prod"
+    dtypes: ClassVar[tuple[DType, ...]] = QUANTIZED
+
+    out: ElementType
+
+    def infer(self, x: TensorType) -> TensorType:
+        shape = check_reduction(self.name, x, self.axes, self.keep_dims, self.out.dtype, self.dtypes)
+        require_per_tensor(self.name, input=x, output=self.out)
+        self.multiplier(x)  # raises where the scales have none
+        return TensorType(self.out.dtype, shape, self.out.quant)
+
+    def count(self, x: TensorType) -> int:
+        """How many factors each result has."""
+        return math.prod(x.shape[axis] for axis in self.axes)
+
+    def multiplier(self, x: TensorType) -> Multiplier:
+        """What each product is multiplied by."""
+        assert x.quant is not None and self.out.quant is not None
+        root = math.pow(self.out.quant.scale, 1.0 / self.count(x))
+        return numerics.effective_multiplier([x.quant.scale], root, limit=MAX_SCALING)
+
+    def reference(self, x: Tensor) -> Array:
+        assert x.type.quant is not None and self.out.quant is not None
+        multiplier = self.multiplier(x.type)
+        centred = np.moveaxis(x.data, self.axes, range(len(self.axes))).astype(np.int64)
+        factors = centred.reshape(self.count(x.type), -1) - x.type.quant.zero_point
+        product = factors[0]
+        for factor in factors[1:]:
+            product = _scaled(product * factor, multiplier)
+        result = _scaled(product, multiplier) + self.out.quant.zero_point
+        out = numerics.clamp(result, *self.out.dtype.range, self.out.dtype)
+        return out.reshape(self.infer(x.type).shape)
+
+
+def _scaled(product: Array, multiplier: Multiplier) -> Array:
+    """Scaled in 64 bits, cut to 32."""
+    return numerics.multiply_int64_by_quantized_multiplier(product, *multiplier).astype(np.int64)
