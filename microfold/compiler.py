@@ -40,6 +40,7 @@ from microfold.plan.schedule import SchedulePlanner
 from microfold.program import Buffer, Origin, Program, StateSlot, origin_of
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
+from microfold.transform.simplify.split_grouped_conv2d import may_split
 from microfold.transform.subgraphs.limit_loops import with_limited_loops
 
 # What selection has chosen for all layers, or something else.
@@ -181,14 +182,20 @@ def _way(
     costs: MeasuredCosts | None = None,
     revise: Revise | None = None,
 ) -> _Way:
-    """The way of a model: for the least flash, with its loops written out only where that is smaller."""
+    """The way of a model, with what the options want of the passes besides the context.
+
+    For the least flash, loops are written out only where that is smaller. Passes take no RAM for fewer
+    instructions where a limit of RAM is met only so.
+    """
     context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
 
-    def size_with(unroll: int) -> float:
+    quiet = replace(context, sink=None, instruments=())
+
+    def size_with(unroll: int, spare_ram: bool = False) -> float:
         """`estimated_size` with loops written out to so many nodes; infinite if that cannot be compiled."""
-        quiet = replace(context, sink=None, instruments=())
+        trial = replace(quiet, spare_ram=spare_ram)
         try:
-            way = _Way(graph, target, options, quiet, unroll, passes, costs)
+            way = _Way(graph, target, options, trial, unroll, passes, costs)
             return estimated_size(_plan(way, graph.name))
         except (UnsupportedModelError, InputError):
             return math.inf
@@ -196,6 +203,8 @@ def _way(
     unroll = options.unroll
     if options.optimize == "size" and has_loops(graph) and size_with(0) < size_with(unroll):
         unroll = 0
+    if options.ram is not None and may_split(graph) and math.isinf(size_with(unroll)):
+        context = replace(context, spare_ram=math.isfinite(size_with(unroll, spare_ram=True)))
     return _Way(graph, target, options, context, unroll, passes, costs, revise)
 
 

@@ -79,6 +79,7 @@ class PassContext:
         numerics: ``exact`` admits only rewrites whose output is the same bits; ``relaxed`` the others too.
         unroll: how many nodes all runs of a loop together may have where it is written out.
         channel_block: how many channels the target's kernels compute at once.
+        spare_ram: nothing is to take RAM for fewer instructions: a limit would not be met.
         half_precision: the target computes float16 faster than float32.
         externals: the external code generators in use, the preferred ones first.
         sink: receives every `Decision`, e.g. ``decisions.append``.
@@ -96,6 +97,7 @@ class PassContext:
     numerics: Numerics = "exact"
     unroll: int = 4096
     channel_block: int = 1
+    spare_ram: bool = False
     half_precision: bool = False
     externals: Sequence[PatternTable] = ()
     sink: Callable[[Decision], None] | None = None

@@ -11,8 +11,8 @@ No kernel computes groups; `expand_grouped_conv2d` makes them dense with weights
 as many times more as there are groups. A part of the groups, cut out of the image, costs its share of
 products, and for each pixel a slice, a window and a place in the concatenation. The rule takes that number of
 parts for which both together are the fewest instructions, if that saves a tenth of them: parts take RAM,
-since they live beside the image and the result. A part may still hold several groups. Every sum has
-the products that it had, so that integers keep their bits.
+since they live beside the image and the result. Where a limit is met only without, the groups stay as one. A
+part may still hold several groups. Every sum has the products that it had, so that integers keep their bits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, replace
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Value
+from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import GraphBuilder, Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
@@ -86,6 +86,8 @@ def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
             reason = (
                 f"{groups} groups as one: their parts of the image take about as much to copy as they save"
             )
+        if reason is None and context.spare_ram:
+            reason = f"{groups} groups as one: {parts} parts would take more RAM than is allowed"
         if reason is not None:
             context.declined(node, reason)
             return None
@@ -93,6 +95,20 @@ def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
         return _emit(site, image, parts)
 
     return forward_rewrite(graph, {Conv2D: split})
+
+
+def may_split(graph: Graph) -> bool:
+    """Whether there are groups that the pass may take apart, here or in subgraphs."""
+    return any(isinstance(node.op, Conv2D) and _has_groups(node) for node in graph.nodes) or any(
+        may_split(body) for body in graph.subgraphs.values()
+    )
+
+
+def _has_groups(node: Node) -> bool:
+    image, weights = node.operands[0].type, node.operands[1].type
+    # Where channels are not last, ConvertLayout decides what there is to split.
+    layout = refuses_layout(node.op)
+    return layout is not None or image.shape[3] != weights.shape[3]
 
 
 def _why_not(site: RewriteSite[None], constants: list[Array | None]) -> str | None:

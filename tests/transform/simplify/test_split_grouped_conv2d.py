@@ -7,11 +7,15 @@ import base64
 import numpy as np
 import pytest
 
+from microfold import target
+from microfold.compiler import compile_graph
 from microfold.ir.text import parse
 from microfold.ir.types import Array
 from microfold.ops.convolution.conv2d import Conv2D
-from microfold.passes.context import PassContext
+from microfold.options import Options
+from microfold.passes.context import Decision, PassContext
 from microfold.pipeline import optimize
+from microfold.program import Program
 from microfold.transform.simplify.split_grouped_conv2d import split_grouped_conv2d
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
@@ -98,6 +102,31 @@ def test_cores_with_vectors_keep_more_groups_together() -> None:
         }}
     """
     check_declined(split_grouped_conv2d, text, "4 groups as one", PassContext(channel_block=4))
+
+
+def test_a_limit_of_ram_that_parts_do_not_meet() -> None:
+    """Parts live beside the image and the result; the limit between both is met by one convolution."""
+    graph = parse(f"""
+        graph @g(%x: int8[1,16,16,32] q(0.05, 3)) -> (%y) {{
+          %w = constant {_weights(32, 3, 8)}
+          %y: int8[1,16,16,32] q(9.0, 0) = conv2d(%x, %w) {SAME}
+        }}
+    """)
+    core = target.load("cortex-m4")
+    free = compile_graph(graph, core)
+    whole = compile_graph(graph, core, context=PassContext(disabled_pass=["split_grouped_conv2d"]))
+    assert whole.arena.size < free.arena.size
+    assert _convolutions(compile_graph(graph, core, Options(ram=free.arena.size))) == 4
+    decisions: list[Decision] = []
+    told = PassContext(sink=decisions.append)
+    limited = compile_graph(graph, core, Options(ram=free.arena.size - 1), context=told)
+    assert _convolutions(limited) == 1
+    assert limited.arena.size < free.arena.size
+    assert any("4 parts would take more RAM than is allowed" in decision.reason for decision in decisions)
+
+
+def _convolutions(program: Program) -> int:
+    return sum(isinstance(node.op, Conv2D) for node in program.graph.nodes)
 
 
 def test_groups_of_one_channel_are_depthwise() -> None:
