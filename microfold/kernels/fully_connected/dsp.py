@@ -28,6 +28,8 @@ from microfold.ops.fully_connected.fully_connected import FullyConnected
 class FullyConnectedDsp(Kernel):
     """Eight units at a time, then two; SXTB16 widens inputs on the fly, SMLAD multiplies them.
 
+    Cores that issue two instructions at a time have their own order of those of eight units.
+
     `weights` are in paired lanes or int16, see `packing.smlad`, in the order of `block_units`; `channels` are
     records (bias, multiplier, addend, shift), or, where units have one scale, `biases` alone.
     `plan_smlad_requantization` proves their form, `fits_paired` the packing.
@@ -89,6 +91,7 @@ class FullyConnectedDsp(Kernel):
             ("packing", packed),
             ("rest", depth % 4 != 0),
             ("clamp", clamp),
+            ("dual_issue", layer.target.has("dual_issue")),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", block_units(words, units // self.UNITS)),

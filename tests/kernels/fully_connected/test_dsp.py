@@ -45,10 +45,31 @@ CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def check(names: Iterable[str], optimize: str = "balanced", flags: tuple[str, ...] = (), **more: str) -> None:
-    cases = {name: graphs.fully_connected_graph(*CASES[name][0], **CASES[name][1]) for name in names}
-    program, layers = compile_all(cases, load("cortex-m4", *flags), Options(optimize=optimize))
-    assert_chosen(layers, KERNEL, {name: CASES[name][2] | more for name in cases})
+# On cores that issue two instructions at a time, the loop runs once less than there are steps of four inputs.
+DUAL_CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
+    "saturated, 4 inputs": (
+        (4, 8),
+        {"saturated": True, "out": graphs.int8_element(4.0, 7)},
+        {"packing": "int16"},
+    ),
+    "4 inputs": ((4, 8), {}, {"packing": "paired"}),
+    "8 inputs": ((8, 8), {"activation": graphs.RELU}, {}),
+    "15 inputs": ((15, 18), {"batch": 2}, {}),
+}  # fmt: skip
+
+
+def check(
+    names: Iterable[str],
+    optimize: str = "balanced",
+    flags: tuple[str, ...] = (),
+    core: str = "cortex-m4",
+    **more: str,
+) -> None:
+    cases = CASES | DUAL_CASES
+    made = {name: graphs.fully_connected_graph(*cases[name][0], **cases[name][1]) for name in names}
+    program, layers = compile_all(made, load(core, *flags), Options(optimize=optimize))
+    own = {"dual_issue": core == "cortex-m7"}
+    assert_chosen(layers, KERNEL, {name: cases[name][2] | own | more for name in made})
     assert all(layer.call.scratch == 0 for layer in program.layers)
     assert_exact(program, 8)
 
@@ -57,6 +78,12 @@ def check(names: Iterable[str], optimize: str = "balanced", flags: tuple[str, ..
 @needs_tools
 def test_equals_reference() -> None:
     check(CASES)
+
+
+@pytest.mark.slow
+@needs_tools
+def test_two_instructions_at_a_time() -> None:
+    check(CASES | DUAL_CASES, core="cortex-m7")
 
 
 @pytest.mark.slow
