@@ -123,7 +123,7 @@ class ModelSources:
 
     @property
     def inner_places(self) -> tuple[int, ...]:
-        """Where each layer of `inner` is captured, in bytes: a mark, then its tensors. And the size of all."""
+        """Where each layer of `inner` is captured: a mark, then its tensors. In the end, the size of all."""
         sizes = (_MARK + sum(tensor.size for tensor in layer.tensors) for layer in self.inner)
         return tuple(accumulate(sizes, initial=0))
 

@@ -103,16 +103,16 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
 
     The calls are made in sequence on one context, so that state is compared too. The optimised graph's
     outputs are held against those of the graph as imported, every layer's against the optimised graph, and
-    those of layers that others run as they are after the last time. Where the program computes in
-    float16, or quantises floats by steps that follow from them, each layer is checked on what the program
-    gave it to read.
+    those of layers that others run as they are after the last time. Where layers hand floats on, each layer
+    is checked on what the program gave it to read.
 
     Raises:
         MicrofoldError: a tool is missing or fails.
     """
     computed = _run_simulated(program, calls) if program.target.board else _run_host(program, calls)
-    isolated = any(rounds_coarsely(layer.node, program.graph) for layer in program.layers)
-    tolerance = HALF_TOLERANCE if isolated else FLOAT_TOLERANCE
+    coarse = any(rounds_coarsely(layer.node, program.graph) for layer in program.layers)
+    isolated = coarse or _hands_floats_on(program)
+    tolerance = HALF_TOLERANCE if coarse else FLOAT_TOLERANCE
     interpreter = Interpreter(program.graph)
     imported, rewritten = Interpreter(program.source), Interpreter(program.graph)
     found: dict[tuple[int, int], Difference] = {}
@@ -175,7 +175,7 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
                         (layer.index, last), Difference(layer.index, layer.label, call, *difference)
                     )
         # What float16 has changed in one run, the next one reads.
-        for number, (top, layer) in enumerate(inner if not isolated else ()):
+        for number, (top, layer) in enumerate(inner if not coarse else ()):
             for buffer in layer.outputs:
                 if buffer.value in values and buffer.value in expected:
                     tensors += 1
@@ -195,6 +195,13 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
         tuple(layer.label for layer in program.layers if layer.node in unchecked),
         cut_short,
     )
+
+
+def _hands_floats_on(program: Program) -> bool:
+    """A layer reads floats that another one has computed, or a run before: differences would add up."""
+    computed = {*program.graph.producers(), *(state.value for state in program.graph.state)}
+    read = (value for layer in program.layers for value in layer.node.operands)
+    return any(value.type.dtype.is_float and value in computed for value in read)
 
 
 def rounds_coarsely(node: Node, graph: Graph) -> bool:
