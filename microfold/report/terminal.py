@@ -344,7 +344,7 @@ def print_verification(program: Program, result: Verification, *, every_layer: b
         )
         for label in result.unchecked:
             _console.print(
-                f"not checked: {label!r}: only other hardware computes it; "
+                f"not checked: {label!r}: nothing here tells what it computes; "
                 "what follows was checked on its results",
             )
         if result.cut_short:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,8 @@ class SimulatedRun:
         layer_instructions: of each layer, without the hook; empty if the image has no hooks.
         layer_tensors: of each layer, or each of its parts, its captured tensors as flat arrays; empty if not
             asked for.
+        inner_tensors: of each layer that another one runs, what it wrote the last time, as flat arrays; none
+            of a layer that did not run. Empty if not asked for.
     """
 
     outputs: tuple[Array, ...]
@@ -70,6 +72,7 @@ class SimulatedRun:
     stack: int
     layer_instructions: tuple[int, ...] = ()
     layer_tensors: tuple[tuple[Array, ...], ...] = ()
+    inner_tensors: tuple[tuple[Array, ...], ...] = ()
 
 
 class Firmware:
@@ -81,6 +84,8 @@ class Firmware:
         cpu_flags: compiler flags that select the core.
         optimize: the compiler's optimisation flag.
         hooked: compile the model with its layer hook, which costs time; totals are of images without.
+        watches_inner: with that of layers that others run, too, which costs time in the loops; for images
+            that capture tensors.
         extra_flags: further flags for all files, e.g. warnings.
         compiler: the cross compiler's executable.
     Attributes:
@@ -97,12 +102,14 @@ class Firmware:
         *,
         optimize: str = "-O2",
         hooked: bool = False,
+        watches_inner: bool = False,
         extra_flags: Sequence[str] = (),
         compiler: str = toolchain.ARM_COMPILER,
     ):
         self.sources = sources
         self.board = board
         self.hooked = hooked and bool(sources.layers)
+        self.watches_inner = self.hooked and watches_inner and bool(sources.inner)
         toolchain.find_tool(compiler)
         toolchain.find_tool(toolchain.EMULATOR)  # before the work, not after it
         self._folder = ScratchFolder()
@@ -159,6 +166,7 @@ class Firmware:
             "board": self.board,
             "stack_size": STACK_SIZE,
             "hooked": self.hooked,
+            "watches_inner": self.watches_inner,
         }
         jinja = environment()
         for name in (*_HARNESS, *(_HOOKED_HARNESS if self.hooked else ())):
@@ -186,7 +194,8 @@ class Firmware:
 
         Args:
             calls: for each call, one array per input.
-            capture_layers: also return the layers' tensors; needs a hooked image.
+            capture_layers: also return the layers' tensors; needs a hooked image, and one that watches for
+                those of layers that others run.
             timeout: seconds of real time for all calls together.
         Raises:
             InputError: an input does not fit.
@@ -197,7 +206,14 @@ class Firmware:
             self._execute(folder, calls, capture_layers, timeout)
             results = _Reader(_written(folder / "results.bin"))
             tensors = _Reader(_written(folder / "layers.bin") if captured else b"")
+            watched = captured and self.watches_inner
+            # Layers that did not run leave holes, and nothing at the end.
+            inner = _written(folder / "inner.bin") if watched else b""
+            inner = _Reader(inner.ljust(len(calls) * self.sources.inner_places[-1], b"\0"))
         found = tuple(self._read_call(results, tensors if captured else None) for _ in calls)
+        if watched:
+            found = tuple(replace(run, inner_tensors=self._read_inner(inner)) for run in found)
+            inner.expect_end()
         results.expect_end()
         tensors.expect_end()
         return found
@@ -268,6 +284,14 @@ class Firmware:
         total = self.board.instructions(_unwrapped(ticks, seconds, self.board.counter_hz))
         total -= self.board.instructions(empty_ticks) - 1
         return SimulatedRun(outputs, total, stack, layers, captured)
+
+    def _read_inner(self, tensors: _Reader) -> tuple[tuple[Array, ...], ...]:
+        found: list[tuple[Array, ...]] = []
+        for layer in self.sources.inner:
+            (ran,) = tensors.integers(1)
+            arrays = tuple(tensors.array(t) for t in layer.tensors)
+            found.append(arrays if ran else ())
+        return tuple(found)
 
 
 def _unwrapped(ticks: int, seconds: int, hertz: int) -> int:
