@@ -176,6 +176,11 @@ def _print_memory(program: Program, report: Report) -> None:
     if flash["padding"]:
         table.add("flash: padding", _number(flash["padding"]), "between all of these, for alignment")
     table.add("MACs", _number(report["macs"]), _describe_pruning(report))
+    if (sliding := report["sliding"]) is not None:
+        share = 100 * sliding["macs"] / max(sliding["window_macs"], 1)
+        note = f"of the window's {sliding['frames']} in a run: {share:.1f} % of its {sliding['window_macs']:,} MACs; "
+        note += f"from run {sliding['warmup_runs']} on, none from before the first one counts"
+        table.add("frames", _number(sliding["step"]), note)
     sums = report["accumulators"]
     if sums["largest_layer"]:
         unproved = ", ".join(sums["unproved_layers"])

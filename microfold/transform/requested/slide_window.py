@@ -18,10 +18,14 @@ the outputs, or an operator takes rows together that are rows still, the graph i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
+from microfold.ir.node import Node, describe
+from microfold.ir.rewrite import remove_dead_nodes
+from microfold.ir.views import needs_no_code
 from microfold.passes.context import PassContext
 from microfold.passes.decorators import module_pass
 from microfold.transform.requested.sliding.build import Builder, KeptRows
@@ -82,6 +86,7 @@ def slide_graph(graph: Graph, axis: int, step: int | None, context: PassContext)
     """The graph of a run, and what it was; see `SlideWindow`."""
     context = replace(context, pass_name="slide_window")
     _check(graph, axis)
+    graph = remove_dead_nodes(graph)
     tracking = Tracking(graph, axis, step)
     problems = tracking.problem_list()
     whole = sum(node.macs() for node in graph.nodes)
@@ -90,19 +95,28 @@ def slide_graph(graph: Graph, axis: int, step: int | None, context: PassContext)
             context.declined(problem.where, problem.reason)
         problems[-1] = replace(problems[-1], hint=_remaining(tracking.macs(), whole))
         raise UnsupportedModelError(graph.name, problems)
+    for head in tracking.heads:
+        context.declined(head, "it takes all rows together, so that each run computes it as a whole")
     builder = Builder(tracking)
     result = builder.build()
     for kept in builder.kept:
         context.fired(
-            f"%{kept.name}", f"{kept.rows} rows are kept, {kept.added} new in each run: {kept.nbytes} bytes"
+            f"%{kept.tensor}", f"{kept.rows} rows are kept, {kept.added} new in each run: {kept.bytes} bytes"
         )
-    macs = sum(node.macs() for node in result.nodes)
-    if not any(kept.rows > kept.added for kept in builder.kept) or macs >= whole > 0:
-        where, reason = f"graph {graph.name!r}", "nothing that it computes is computed once only"
-        raise UnsupportedModelError(graph.name, [Problem(where, reason, "run the network over its window")])
-    context.fired(f"graph @{graph.name}", f"{macs} of {whole} MACs for each {tracking.step} frames")
     frames = tracking.tracks[tracking.frames].length
+    if _operations(builder.computed) >= _operations(graph.nodes):
+        heads = "; ".join(f"{describe(head)} takes all rows together" for head in tracking.heads)
+        why = heads or f"all rows follow from the {tracking.step} new ones of {frames} frames"
+        where, reason = f"graph {graph.name!r}", f"no run would compute less: {why}"
+        raise UnsupportedModelError(graph.name, [Problem(where, reason, "run the network over its window")])
+    macs = sum(node.macs() for node in result.nodes)
+    context.fired(f"graph @{graph.name}", f"{macs} of {whole} MACs for each {tracking.step} frames")
     return result, Sliding(graph, axis, tracking.step, frames, macs, whole, tuple(builder.kept))
+
+
+def _operations(nodes: Iterable[Node]) -> int:
+    """Elementary operations of nodes that need code."""
+    return sum(node.operations() for node in nodes if not needs_no_code(node))
 
 
 def _remaining(macs: int, whole: int) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from microfold.ir.graph import Graph, State
 from microfold.ir.interpret import Interpreter
-from microfold.ir.node import Node, Value, make_node
+from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.types import Array, Tensor
 from microfold.ops.movement.shift_in import ShiftIn
 from microfold.ops.movement.strided_slice import StridedSlice
@@ -22,16 +22,16 @@ class KeptRows:
     """A value of which rows of earlier runs are read.
 
     Attributes:
-        name: of the value.
+        tensor: name of the value.
         rows: that are kept, those of this run among them.
         added: rows that a run computes.
-        nbytes: of all of them.
+        bytes: of all of them.
     """
 
-    name: str
+    tensor: str
     rows: int
     added: int
-    nbytes: int
+    bytes: int
 
 
 class Builder:
@@ -39,12 +39,17 @@ class Builder:
 
     Args:
         tracking: of a graph without problems.
+
+    Attributes:
+        kept: the values of which rows are kept.
+        computed: the nodes that stand for those of the graph, once it is built.
     """
 
     def __init__(self, tracking: Tracking):
         self.tracking = tracking
         self.graph = tracking.graph
         self.kept: list[KeptRows] = []
+        self.computed: list[Node] = []
         self._nodes: list[Node] = []
         self._state: list[State] = []
         self._values: dict[Value, Value] = {}
@@ -97,16 +102,10 @@ class Builder:
         tracked, demanded = self.tracking.tracks, self.tracking.demanded
         found = {value: self._new(value)[0] for value in demanded}
         for node in self.graph.nodes:
-            if not any(value in demanded for value in node.operands) or not self._live(node):
-                continue
             for index, value in enumerate(node.inputs):
                 if value is not None and value in tracked:
                     found[value] = min(found[value], self._reads(node, index)[0])
         return found | {value: 0 for value in self.graph.outputs if value in tracked}
-
-    def _live(self, node: Node) -> bool:
-        """Whether outputs follow from a node, as far as rows tell."""
-        return not any(v in self.tracking.tracks and v not in self.tracking.demanded for v in node.outputs)
 
     def _shape(self, value: Value, rows: int) -> tuple[int, ...]:
         axis, shape = self.tracking.tracks[value].axis, value.type.shape
@@ -114,8 +113,6 @@ class Builder:
 
     def _add(self, node: Node) -> None:
         """The node that computes this run's rows; itself if nothing that it reads has changed."""
-        if not self._live(node):
-            return
         answer = self.tracking.nodes.get(node)
         if answer is None:
             inputs = [self._values.get(v, v) if v is not None else None for v in node.inputs]
@@ -125,18 +122,18 @@ class Builder:
             first, last = self._new(node.output) if node.output in self.tracking.tracks else (0, 1)
             op = answer.op(last - first) if isinstance(answer, RowWise) else node.op
         if inputs == list(node.inputs) and op == node.op and not node.epilogue:
+            self.computed.append(node)
             self._nodes.append(node)
             return
         made = make_node(op, inputs, [value.name for value in node.outputs], self._epilogue(node))
+        self.computed.append(made)
         self._nodes.append(made)
         for before, after in zip(node.outputs, made.outputs, strict=True):
             self._values[before] = after
             if before in self.tracking.tracks:
                 self._keep(before, after)
 
-    def _epilogue(self, node: Node):
-        from microfold.ir.node import Step
-
+    def _epilogue(self, node: Node) -> tuple[Step, ...]:
         return tuple(
             Step(step.op, tuple(self._values.get(v, v) for v in step.operands)) for step in node.epilogue
         )
@@ -170,8 +167,6 @@ class Builder:
 
     def _keep(self, value: Value, new: Value) -> None:
         """Have the rows of a value that later nodes read: the new ones, behind those of earlier runs."""
-        if value not in self._needed:
-            return
         first, last = self._new(value)
         self._rows[value] = new, (first, last)
         oldest = self._needed[value]

@@ -2,7 +2,7 @@
 
 Row r of a result follows from the rows ``[r * stride + start, r * stride + start + extent)`` of an operand,
 whatever r is: then the operator computes any rows of its result from those rows of the operands alone. Padding
-is rows outside of the operand.
+is rows outside of the operand. Where a row becomes several, r counts groups of them.
 
 An operator may also take all rows together, and give what has none: a head. Whatever else an operator does
 along the axis is a refusal.
@@ -56,16 +56,27 @@ Rows = tuple[int, int]  # from the first to before the second
 
 @dataclass(frozen=True)
 class Reads:
-    """The rows of an operand that a row of the result follows from."""
+    """The rows of an operand that a group of rows of the result follows from.
+
+    Attributes:
+        group: how many rows of the result; others than whole groups cannot be computed.
+    """
 
     stride: int = 1
     start: int = 0
     extent: int = 1
+    group: int = 1
 
     def of(self, rows: Rows) -> Rows:
-        """Those behind some rows of the result; they may lie outside of the operand."""
-        first, last = rows[0] * self.stride, (rows[1] - 1) * self.stride
+        """Those behind some rows of the result, whole groups; they may lie outside of the operand."""
+        first, last = rows[0] // self.group * self.stride, (rows[1] // self.group - 1) * self.stride
         return first + self.start, last + self.start + self.extent
+
+    def within(self, rows: Rows) -> Rows:
+        """The rows of the result that follow from these rows of the operand alone; none: they end before they begin."""
+        first = -((self.start - rows[0]) // self.stride)
+        last = (rows[1] - self.start - self.extent) // self.stride + 1
+        return first * self.group, last * self.group
 
 
 @dataclass(frozen=True)
@@ -281,20 +292,17 @@ def _transpose(op: Transpose, case: Case) -> Answer:
 
 
 def _reshape(op: Reshape, case: Case) -> Answer:
-    """Rows stay rows, or some of them become one; else all are taken together."""
+    """Rows stay rows, some of them become one, or one becomes some; else all are taken together."""
+    shape, length = op.shape, case.x.shape[case.axis]
     outer, inner = math.prod(case.x.shape[: case.axis]), math.prod(case.x.shape[case.axis + 1 :])
-    length = case.x.shape[case.axis]
-    for axis, extent in enumerate(op.shape):
-        stride = math.prod(op.shape[axis + 1 :]) // inner
-        # Of several axes of extent 1, whichever: one row is all of it.
-        if math.prod(op.shape[:axis]) == outer and extent * stride == length and (extent > 1 or length == 1):
-            shape = op.shape
-            return _first(
-                case,
-                axis,
-                Reads(stride, 0, stride),
-                lambda rows: Reshape(_replaced(shape, axis, rows)),
-            )
+    for axis, extent in enumerate(shape):
+        after = math.prod(shape[axis + 1 :])
+        if math.prod(shape[:axis]) != outer or extent == 1 or max(after, inner) % min(after, inner):
+            continue
+        stride, group = max(after // inner, 1), max(inner // after, 1)
+        if extent * stride == length * group:
+            reads = Reads(stride, 0, stride, group)
+            return _first(case, axis, reads, lambda rows: Reshape(_replaced(shape, axis, rows)))
     return Head()
 
 

@@ -38,7 +38,7 @@ class Tracking:
     """The rows of all values of a graph.
 
     Args:
-        graph: its only input slides, and it has no state.
+        graph: its only input slides; it has no state, and no dead nodes.
         axis: of the input.
         step: frames that a run takes; None: the fewest that move all values on by whole rows.
 
@@ -61,6 +61,7 @@ class Tracking:
         length = frames.type.shape[axis]
         self.tracks: dict[Value, Track] = {frames: Track(axis, length, Fraction(1))}
         self._changing: set[Value] = set()
+        self._behind_problems: set[Value] = set()
         for node in graph.nodes:
             self._look(node)
         least = math.lcm(*(track.rate.denominator for track in self.tracks.values()))
@@ -73,6 +74,8 @@ class Tracking:
 
     def _look(self, node: Node) -> None:
         """Follow the rows through a node."""
+        if not self._behind_problems.isdisjoint(node.operands):
+            self._behind_problems.update(node.outputs)
         operands = [value for value in node.operands if value in self.tracks]
         if not operands:
             if any(value in self._changing for value in node.operands):
@@ -86,8 +89,10 @@ class Tracking:
         else:
             self._changing.update(node.outputs)
         self.nodes[node] = answer
-        if isinstance(answer, str):
+        # What follows from one problem is not another one.
+        if isinstance(answer, str) and self._behind_problems.isdisjoint(node.outputs):
             self.problems[node] = answer
+            self._behind_problems.update(node.outputs)
 
     def _answer(self, node: Node) -> Answer:
         if node.epilogue or len(node.outputs) != 1:
@@ -106,7 +111,7 @@ class Tracking:
             if value in self._changing:
                 return f"it reads %{value.name}, which follows from all rows"
             if value is not None and reads is not None:
-                rates.add(self.tracks[value].rate / reads.stride)
+                rates.add(self.tracks[value].rate * reads.group / reads.stride)
         return answer if len(rates) == 1 else "its operands move on by different numbers of rows"
 
     def _track(self, node: Node, answer: RowWise) -> Track:
@@ -115,21 +120,22 @@ class Tracking:
             for value, reads in zip(node.inputs, answer.reads, strict=True)
             if value is not None and reads is not None
         )
-        return Track(answer.axis, node.output.type.shape[answer.axis], self.tracks[value].rate / reads.stride)
+        rate = self.tracks[value].rate * reads.group / reads.stride
+        return Track(answer.axis, node.output.type.shape[answer.axis], rate)
+
+    @property
+    def heads(self) -> list[Node]:
+        """The nodes that take all rows together."""
+        return [node for node, answer in self.nodes.items() if isinstance(answer, Head)]
 
     def moves(self, value: Value) -> int:
         """Rows by which a value moves on from run to run."""
         return int(self.tracks[value].rate * self.step)
 
-    def rows_of(self, node: Node) -> Rows:
-        """The rows of a node's result that outputs follow from; a single one, if that is all there is."""
-        return self.demanded.get(node.output, (0, 1))
-
     @cached_property
     def demanded(self) -> Mapping[Value, Rows]:
         """The rows of each value with several that outputs follow from. Finds padding among the operands'."""
         found: dict[Value, Rows] = {}
-        live = set(self.graph.outputs)
 
         def want(value: Value, rows: Rows) -> None:
             if value in self.tracks:
@@ -139,10 +145,9 @@ class Tracking:
         for value in self.graph.outputs:
             want(value, self.whole(value))
         for node in reversed(self.graph.nodes):
-            if live.isdisjoint(node.outputs) and not node.op.has_effect:
-                continue
-            live.update(node.operands)
             answer = self.nodes.get(node)
+            if isinstance(answer, RowWise) and node.output in found:
+                found[node.output] = _whole_groups(found[node.output], answer)
             for index, value in enumerate(node.inputs):
                 if value is None or value not in self.tracks:
                     continue
@@ -171,25 +176,30 @@ class Tracking:
             macs = node.macs()
             if node.outputs and node.outputs[0] in self.tracks:
                 length = self.tracks[node.output].length
-                first, last = pure[node.output] = self._pure(node, pure)
+                first, last = pure[node.output] = self.pure_rows(node, pure)
                 kept = max(0, last - first - self.moves(node.output))
                 macs = macs * (length - kept) // length
             total += macs
         return total
 
-    def _pure(self, node: Node, pure: Mapping[Value, Rows]) -> Rows:
+    def pure_rows(self, node: Node, pure: Mapping[Value, Rows]) -> Rows:
         """The rows of a result that follow from frames alone, given those of its operands."""
         answer = self.nodes[node]
         assert isinstance(answer, RowWise)
         first, last = self.whole(node.output)
         for value, reads in zip(node.inputs, answer.reads, strict=True):
             if value is not None and reads is not None:
-                start, stop = pure[value]
-                first = max(first, -((reads.start - start) // reads.stride))
-                last = min(last, (stop - reads.start - reads.extent) // reads.stride + 1)
+                begin, end = reads.within(pure[value])
+                first, last = max(first, begin), min(last, end)
         return first, max(first, last)
 
     def problem_list(self) -> list[Problem]:
         """All problems, in the graph's order."""
         _ = self.demanded
         return [Problem(describe(node), self.problems[node]) for node in self.graph.nodes if node in self.problems]
+
+
+def _whole_groups(rows: Rows, answer: RowWise) -> Rows:
+    """The rows, and what is missing of groups."""
+    group = math.lcm(*(reads.group for reads in answer.reads if reads is not None))
+    return rows[0] // group * group, -(-rows[1] // group) * group
