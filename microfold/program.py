@@ -415,7 +415,7 @@ def repeated_part(array: Array) -> Array:
     for axis in reversed(range(array.ndim)):
         parts = array.reshape(-1, *array.shape[axis + 1 :])
         if len(parts) > 1 and all(part.tobytes() == parts[0].tobytes() for part in parts[1:]):
-            return parts[0]
+            return parts[:1]
     return array
 
 

@@ -105,9 +105,10 @@ def slide_graph(graph: Graph, axis: int, step: int | None, context: PassContext)
         )
     frames = tracking.tracks[tracking.frames].length
     if _operations(builder.computed) >= _operations(graph.nodes):
-        heads = "; ".join(f"{describe(head)} takes all rows together" for head in tracking.heads)
-        why = heads or f"all rows follow from the {tracking.step} new ones of {frames} frames"
-        where, reason = f"graph {graph.name!r}", f"no run would compute less: {why}"
+        where = f"graph {graph.name!r}"
+        reason = f"no run of {tracking.step} of {frames} frames would compute less than one of all"
+        if tracking.heads:
+            reason += ": " + ", ".join(f"{describe(head)} takes all rows together" for head in tracking.heads)
         raise UnsupportedModelError(graph.name, [Problem(where, reason, "run the network over its window")])
     macs = sum(node.macs() for node in result.nodes)
     context.fired(f"graph @{graph.name}", f"{macs} of {whole} MACs for each {tracking.step} frames")
