@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from microfold.errors import InputError, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.passes.context import PassContext
 from microfold.passes.kinds import FixedPointIteration, Pass, Sequential
@@ -233,6 +234,19 @@ def slide(graph: Graph, axis: int, step: int | None, context: PassContext) -> tu
     quiet = PassContext(disabled_pass=context.disabled_pass)
     result, sliding = slide_graph(canonical_form()(graph, quiet), axis, step, context)
     return result, replace(sliding, window=graph)
+
+
+def sliding_axes(graph: Graph) -> list[Sliding]:
+    """What `slide` makes of a graph, for each axis along which it can, by the fewest frames."""
+    found: list[Sliding] = []
+    if len(graph.inputs) == 1:
+        graph = canonical_form()(graph, PassContext())
+        for axis in range(graph.inputs[0].type.rank):
+            try:
+                found.append(slide_graph(graph, axis, None, PassContext())[1])
+            except (InputError, UnsupportedModelError):
+                continue
+    return found
 
 
 def optimize(graph: Graph, context: PassContext | None = None) -> Graph:

@@ -392,6 +392,9 @@ def print_inspection(inspection: Report) -> None:
     _console.print(f"{len(inspection['operators'])} operators, {_number(inspection['macs'])} MACs")
     for problem in inspection["problems"]:
         _console.print(f"not supported: {problem}")
+    for found in inspection["sliding"]:
+        frames = f"{found['step']} of {found['frames']} frames"
+        _console.print(f"with --sliding {found['axis']}, {_number(found['macs'])} MACs for a run of {frames}")
 
 
 def print_tradeoffs(rows: Sequence[Report]) -> None:

@@ -142,7 +142,7 @@ def test_streams_are_independent() -> None:
 
 def test_states_begin_as_what_zeros_give() -> None:
     """Their rows are equal, and stored once."""
-    built = compile_graph(WindowNets(28).draw(), target.load("host"), Options(sliding=WindowNets(28).axis))
+    built = program(28)
     for state, kept in zip(built.source.state, built.sliding.kept if built.sliding else (), strict=True):
         assert repeated_part(state.initial).nbytes <= kept.bytes // kept.rows
     ones = np.ones((3, 2, 2), np.int16)
