@@ -254,7 +254,9 @@ class _Way:
         self.source = with_io_layout(limited, options.io_layout, self.context)
         self.sliding: Sliding | None = None
         if options.sliding is not None:
-            self.source, self.sliding = slide(self.source, options.sliding, options.sliding_step, self.context)
+            self.source, self.sliding = slide(
+                self.source, options.sliding, options.sliding_step, self.context
+            )
         pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
         self.graph = pipeline(self.source, self.context.reporting_to(self.decisions.append))
         self.scope = Scope(self.graph, target, options, costs=costs)

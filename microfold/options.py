@@ -32,8 +32,8 @@ class Options:
             input is handed in row by row, and the first layers compute rows as they come.
         io_layout: the layout in which the caller hands images in and takes them, e.g. ``NHWC``; ``model`` for
             that of the model.
-        sliding: the axis of the input along which frames come: a run takes new ones only, and what the network
-            computed of the others is kept. None: a run takes the whole input.
+        sliding: the axis of the input along which frames come: a run takes new ones only, and what the
+            network computed of the others is kept. None: a run takes the whole input.
         sliding_step: frames that such a run takes; None: the fewest that the network's strides allow.
         single_file: weights and code in one ``.c``.
         weights_section: linker section of the constants; empty for the default.
@@ -123,11 +123,13 @@ class Options:
                 "leave single_file, weights_section and place away, or leave weights away"
             )
         if self.sliding_step is not None and self.sliding is None:
-            raise InputError("sliding_step is how many frames a run takes along an axis; give sliding with it")
+            raise InputError(
+                "sliding_step is how many frames a run takes along an axis; give sliding with it"
+            )
         if self.io == "rows" and self.sliding is not None:
             raise InputError(
-                "with sliding, a run takes a few frames only, and there is nothing to hand in row by row: leave io "
-                "away, or sliding"
+                "with sliding, a run takes a few frames only, and there is nothing to hand in row by row: "
+                "leave io away, or sliding"
             )
         if self.io == "rows" and (self.step or self.taps):
             given = "step" if self.step else "taps"

@@ -204,7 +204,7 @@ def default_pipeline() -> FixedPointIteration:
 
 
 def canonical_form() -> Sequential:
-    """The operators of a graph as themselves, before frames are followed through them: exact rewrites only."""
+    """The operators of a graph as themselves, so that rows can be followed through them; all of it exact."""
     return Sequential(
         [
             inline,

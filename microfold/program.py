@@ -408,7 +408,7 @@ def _total(estimates: Sequence[int | None]) -> int | None:
 
 
 def repeated_part(array: Array) -> Array:
-    """What an array is copies of, one behind the other: a single byte, the fewest of its last axes, or all."""
+    """What an array is copies of, in a row: a single byte, the fewest of its last axes, or all of it."""
     data = np.frombuffer(array.tobytes(), np.uint8)
     if not data.size or (data == data[0]).all():
         return data[:1]

@@ -169,8 +169,8 @@ class CodeOptions:
             "--sliding",
             min=0,
             metavar="AXIS",
-            help="The axis of the input along which frames come: a run takes new ones only, and keeps what it "
-            "computed of the others.",
+            help="The axis of the input along which frames come: a run takes new ones only, and keeps what "
+            "it computed of the others.",
             show_default=False,
         ),
     ] = None

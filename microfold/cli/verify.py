@@ -97,7 +97,5 @@ def verify_piece(path: Path, piece: Piece) -> dict[str, Any]:
     from microfold.verification.verify import verify as run_verify
 
     program = compile_model(path, piece.target, piece.code, piece.passes, quiet=True)
-    calls = input_sets(
-        [buffer.type for buffer in program.inputs], runs_to_make(program, piece.runs)
-    )
+    calls = input_sets([buffer.type for buffer in program.inputs], runs_to_make(program, piece.runs))
     return verify_report(program, run_verify(program, calls))

@@ -398,7 +398,9 @@ class Model:
             self._at("state", place),
             self._at("state", f"{place} + i * {part.nbytes}"),
             slot.buffer.type.nbytes,
-            self._array(Constant(name, part), f"Initial state {label_text(label)}") if part.nbytes > 1 else "",
+            self._array(Constant(name, part), f"Initial state {label_text(label)}")
+            if part.nbytes > 1
+            else "",
             part.nbytes,
             part.tobytes()[0],
             self._address(slot.next) if slot.next is not None else "",

@@ -9,8 +9,8 @@ from microfold.ir.node import Value
 def updated_states(graph: Graph) -> dict[Value, Value]:
     """What states become that is computed over them, with the state.
 
-    Such a value is the result of an operator that `updates_in_place` its first operand, and nothing else reads
-    the state: so it holds in any order of the nodes.
+    Such a value is the result of an operator that `updates_in_place` its first operand, and nothing else
+    reads the state: so it holds in any order of the nodes.
     """
     producers, uses = graph.producers(), graph.use_counts()
     found: dict[Value, Value] = {}

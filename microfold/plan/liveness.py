@@ -44,9 +44,9 @@ def storages(
 ) -> dict[Value, Storage]:
     """Arena storage of every value that needs some, views included.
 
-    Constants and state have storage of their own; what states become lies there, too, where it is computed over
-    them (`updated_states`). Inputs live from before the first call, outputs and next
-    states until after the last.
+    Constants and state have storage of their own; what states become lies there, too, where it is computed
+    over them (`updated_states`). Inputs live from before the first call, outputs and next states until after
+    the last.
 
     Args:
         calls: the computing nodes in scheduled order.

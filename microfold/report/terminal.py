@@ -178,8 +178,11 @@ def _print_memory(program: Program, report: Report) -> None:
     table.add("MACs", _number(report["macs"]), _describe_pruning(report))
     if (sliding := report["sliding"]) is not None:
         share = 100 * sliding["macs"] / max(sliding["window_macs"], 1)
-        note = f"of the window's {sliding['frames']} in a run: {share:.1f} % of its {sliding['window_macs']:,} MACs; "
-        note += f"from run {sliding['warmup_runs']} on, none from before the first one counts"
+        note = f"of the window's {sliding['frames']} in a run: {share:.1f} % of its "
+        note += (
+            f"{sliding['window_macs']:,} MACs; from run {sliding['warmup_runs']} on, those from before the "
+        )
+        note += "first one do not count"
         table.add("frames", _number(sliding["step"]), note)
     sums = report["accumulators"]
     if sums["largest_layer"]:

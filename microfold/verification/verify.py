@@ -107,8 +107,8 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
     outputs are held against those of the graph as imported, every layer's against the optimised graph; on the
     host, those of layers that others run, too, as they are after the last time. Where the program computes in
     float16, or quantises floats by steps that follow from them, each layer is checked on what the program
-    gave it to read. Outputs of a program that takes new frames only are held against the network over its window,
-    too, in every run.
+    gave it to read. Outputs of a program that takes new frames only are also held against the network over
+    its window, in every run.
 
     Raises:
         MicrofoldError: a tool is missing or fails.
@@ -206,7 +206,7 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
 
 
 class WindowReference:
-    """The network over a window, run over the last frames that were given; zeros come before the first ones."""
+    """The network over a window, run over the last frames that were given; before those there were zeros."""
 
     def __init__(self, sliding: Sliding):
         self._sliding = sliding

@@ -50,6 +50,8 @@ class ShiftInPortable(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         # That of the C library may not copy where source and target overlap.
         copy = "mf_copy_bytes" if copy_helper(layer) == "memcpy" else copy_helper(layer)
-        parameters: dict[str, Parameter] = dict(zip(("count", "kept", "added"), self._runs(layer), strict=True))
+        parameters: dict[str, Parameter] = dict(
+            zip(("count", "kept", "added"), self._runs(layer), strict=True)
+        )
         function = CFunction("movement/shift_in.c.j2", self.name, (("copy", copy),), self.fields)
         return KernelCall(function, parameters)

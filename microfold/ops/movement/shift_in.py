@@ -28,7 +28,8 @@ class ShiftIn(Op):
 
     def infer(self, window: TensorType, rows: TensorType) -> TensorType:
         require(
-            0 <= self.axis < window.rank, f"shift_in: axis {self.axis} must be in [0, {window.rank}) of {window}"
+            0 <= self.axis < window.rank,
+            f"shift_in: axis {self.axis} must be in [0, {window.rank}) of {window}",
         )
         require(
             window.element == rows.element,
@@ -43,7 +44,8 @@ class ShiftIn(Op):
             f"agree with it along the others; they are {rows}",
         )
         require(
-            window.quant is None or window.quant.axis is None, "shift_in: per-channel values are not supported"
+            window.quant is None or window.quant.axis is None,
+            "shift_in: per-channel values are not supported",
         )
         return window
 

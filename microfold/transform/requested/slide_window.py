@@ -1,19 +1,18 @@
 """Has a network over a window of frames take the new frames only, and keep what it computed before.
 
-    graph @g(%x: int8[1,6,1,8]) -> (%y) {            graph @g(%x: int8[1,1,1,8]) -> (%y) {
-      %y: int8[1,4,1,8] = depthwise_conv2d(%x, …)      state %x_kept: int8[1,3,1,8] … next %x_window
-      %z: int8[1,1,1,8] = max_pool2d(%y) {size=4…} ->  %x_window: int8[1,3,1,8] = shift_in(%x_kept, %x) {axis=1}
-    }                                                  %y: int8[1,1,1,8] = depthwise_conv2d(%x_window, …)
-                                                       state %y_kept: int8[1,4,1,8] … next %y_window
-                                                       %y_window: int8[1,4,1,8] = shift_in(%y_kept, %y) {axis=1}
-                                                       %z: int8[1,1,1,8] = max_pool2d(%y_window) {size=4…}
-                                                     }
+    graph @g(%x: int8[6,8]) -> (%z) {             graph @g(%x: int8[1,8]) -> (%z) {
+      %y: int8[6,8] = fully_connected(%x, …)        state %y_kept: int8[6,8] initial … next %y_window
+      %z: int8[8] = mean(%y) {axes=(0,) …}    ->    %y: int8[1,8] = fully_connected(%x, …)
+    }                                               %y_window: int8[6,8] = shift_in(%y_kept, %y) {axis=0}
+                                                    %z: int8[8] = mean(%y_window) {axes=(0,) …}
+                                                  }
 
 The outputs of each run are those of the network over the last frames, as many as its window has. Before the
 first one there were frames of zeros: states begin as what the network computes from them.
 
-That is exact where every row follows from frames alone, in the same way. Where padding along the axis reaches
-the outputs, or an operator takes rows together that are rows still, the graph is refused with all such places.
+That is exact where every row follows from frames alone, in the same way. Where padding along the axis
+reaches the outputs, or an operator makes of all rows what has rows still, the graph is refused with all such
+places.
 """
 
 from __future__ import annotations
@@ -124,8 +123,8 @@ def _remaining(macs: int, whole: int) -> str:
     """What else an answer to all problems would be worth."""
     part = f" ({macs / whole:.1%})" if whole else ""
     return (
-        f"a run can reuse only rows that follow from frames alone; with those, {macs} of {whole} MACs{part} would "
-        f"remain: train the network without padding along the axis (VALID), or run it over its window"
+        f"a run can reuse only rows that follow from frames alone; with those, {macs} of {whole} MACs{part} "
+        f"would remain: train the network without padding along the axis (VALID), or run it over its window"
     )
 
 
@@ -134,7 +133,9 @@ def _check(graph: Graph, axis: int) -> None:
     where = f"graph {graph.name!r}"
     if len(graph.inputs) != 1:
         names = ", ".join(f"{value.name!r} {value.type}" for value in graph.inputs) or "none"
-        reason = f"only a network with one input can slide; which of several does is not clear; it has {names}"
+        reason = (
+            f"only a network with one input can slide; which of several does is not clear; it has {names}"
+        )
         raise UnsupportedModelError(graph.name, [Problem(where, reason)])
     if graph.state or graph.signature.stateful:
         reason = "it keeps state from run to run already: its runs are not those of a window"

@@ -1,8 +1,8 @@
 """How an operator's rows along an axis follow from rows of its operands.
 
 Row r of a result follows from the rows ``[r * stride + start, r * stride + start + extent)`` of an operand,
-whatever r is: then the operator computes any rows of its result from those rows of the operands alone. Padding
-is rows outside of the operand. Where a row becomes several, r counts groups of them.
+whatever r is: then the operator computes any rows of its result from those rows of the operands alone.
+Padding is rows outside of the operand. Where a row becomes several, r counts groups of them.
 
 An operator may also take all rows together, and give what has none: a head. Whatever else an operator does
 along the axis is a refusal.
@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from microfold.ir.op import Op, Pattern
-from microfold.ir.types import TensorType
+from microfold.ir.types import Shape, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -73,7 +74,7 @@ class Reads:
         return first + self.start, last + self.start + self.extent
 
     def within(self, rows: Rows) -> Rows:
-        """The rows of the result that follow from these rows of the operand alone; none: they end before they begin."""
+        """The rows of the result that follow from these of the operand alone; if none, end <= begin."""
         first = -((self.start - rows[0]) // self.stride)
         last = (rows[1] - self.start - self.extent) // self.stride + 1
         return first * self.group, last * self.group
@@ -301,9 +302,12 @@ def _reshape(op: Reshape, case: Case) -> Answer:
             continue
         stride, group = max(after // inner, 1), max(inner // after, 1)
         if extent * stride == length * group:
-            reads = Reads(stride, 0, stride, group)
-            return _first(case, axis, reads, lambda rows: Reshape(_replaced(shape, axis, rows)))
+            return _first(case, axis, Reads(stride, 0, stride, group), partial(_with_rows, shape, axis))
     return Head()
+
+
+def _with_rows(shape: Shape, axis: int, rows: int) -> Op:
+    return Reshape(_replaced(shape, axis, rows))
 
 
 def _broadcast_to(op: BroadcastTo, case: Case) -> Answer:

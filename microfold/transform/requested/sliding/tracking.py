@@ -1,8 +1,8 @@
 """Which rows of a network's values follow from which frames, and which of them each run computes.
 
-A run takes `step` new frames. Behind the network's strides, a value moves on by `step * rate` rows, so that the
-last rows of the window are new and the others are those of earlier runs, as many rows back. That holds for rows
-that follow from frames alone. A row that follows from padding, too, is another one in every run.
+A run takes `step` new frames. Behind the network's strides, a value moves on by `step * rate` rows, so that
+the last rows of the window are new and the others are those of earlier runs, as many rows back. That holds
+for rows that follow from frames alone. A row that follows from padding, too, is another one in every run.
 """
 
 from __future__ import annotations
@@ -196,7 +196,9 @@ class Tracking:
     def problem_list(self) -> list[Problem]:
         """All problems, in the graph's order."""
         _ = self.demanded
-        return [Problem(describe(node), self.problems[node]) for node in self.graph.nodes if node in self.problems]
+        return [
+            Problem(describe(node), self.problems[node]) for node in self.graph.nodes if node in self.problems
+        ]
 
 
 def _whole_groups(rows: Rows, answer: RowWise) -> Rows:

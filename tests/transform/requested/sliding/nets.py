@@ -1,4 +1,4 @@
-"""Random networks over windows of frames, and what checks that runs over new frames are those of the window."""
+"""Random networks over windows of frames, and what checks that runs over new frames give the same."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class WindowNets(Nets):
         image = (1, frames, width, channels) if self.along == 1 else (1, width, frames, channels)
         shape = image
         if self.along == 1 and self.pick.random() < 0.4:
-            shape, self.axis = self.pick.choice([((1, frames * width * channels), 1), ((frames, width, channels), 0)])
+            shape, self.axis = self.pick.choice(
+                [((1, frames * width * channels), 1), ((frames, width, channels), 0)]
+            )
         given = Value("frames", TensorType(DType.INT8, shape, self.quant()))
         self.values = [given if shape == image else self.emit(Reshape(image), given)]
         for _ in range(self.pick.randrange(1, 8)):
@@ -78,7 +80,7 @@ class WindowNets(Nets):
         kind = "pool" if pooled else self.pick.choice(["pool", "mean", "dense", "last", "rows", "max"])
         outputs = [self.head(kind, x)]
         if self.pick.random() < 0.2:
-            outputs.append(self.pick.choice([v for v in self.values[1:]] or outputs))
+            outputs.append(self.pick.choice(self.values[1:] or outputs))
         nodes, read = [], set(outputs)
         for node in reversed(self.nodes):
             if node.output in read:
@@ -90,7 +92,7 @@ class WindowNets(Nets):
         return graph
 
     def head(self, kind: str, x: Value) -> Value:
-        _, height, width, channels = x.type.shape
+        _, height, width, _ = x.type.shape
         if kind in ("pool", "max"):
             op = AveragePool2D if kind == "pool" else MaxPool2D
             return self.emit(op((height, width), (height, width), ((0, 0), (0, 0))), x)
@@ -119,7 +121,9 @@ class WindowNets(Nets):
             unit = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
             return self.emit(Logistic(unit), x)
         if kind == "scale":
-            scales = Value(f"s{len(self.constants)}", TensorType(DType.INT8, (x.type.shape[3],), self.quant()))
+            scales = Value(
+                f"s{len(self.constants)}", TensorType(DType.INT8, (x.type.shape[3],), self.quant())
+            )
             self.constants[scales] = self.rng.integers(-127, 128, scales.type.shape).astype(np.int8)
             return self.emit(Mul(self.element()), x, scales)
         if kind == "turn":
@@ -128,10 +132,16 @@ class WindowNets(Nets):
         if kind == "slice":
             first = self.pick.randrange(0, 2)
             step = self.pick.choice([1, 2])
-            return self.cropped(x, first, (length - 1 - first) // step, step) if length - 1 - first >= step else x
+            return (
+                self.cropped(x, first, (length - 1 - first) // step, step)
+                if length - 1 - first >= step
+                else x
+            )
         if kind == "pad":
             pad = self.pick.randrange(1, 3) if self.pick.random() < self.padded else 0
-            padding = [(0, 0), (0, 0), (0, 1), (0, 0)] if self.along == 1 else [(0, 0), (0, 1), (0, 0), (0, 0)]
+            padding = (
+                [(0, 0), (0, 0), (0, 1), (0, 0)] if self.along == 1 else [(0, 0), (0, 1), (0, 0), (0, 0)]
+            )
             padding[self.along] = (pad, 0)
             assert x.type.quant is not None
             return self.emit(Pad(tuple(padding), float(x.type.quant.zero_point)), x)
@@ -193,7 +203,7 @@ class WindowNets(Nets):
 
 
 def frames_of(graph: Graph, axis: int, count: int, rng: np.random.Generator) -> list[Array]:
-    """So many frames for a graph's input, each as long as one element of the axis; the extremes among them."""
+    """So many frames for a graph's input, one element of the axis each; the extremes are among them."""
     (value,) = graph.inputs
     shape = (*value.type.shape[:axis], count, *value.type.shape[axis + 1 :])
     frames = random_array(rng, value.type.with_shape(shape))
@@ -219,8 +229,8 @@ def check_frames(window: Graph, run: Graph, sliding: Sliding, seed: int = 0) -> 
         for result, wanted in zip(results, expected, strict=True):
             if wanted.dtype.kind == "f":
                 largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-30))
-                np.testing.assert_allclose(result, wanted, rtol=0, atol=1e-5 * largest, err_msg=f"run {index}")
+                np.testing.assert_allclose(
+                    result, wanted, rtol=0, atol=1e-5 * largest, err_msg=f"run {index}"
+                )
             else:
                 np.testing.assert_array_equal(result, wanted, err_msg=f"run {index}")
-
-
