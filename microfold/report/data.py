@@ -24,6 +24,7 @@ from microfold.passes.context import PassContext
 from microfold.plan.regions import Regions
 from microfold.program import Buffer, Layer, Program
 from microfold.report.rows import rows_report
+from microfold.report.sliding import sliding_report
 from microfold.report.structure import Report, blocks, edges
 from microfold.simulate.run import Cycles, SimulationResult
 from microfold.verification.measure import Measurement
@@ -115,6 +116,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "edges": edges(program),
         "blocks": blocks(program),
         "rows": rows_report(program),
+        "sliding": sliding_report(program),
         "libraries": [
             {"name": library.name, "headers": list(library.headers), "functions": list(functions)}
             for library, functions in program.libraries.items()

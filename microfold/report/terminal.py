@@ -187,6 +187,14 @@ def _print_memory(program: Program, report: Report) -> None:
     if flash["padding"]:
         table.add("flash: padding", _number(flash["padding"]), "between all of these, for alignment")
     table.add("MACs", _number(report["macs"]), _describe_pruning(report))
+    if (sliding := report["sliding"]) is not None:
+        share = 100 * sliding["macs"] / max(sliding["window_macs"], 1)
+        note = f"of the window's {sliding['frames']} in a run: {share:.1f} % of its "
+        note += (
+            f"{sliding['window_macs']:,} MACs; from run {sliding['warmup_runs']} on, those from before the "
+        )
+        note += "first one do not count"
+        table.add("frames", _number(sliding["step"]), note)
     sums = report["accumulators"]
     if sums["largest_layer"]:
         unproved = ", ".join(sums["unproved_layers"])
@@ -398,6 +406,9 @@ def print_inspection(inspection: Report) -> None:
     _console.print(f"{len(inspection['operators'])} operators, {_number(inspection['macs'])} MACs")
     for problem in inspection["problems"]:
         _console.print(f"not supported: {problem}")
+    for found in inspection["sliding"]:
+        frames = f"{found['step']} of {found['frames']} frames"
+        _console.print(f"with --sliding {found['axis']}, {_number(found['macs'])} MACs for a run of {frames}")
 
 
 def print_tradeoffs(rows: Sequence[Report]) -> None:
