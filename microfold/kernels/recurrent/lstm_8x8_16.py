@@ -135,19 +135,20 @@ class _Lstm8x8To16(Kernel):
         return _matrix(array, bias, -layer.node.op.units.quant.zero_point, [known.projection])
 
     def terms(self, layer: LayerContext) -> Terms:
-        units = unit_count(layer)
+        units, gates = unit_count(layer), len(self.gates(layer))
         return Terms(
             call=1,
             step=step_count(layer),
             unit=units,
-            peephole=units * layer.present(PEEPHOLE),
-            norm=units * layer.present(NORM),
+            gate=units * gates,
+            peephole=units * (gates - 1) * layer.present(PEEPHOLE),
+            norm=units * gates * layer.present(NORM),
             output=layer.node.outputs[0].type.size * layer.present(PROJECTION),
             product=layer.node.macs(),
         )
 
     def guess(self, term: str) -> float:
-        return {"unit": 500.0, "norm": 200.0, "peephole": 60.0, "product": 4.0}.get(term, 40.0)
+        return {"unit": 300.0, "gate": 120.0, "norm": 70.0, "peephole": 30.0, "product": 4.0}.get(term, 40.0)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         op = layer.node.op
