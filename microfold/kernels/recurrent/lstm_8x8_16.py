@@ -15,7 +15,7 @@ from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.packing import product_sum, smlad
+from microfold.kernels.packing import mve, product_sum, smlad
 from microfold.kernels.recurrent.gates import GateMatrix, plan_int8
 from microfold.kernels.recurrent.lstm import step_count, unit_count
 from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_parameters
@@ -39,6 +39,7 @@ class _Lstm8x8To16(Kernel):
 
     op = Lstm8x8To16
     code = 2000
+    template: ClassVar[str] = "recurrent/lstm_8x8_16.c.j2"
     products: ClassVar[str]
     fields = declare(
         "input_weights",
@@ -94,6 +95,37 @@ class _Lstm8x8To16(Kernel):
     def packed(self, layer: LayerContext, rows: Array, starts: Array) -> tuple[Array, Array]:
         """int8 [blocks, rows, inputs] in reading order, and what the sums begin with [blocks, rows]."""
         raise NotImplementedError
+
+    def arranged(self, matrix: GateMatrix) -> tuple[Array, Array]:
+        """Weights [blocks, rows, inputs] and what sums begin with [blocks, rows]."""
+        count = matrix.weights.shape[1]
+        rows = count * self.together(count)
+        weights, starts = (
+            product_sum.pad_channels(part, self.together(count)).reshape(-1, rows, *part.shape[2:])
+            for part in (matrix.weights, matrix.biases)
+        )
+        return weights, starts
+
+    def requantization(self, matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
+        """One form for matrices of gates, and their records."""
+        return plan_int8(matrices)
+
+    def projection_requantization(self, matrix: GateMatrix, zero_point: int, low: int) -> tuple[str, Array]:
+        """The form for a projection, and its record."""
+        assert matrix.multipliers is not None
+        extremes = np.array([matrix.low.min()]), np.array([matrix.high.max()])
+        plan = multiply_high.plan_requantization(
+            np.zeros(1, np.int64), extremes, *matrix.multipliers, zero_point, low
+        )
+        return plan.form.value, plan.records
+
+    def projection_rows(self, count: int) -> int:
+        """Outputs of a projection that are summed up together, beside so many gates."""
+        return count * self.together(count)
+
+    def peephole(self, array: Array) -> Array:
+        """The peephole [sequences, gates but g, units] as the code reads it."""
+        return array.swapaxes(1, 2)
 
     def gates(self, layer: LayerContext) -> dict[str, GateParameters]:
         op, types = layer.node.op, [v.type if v is not None else None for v in layer.node.inputs]
@@ -158,7 +190,7 @@ class _Lstm8x8To16(Kernel):
         names, together = "".join(gates), self.together(len(gates))
         out = layer.node.outputs[0].type
         matrices = self.matrices(layer)
-        form, records = plan_int8(matrices)
+        form, records = self.requantization(matrices)
         zero_point = op.units.quant.zero_point
         shown_zero_point = -zero_point if layer.present(PROJECTION) else zero_point  # as in the reference
         parameters: dict[str, Parameter] = {
@@ -169,11 +201,11 @@ class _Lstm8x8To16(Kernel):
         if known.limit is not None:
             parameters["cell_limit"] = known.limit
         for name, matrix, channels in zip(("input", "hidden"), matrices, records, strict=True):
-            parameters |= self.weights(layer, name, _by_blocks(matrix, together))
+            parameters |= self.weights(layer, name, self.arranged(matrix))
             parameters[f"{name}_channels"] = Constant(f"{name}_channels", channels, record="mf_channel")
         parameters |= self._peephole(layer, op, list(gates.values()))
         parameters |= self._norm(layer, list(gates.values()))
-        projected = self._projection(layer, known, len(gates) * together)
+        projected = self._projection(layer, known, self.projection_rows(len(gates)))
         parameters |= projected[1]
         spec = (
             ("gates", names),
@@ -191,7 +223,7 @@ class _Lstm8x8To16(Kernel):
             ("scratch", layer.present(NORM) or layer.present(PROJECTION)),
             *self.choice(layer),
         )
-        function = CFunction("recurrent/lstm_8x8_16.c.j2", self.name, spec, self.fields)
+        function = CFunction(self.template, self.name, spec, self.fields)
         scratch = 2 * bias.shape[0] * layer.present(NORM) + units * layer.present(PROJECTION)
         return KernelCall(function, parameters, scratch)
 
@@ -212,7 +244,7 @@ class _Lstm8x8To16(Kernel):
             return {}
         scales = [gate.peephole for gate in gates if gate.peephole is not None]
         parameters: dict[str, Parameter] = {
-            "peephole": Constant("peephole", np.ascontiguousarray(array.swapaxes(1, 2))),
+            "peephole": Constant("peephole", np.ascontiguousarray(self.peephole(array))),
             "peephole_scales": _records("peephole_scales", scales),
             "rounded_up": op.rounded_up,
         }
@@ -241,21 +273,18 @@ class _Lstm8x8To16(Kernel):
         if matrix is None:
             return "", {}
         out, hidden = layer.node.outputs[0].type, layer.node.outputs[1].type
-        assert matrix.multipliers is not None and hidden.quant is not None
+        assert hidden.quant is not None
         low, high = DType.INT8.range
         if known.projection_limit is not None:
             low, high = -known.projection_limit, known.projection_limit
-        extremes = np.array([matrix.low.min()]), np.array([matrix.high.max()])
-        plan = multiply_high.plan_requantization(
-            np.zeros(1, np.int64), extremes, *matrix.multipliers, hidden.quant.zero_point, low
-        )
+        form, record = self.projection_requantization(matrix, hidden.quant.zero_point, low)
         weights, starts = (
             product_sum.pad_channels(part[:, 0], rows).reshape(-1, rows, *part.shape[2:])
             for part in (matrix.weights, matrix.biases)
         )
-        return plan.form.value, {
+        return form, {
             **self.weights(layer, "projection", (weights, starts)),
-            "projection_scale": Constant("projection_scale", plan.records, record="mf_channel"),
+            "projection_scale": Constant("projection_scale", record, record="mf_channel"),
             "output_minimum": low,
             "output_maximum": high,
             "outputs": out.shape[2],
@@ -276,16 +305,6 @@ def _matrix(
 
     bounds = by_unit(low), by_unit(high)
     return GateMatrix(by_unit(array), by_unit(biases), *bounds, (mantissas, shifts))
-
-
-def _by_blocks(matrix: GateMatrix, together: int) -> tuple[Array, Array]:
-    """Weights [blocks, rows, inputs] and what sums begin with [blocks, rows]: so many units in a block."""
-    rows = matrix.weights.shape[1] * together
-    weights, starts = (
-        product_sum.pad_channels(part, together).reshape(-1, rows, *part.shape[2:])
-        for part in (matrix.weights, matrix.biases)
-    )
-    return weights, starts
 
 
 def _records(label: str, multipliers: Sequence[Multiplier], addend: int = 0) -> Constant:
@@ -367,3 +386,79 @@ class Lstm8x8To16Dsp(_Lstm8x8To16):
             if not smlad.fits_paired(weights, (low, high)):
                 return "int16"
         return "paired"
+
+
+@register
+class Lstm8x8To16Mve(_Lstm8x8To16):
+    """Four units at a time, one gate after the other, 16 products an instruction; then the four cells.
+
+    Weights are [units / 4][gates][vectors][4][16], with zeros behind rows and units; all requantisation is
+    that of `packing.mve`, form GENERAL. Ties with a peephole are of one kind for four units together.
+    """
+
+    name = "s8_lstm_8x8_16__mve_4"
+    products = "mve"
+    features = frozenset({"mve"})
+    template = "recurrent/lstm_8x8_16_mve.c.j2"
+
+    def supports(self, layer: LayerContext) -> str | None:
+        assert isinstance(layer.node.op, Lstm8x8To16)
+        if layer.present(NORM):
+            return "it has no layer normalisation"
+        units = layer.node.outputs[2].type.shape[1]
+        if layer.node.op.rounded_up % mve.BLOCK and layer.node.op.rounded_up < units:
+            return f"ties must be rounded up in blocks of {mve.BLOCK} units"
+        return super().supports(layer)
+
+    def terms(self, layer: LayerContext) -> Terms:
+        matrices, projection = self.matrices(layer), self.projection(layer)
+        steps, gates = step_count(layer), matrices[0].weights.shape[1]
+        blocks = steps * -(-matrices[0].weights.shape[0] // mve.BLOCK)
+        vectors = sum(-(-matrix.weights.shape[2] // mve.LANES) for matrix in matrices)
+        outputs = steps * -(-projection.weights.shape[0] // mve.BLOCK) if projection is not None else 0
+        own = outputs * -(-projection.weights.shape[2] // mve.LANES) if projection is not None else 0
+        return Terms(
+            call=1,
+            step=steps,
+            block=blocks,
+            gate=gates * blocks,
+            peephole=blocks * (gates - 1) * layer.present(PEEPHOLE),
+            output=outputs,
+            vector=gates * blocks * vectors + own,
+        )
+
+    def guess(self, term: str) -> float:
+        return {"block": 200.0, "gate": 130.0, "peephole": 20.0, "vector": 10.0}.get(term, 40.0)
+
+    def together(self, count: int) -> int:
+        return mve.BLOCK
+
+    def arranged(self, matrix: GateMatrix) -> tuple[Array, Array]:
+        weights, starts = (
+            product_sum.pad_channels(part, mve.BLOCK).reshape(-1, mve.BLOCK, *part.shape[1:]).swapaxes(1, 2)
+            for part in (matrix.weights, matrix.biases)
+        )
+        return weights.reshape(-1, mve.BLOCK, weights.shape[3]), starts.reshape(-1, mve.BLOCK)
+
+    def requantization(self, matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
+        return mve.MveForm.GENERAL.value, [_general(matrix, 0) for matrix in matrices]
+
+    def projection_requantization(self, matrix: GateMatrix, zero_point: int, low: int) -> tuple[str, Array]:
+        return mve.MveForm.GENERAL.value, _general(matrix, zero_point)
+
+    def projection_rows(self, count: int) -> int:
+        return mve.BLOCK
+
+    def peephole(self, array: Array) -> Array:
+        return array
+
+    def packed(self, layer: LayerContext, rows: Array, starts: Array) -> tuple[Array, Array]:
+        return mve.block_weights(rows.reshape(-1, rows.shape[2])), starts
+
+
+def _general(matrix: GateMatrix, addend: int) -> Array:
+    """Records of the general form of requantisation, one for each gate."""
+    assert matrix.multipliers is not None
+    mantissas, shifts = matrix.multipliers
+    none = np.zeros_like(mantissas)
+    return np.stack([none, mantissas, none + addend, shifts], axis=1).astype(np.int32)
