@@ -58,7 +58,7 @@ from tests.kernels.packing.test_float16 import as_float16
 from tests.kernels.packing.test_float16_weights import as_halves
 from tests.kernels.portable import as_float, as_int16
 from tests.kernels.row_cases import element, elements
-from tests.recurrent_models import Parts, Sequence, float_lstm, float_rnn, integer_lstm
+from tests.recurrent_models import Parts, Sequence, float_lstm, float_rnn, integer_lstm, lstm_8x8_16
 from tests.tflite_writer import Writer
 
 SAME = ((1, 1), (1, 1))
@@ -495,6 +495,10 @@ def _cells() -> Iterator[Graph]:
             else:
                 integer_lstm(writer, rng, size, kind)
             yield import_model(writer.pack())
+        parts = Parts(index % 2 == 1, index % 3 == 1, min(index, size.units) * (index % 4 > 1), index % 5 < 2)
+        writer, rng = Writer(), np.random.default_rng(index)
+        lstm_8x8_16(writer, rng, size, parts if parts != Parts() else Parts(peephole=True))
+        yield import_model(writer.pack())
     for inputs, units, rank, steps in (
         (5, 3, 2, 4),
         (16, 8, 1, 8),
