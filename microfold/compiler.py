@@ -26,7 +26,7 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.lowering.loops import estimated_size, has_loops
-from microfold.lowering.placement import check_placement
+from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.regions import with_regions
 from microfold.lowering.schedule import Choice, Locator, Places, Scheduler, claim_name, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
@@ -338,7 +338,8 @@ class _Way:
     def planner(self) -> SchedulePlanner:
         """Of the calls in the graph's order, if none runs others."""
         layers = [ranking.layer for ranking in self.rankings]
-        return SchedulePlanner(self.graph, layers, range(len(layers)), self._io_in_arena)
+        order = range(len(layers))
+        return SchedulePlanner(self.graph, layers, order, self._io_in_arena, self.options.align)
 
     @property
     def _io_in_arena(self) -> bool:
@@ -407,6 +408,7 @@ def _plan(way: _Way, name: str) -> Program:
         arena=arena,
     )
     check_placement(program.calls, options)
+    check_alignment(program)
     return program
 
 
@@ -435,6 +437,7 @@ def _plan_stream(way: _Way, name: str) -> Program:
         stream=found.memory,
     )
     check_placement(program.calls, options)
+    check_alignment(program)
     return program
 
 

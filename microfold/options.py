@@ -12,6 +12,8 @@ OPTIMIZE = ("size", "balanced", "speed")
 WHOLE_IO = ("arena", "caller")
 IO = (*WHOLE_IO, "rows")
 WEIGHTS = ("arrays", "blob")
+# Bytes: from what the widest elements need to the longest cache lines.
+ALIGN = (8, 16, 32, 64)
 NUMERICS = ("exact", "relaxed")
 MAX_ITERATIONS = (1 << 31) - 1
 # What is generated belongs to whoever generates it, see docs/licence.md.
@@ -30,6 +32,8 @@ class Options:
             no limit.
         io: inputs and outputs live in the ``arena``, or the ``caller`` hands them in; with ``rows``, the
             input is handed in row by row, and the first layers compute rows as they come.
+        align: bytes at whose multiples the arena starts, and all that lies in it or is handed in: of a cache
+            line, or what DMA asks for. What lives at the same time shares no such line.
         io_layout: the layout in which the caller hands images in and takes them, e.g. ``NHWC``; ``model`` for
             that of the model.
         single_file: weights and code in one ``.c``.
@@ -52,6 +56,7 @@ class Options:
     flash: int | None = None
     ram: int | None = None
     io: str = "arena"
+    align: int = ALIGN[0]
     io_layout: str = "model"
     single_file: bool = False
     weights_section: str = ""
@@ -92,10 +97,11 @@ class Options:
             ("io", self.io, IO),
             ("weights", self.weights, WEIGHTS),
             ("numerics", self.numerics, NUMERICS),
+            ("align", self.align, ALIGN),
         )
         for name, value, allowed in choices:
             if value not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(allowed)}; it is {value!r}")
+                raise InputError(f"{name} must be one of {', '.join(map(str, allowed))}; it is {value!r}")
         if self.io_layout != "model" and sorted(self.io_layout) != sorted("NHWC"):
             raise InputError(
                 f"io_layout must be model, or the axes N, H, W and C in some order; it is {self.io_layout!r}"

@@ -15,7 +15,7 @@ import typer
 from typer.models import OptionInfo
 
 from microfold.errors import InputError
-from microfold.options import IO, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
+from microfold.options import ALIGN, IO, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -155,6 +155,16 @@ class CodeOptions:
             autocompletion=_words(*IO),
         ),
     ] = "arena"
+    align: Annotated[
+        int,
+        typer.Option(
+            "--align",
+            metavar="N",
+            help="For DMA and caches: arena, inputs and outputs start at multiples of N bytes, 8 to 64, and "
+            "share no such line.",
+            autocompletion=_words(*map(str, ALIGN)),
+        ),
+    ] = ALIGN[0]
     io_layout: Annotated[
         str,
         typer.Option(
@@ -242,6 +252,7 @@ class CodeOptions:
             flash=self.flash,
             ram=self.ram,
             io=self.io,
+            align=self.align,
             io_layout=self.io_layout,
             single_file=self.single_file,
             weights_section=self.weights_section,

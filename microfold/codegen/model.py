@@ -30,6 +30,7 @@ from microfold.codegen.parts import (
 from microfold.codegen.stream import StreamTexts, StreamWriter
 from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
+from microfold.ir.views import ALIGNMENT
 from microfold.kernels.call import CFunction, Constant, Parameter
 from microfold.plan.overlap import align
 from microfold.plan.regions import Regions
@@ -98,7 +99,21 @@ class Model:
     @cached_property
     def arena_bytes(self) -> int:
         """Size of the arena's member; C has no empty arrays."""
-        return max(align(self.program.arena.size), 8)
+        return max(align(self.program.arena.size, self.alignment), self.alignment)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes at whose multiples the arena starts, and all that lies in it."""
+        return self.options.align
+
+    @property
+    def aligned(self) -> bool:
+        """Whether that is more than C's own types ask for."""
+        return self.alignment > ALIGNMENT
+
+    def aligned_size(self, port: Port) -> int:
+        """Bytes of an input or output that nothing else shares a line with."""
+        return align(port.type.nbytes, self.alignment)
 
     @cached_property
     def state_bytes(self) -> int:
@@ -110,7 +125,7 @@ class Model:
         """sizeof the context struct: its members are unions with a uint64_t."""
         stream = self.stream.context_bytes if self.stream is not None else 0
         more = 8 * (self.blob + self.program.may_stop + self.options.taps)
-        return self.arena_bytes + self.state_bytes + stream + more
+        return align(self.arena_bytes + self.state_bytes + stream + more, self.alignment)
 
     @cached_property
     def blob_alignment(self) -> int:

@@ -92,9 +92,19 @@ class HostLibrary:
 
     def new_context(self) -> Any:
         """An uninitialised context; freed with the last reference."""
-        context = self.ffi.new("uint64_t[]", self.context_size // 8)
-        self.ffi.buffer(context)[:] = bytes([RUBBISH]) * self.context_size
-        return context
+        return self.new_object(self.context_size)
+
+    def new_object(self, size: int) -> Any:
+        """Bytes that nobody has written yet, at a multiple of the program's alignment.
+
+        They are freed with the last reference to the pointer.
+        """
+        alignment = self.program.options.align
+        whole = self.ffi.new("uint8_t[]", size + alignment)
+        self.ffi.buffer(whole)[:] = bytes([RUBBISH]) * (size + alignment)
+        start = int(self.ffi.cast("uintptr_t", whole))
+        # The pointer into it keeps it.
+        return self.ffi.gc(whole + -start % alignment, lambda _pointer, _whole=whole: None)
 
     def init(self, context: Any) -> Any:
         """Prepare a context.

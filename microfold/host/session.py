@@ -192,13 +192,23 @@ class Session:
         }
 
     def _checked(self, inputs: Sequence[Array]) -> list[Array]:
+        check_inputs([b.value for b in self.program.inputs], [np.asarray(array) for array in inputs])
         # Copies, since the C wants its buffers aligned.
-        arrays = [np.array(array, order="C") for array in inputs]
-        check_inputs([b.value for b in self.program.inputs], arrays)
+        arrays = [self._buffer(port) for port in self.inputs]
+        for array, given in zip(arrays, inputs, strict=True):
+            array[...] = given
         return arrays
 
     def _new_outputs(self) -> list[Array]:
-        return [np.empty(port.shape, port.dtype) for port in self.outputs]
+        return [self._buffer(port) for port in self.outputs]
+
+    def _buffer(self, port: Port) -> Array:
+        """An array that starts where the C wants the caller's buffers to."""
+        alignment = max(self.program.options.align, port.dtype.itemsize)
+        size = port.type.nbytes
+        memory = np.empty(size + alignment, np.uint8)
+        start = -memory.ctypes.data % alignment
+        return memory[start : start + size].view(port.dtype).reshape(port.shape)
 
     def _run(self, inputs: Sequence[Array], outputs: list[Array]) -> tuple[Array, ...]:
         if self.program.options.io == "caller":

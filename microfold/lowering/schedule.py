@@ -92,7 +92,7 @@ class Scheduler:
 
     def layers(self, scope: Scope, memory: ScopeMemory, locate: Locator) -> tuple[Layer, ...]:
         """Those of a scope, with what they run."""
-        check_plan(memory.own.blocks, memory.own.arena)
+        check_plan(memory.own.blocks, memory.own.arena, scope.options.align)
         return tuple(
             self._layer(index, ranking, scope, memory, locate) for index, ranking in enumerate(scope.rankings)
         )

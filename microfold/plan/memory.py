@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
-from microfold.ir.views import Views
+from microfold.ir.views import ALIGNMENT, Views
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.bound import call_need
+from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.overlap import Leave, Overlap
 
@@ -55,6 +56,7 @@ def plan_memory(
     include_io: bool,
     elsewhere: Collection[Value] = (),
     wanted: int | None = None,
+    alignment: int = ALIGNMENT,
 ) -> Memory:
     """The arena.
 
@@ -64,6 +66,7 @@ def plan_memory(
         include_io: whether the graph's inputs and outputs are in it.
         elsewhere: values that own storage outside of it.
         wanted: bytes that are few enough, see `plan_arena`.
+        alignment: of all storages, bytes.
     """
     nodes = [layer.node for layer, _ in kernels]
     owners = storages(graph, nodes, include_io=include_io, elsewhere=elsewhere)
@@ -79,7 +82,8 @@ def plan_memory(
         for index, (layer, kernel) in enumerate(kernels)
         for overlap in overlaps_of(index, layer, kernel, owners, views)
     ]
-    return Memory(owners, scratch, overlaps, plan_arena(blocks, overlaps, wanted))
+    arena = plan_coarsely(blocks, overlaps, alignment, wanted, plan_arena)
+    return Memory(owners, scratch, overlaps, arena)
 
 
 def overlaps_of(

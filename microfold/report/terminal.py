@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from microfold.codegen.names import Namer
-from microfold.options import Options
+from microfold.options import ALIGN, Options
 from microfold.program import Program
 from microfold.report.console import Output
 from microfold.report.data import Report, deviation_report
@@ -158,6 +158,8 @@ def _print_memory(program: Program, report: Report) -> None:
     kept = "these kernels" if program.stream is None else "these kernels and this order of rows"
     least = f"the least for {kept}" if proved else f"{ram['arena_bound']:,} at least"
     note = f"{least}; largest scratch {scratch:,}"
+    if program.options.align > ALIGN[0]:
+        note += f"; all at multiples of {program.options.align}"
     table.add("RAM: arena", _number(ram["arena"]), note)
     table.add("RAM: state", _number(ram["state"]), "kept from run to run")
     used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
