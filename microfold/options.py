@@ -12,6 +12,7 @@ OPTIMIZE = ("size", "balanced", "speed")
 WHOLE_IO = ("arena", "caller")
 IO = (*WHOLE_IO, "rows")
 WEIGHTS = ("arrays", "blob")
+MEMORY = ("context", "split")
 # Bytes: from what the widest elements need to the longest cache lines.
 ALIGN = (8, 16, 32, 64)
 NUMERICS = ("exact", "relaxed")
@@ -34,6 +35,8 @@ class Options:
             input is handed in row by row, and the first layers compute rows as they come.
         align: bytes at whose multiples the arena starts, and all that lies in it or is handed in: of a cache
             line, or what DMA asks for. What lives at the same time shares no such line.
+        memory: the arena is part of the ``context``; or, ``split``, the caller hands it in with each run, so
+            that models can share one.
         io_layout: the layout in which the caller hands images in and takes them, e.g. ``NHWC``; ``model`` for
             that of the model.
         single_file: weights and code in one ``.c``.
@@ -57,6 +60,7 @@ class Options:
     ram: int | None = None
     io: str = "arena"
     align: int = ALIGN[0]
+    memory: str = MEMORY[0]
     io_layout: str = "model"
     single_file: bool = False
     weights_section: str = ""
@@ -87,6 +91,11 @@ class Options:
         return self.optimize == "speed" and self.flash is None
 
     @property
+    def split(self) -> bool:
+        """Whether the arena is apart from the context."""
+        return self.memory == "split"
+
+    @property
     def external_compile_flags(self) -> tuple[str, ...]:
         """Those of `external_flags` that are for the compiler; the others are for the linker only."""
         return tuple(f for f in self.external_flags if f[:1] == "-" and f[:2] not in ("-l", "-L", "-W"))
@@ -96,6 +105,7 @@ class Options:
             ("optimize", self.optimize, OPTIMIZE),
             ("io", self.io, IO),
             ("weights", self.weights, WEIGHTS),
+            ("memory", self.memory, MEMORY),
             ("numerics", self.numerics, NUMERICS),
             ("align", self.align, ALIGN),
         )

@@ -15,7 +15,7 @@ import typer
 from typer.models import OptionInfo
 
 from microfold.errors import InputError
-from microfold.options import ALIGN, IO, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
+from microfold.options import ALIGN, IO, MEMORY, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -165,6 +165,15 @@ class CodeOptions:
             autocompletion=_words(*map(str, ALIGN)),
         ),
     ] = ALIGN[0]
+    memory: Annotated[
+        str,
+        typer.Option(
+            "--memory",
+            help="The arena is part of the context; or split: it is handed in with each run, so that models "
+            "can share one.",
+            autocompletion=_words(*MEMORY),
+        ),
+    ] = MEMORY[0]
     io_layout: Annotated[
         str,
         typer.Option(
@@ -253,6 +262,7 @@ class CodeOptions:
             ram=self.ram,
             io=self.io,
             align=self.align,
+            memory=self.memory,
             io_layout=self.io_layout,
             single_file=self.single_file,
             weights_section=self.weights_section,

@@ -121,11 +121,26 @@ class Model:
         return align(self.program.state_size)
 
     @property
-    def context_size(self) -> int:
-        """sizeof the context struct: its members are unions with a uint64_t."""
+    def split(self) -> bool:
+        """Whether the arena is apart from the context."""
+        return self.options.split
+
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the context's members besides the arena: they are unions with a uint64_t."""
         stream = self.stream.context_bytes if self.stream is not None else 0
-        more = 8 * (self.blob + self.program.may_stop + self.options.taps)
-        return align(self.arena_bytes + self.state_bytes + stream + more, self.alignment)
+        return self.state_bytes + stream + 8 * (self.blob + self.program.may_stop + self.options.taps)
+
+    @property
+    def context_size(self) -> int:
+        """sizeof the context struct; C has no empty ones."""
+        if self.split:
+            return max(self.kept_bytes, 1)
+        return align(self.arena_bytes + self.kept_bytes, self.alignment)
+
+    def base(self, region: str) -> str:
+        """Where a region begins, in C."""
+        return "arena->bytes" if self.split and region == "arena" else f"context->{region}.bytes"
 
     @cached_property
     def blob_alignment(self) -> int:
@@ -157,14 +172,20 @@ class Model:
     def unused_parameters(self) -> list[str]:
         """Parameters of the run function that nothing reads."""
         if self.taps:
-            return []
+            # Taps read what calls do not.
+            return ["arena"] if self.split else []
         addresses = {argument for call in self.all_calls for argument in call.arguments}
         addresses |= {slot.next for slot in self.slots}
         addresses |= {a for call in self.calls if call.control is not None for a in call.control.addresses}
-        context = self.program.may_stop or any("(" in address for address in addresses)
+        addresses |= {slot.address for slot in self.slots if slot.next}
+        in_arena = {address for address in addresses if f"{self.macro}_ARENA(" in address}
+        context = self.program.may_stop or any(
+            "(" in a for a in addresses - (in_arena if self.split else set())
+        )
         context = context or any(call.local for call in self.all_calls)
+        used = {"context": context, "arena": not self.split or bool(in_arena)}
         ports = [port.name for port in self.given]
-        return [*(() if context else ("context",)), *(name for name in ports if name not in addresses)]
+        return [*(n for n, is_used in used.items() if not is_used), *(n for n in ports if n not in addresses)]
 
     @property
     def arrays(self) -> list[ConstantArray]:

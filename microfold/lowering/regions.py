@@ -25,7 +25,7 @@ def with_regions(program: Program) -> Program:
         return program
     model, options = Model(program), program.options
     calls = [*_calls(program.layers)]
-    context = Item("the context", align(model.context_size), _activations(calls), "data")
+    data = _data(model, calls)
     planned = [] if options.weights == "blob" or options.weights_section else model.arrays
     counts = _accesses(calls)
     unit = max([8, *(array.alignment for array in planned)])
@@ -35,11 +35,24 @@ def with_regions(program: Program) -> Program:
         if not array.section
         for key in [constant_key(array.array, array.record)]
     }
-    items = [context, *constants.values()]
+    items = [*data, *constants.values()]
     plan = plan_regions(items, memories)
     check_regions(items, plan)
     places = {key: plan.places[item] for key, item in constants.items()}
-    return replace(program, regions=Regions(plan, plan.places[context], places))
+    homes = [plan.places[item] for item in data]
+    return replace(program, regions=Regions(plan, homes[0], places, homes[-1]))
+
+
+def _data(model: Model, calls: Sequence[tuple[Layer, int]]) -> list[Item]:
+    """What a firmware defines: the context, and the arena if it is apart from that."""
+    if not model.split:
+        return [Item("the context", align(model.context_size), _activations(calls), "data")]
+    kept = sum(slot.buffer.type.size * (1 + (slot.next is not None)) for slot in model.program.state)
+    arena = align(model.arena_bytes, max(model.alignment, 8))
+    return [
+        Item("the context", align(model.context_size), kept, "data"),
+        Item("the arena", arena, _activations(calls), "data"),
+    ]
 
 
 def _calls(layers: Sequence[Layer], runs: int = 1) -> Iterator[tuple[Layer, int]]:

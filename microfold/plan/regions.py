@@ -65,18 +65,20 @@ class Regions:
     Attributes:
         context: the memory that the firmware is to define its context in.
         constants: by `program.constant_key`, the memory of each constant that nothing else places.
+        arena: the memory for the arena; that of the context where it is a part of it.
     """
 
     plan: RegionPlan
     context: Memory
     constants: Mapping[tuple[str, str, bytes], Memory]
+    arena: Memory
 
 
 def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPlan:
     """A memory for each item.
 
     Args:
-        items: in a deterministic order; at most one of use ``data``.
+        items: in a deterministic order; at most two of use ``data``.
 
     Raises:
         InputError: something fits nowhere.
@@ -84,7 +86,7 @@ def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPla
     search = _Search(memories)
     for item in sorted(items, key=lambda item: item.use != "data"):
         _require_home(item, memories)
-    data = [item for item in items if item.use == "data"]
+    data = sorted((i for i in items if i.use == "data"), key=lambda i: -i.accesses)
     constants = [item for item in items if item.use == "constants"]
     dense = sorted(constants, key=lambda item: -item.accesses / max(item.size, 1))
     # What is placed by its density may leave no room for the large ones.

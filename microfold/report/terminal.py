@@ -47,18 +47,23 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         f"static {section}{name}_context network;",
         f"{name}_init(&network{given});",
     ]
+    arena, holder = "", "&network"
+    if program.options.split:
+        section = section.replace("CONTEXT", "ARENA")
+        lines.insert(2, f"static {section}{name}_arena arena; /* of other networks, too, in a union */")
+        arena, holder = ", &arena", "&arena"
     if program.options.io == "caller":
         ports = [f"input_{i}" for i in range(len(program.inputs))]
         ports += [f"output_{i}" for i in range(len(program.outputs))]
-        lines.append(f"{name}_run(&network, {', '.join(ports)});")
+        lines.append(f"{name}_run(&network{arena}, {', '.join(ports)});")
     elif program.options.io == "rows":
         lines.append(f"{name}_begin(&network);")
-        lines.append(f"while ({name}_push_rows(&network, row) == 0) {{ /* the next row */ }}")
-        lines.append(f"/* read {name}_output_0(&network) */")
+        lines.append(f"while ({name}_push_rows(&network{arena}, row) == 0) {{ /* the next row */ }}")
+        lines.append(f"/* read {name}_output_0({holder}) */")
     else:
-        lines.append(f"/* fill {name}_input_0(&network) */")
-        lines.append(f"{name}_run(&network);")
-        lines.append(f"/* read {name}_output_0(&network) */")
+        lines.append(f"/* fill {name}_input_0({holder}) */")
+        lines.append(f"{name}_run(&network{arena});")
+        lines.append(f"/* read {name}_output_0({holder}) */")
     for line in lines:
         _console.print(f"    {line}", soft_wrap=True)
     if program.options.taps:

@@ -28,6 +28,7 @@ def model_sources(program: Program) -> ModelSources:
         ),
         parts=_parts(program),
         io=program.options.io,
+        split=program.options.split,
         stand_ins=stand_ins(program),
         compile_flags=program.options.external_compile_flags,
         link_flags=program.options.external_flags,
