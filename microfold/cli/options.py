@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 Model = Annotated[
     Path, typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False)
 ]
+Models = Annotated[
+    list[Path],
+    typer.Argument(
+        help="The model: a .tflite file, or its text form (.mf). Several ones share kernels and an arena.",
+        show_default=False,
+        metavar="MODEL...",
+    ),
+]
 TfliteModel = Annotated[Path, typer.Argument(help="The model: a .tflite file.", show_default=False)]
 
 

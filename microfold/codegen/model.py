@@ -27,6 +27,7 @@ from microfold.codegen.parts import (
     TapText,
     TapTexts,
 )
+from microfold.codegen.shared import Shared
 from microfold.codegen.stream import StreamTexts, StreamWriter
 from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
@@ -47,13 +48,16 @@ class Model:
     """A program as the templates see it.
 
     Attributes:
-        functions: every distinct kernel function.
+        shared: what the program has in common with others of the same build; None: nothing.
+        functions: every distinct kernel function, shared ones included.
+        own_functions: those that only this program calls.
         arena, state: places by name, in the order of the schedule.
         arrays: constants in flash; equal ones are there once.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, shared: Shared | None = None):
         self.program = program
+        self.shared = shared
         self.name = program.name
         self.macro = program.name.upper()
         self.options = program.options
@@ -74,7 +78,10 @@ class Model:
             *(self.outputs if self.given_outputs else ()),
         ]
         self.given_results = self.outputs if self.given_outputs else []
-        self.functions = render_functions(program)
+        self.own_functions = render_functions(program, shared.functions if shared is not None else ())
+        self.functions = dict(self.own_functions)
+        if shared is not None:
+            self.functions |= {function: each.rendered for function, each in shared.functions.items()}
         self._data_sections = program.options.data_sections
         self._namer = Namer()
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
@@ -95,6 +102,10 @@ class Model:
         self.regions = program.regions
         if self.regions is not None:
             self._place_constants(self.regions)
+
+    def own(self, code: str) -> str:
+        """The code with the helpers of the templates as those of this model, or of the whole build."""
+        return own_helpers(self.name, code) if self.shared is None else self.shared.own(code, self.name)
 
     @cached_property
     def arena_bytes(self) -> int:
@@ -304,7 +315,7 @@ class Model:
         if key not in self._arrays:
             name = self._claim(constant.label, "_offset" if self.blob else "")
             shape = ", ".join(map(str, array.shape))
-            element = own_helpers(self.name, record) or c_type(array)
+            element = self.own(record) or c_type(array)
             comment = f"{comment}: [{shape}]"
             self._arrays[key] = ConstantArray(name, element, array, record, comment, constant.members)
         if section:
@@ -327,7 +338,7 @@ class Model:
         if local:
             types = _member_types(function.structs)
             for name in layer.call.constants:
-                values[name] = f"({own_helpers(self.name, types[name])}){values[name]}"
+                values[name] = f"({self.own(types[name])}){values[name]}"
         fields = _field_values(function.structs, values)
         description = "description" if local else self._claim(layer.name, "_layer") if fields else ""
         if layer.rows is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from microfold.codegen.model import Model
@@ -23,36 +23,78 @@ def with_regions(program: Program) -> Program:
     memories = program.target.memories
     if not memories:
         return program
-    model, options = Model(program), program.options
-    calls = [*_calls(program.layers)]
-    data = _data(model, calls)
+    model, calls = Model(program), [*_calls(program.layers)]
+    context = _context(model, calls)
+    arena = [_arena([model], model.arena_bytes)] if model.split else []
+    return _placed([program], [context], arena, [_constants(model, calls)])[0]
+
+
+def with_shared_regions(programs: Sequence[Program], arena: int) -> list[Program]:
+    """Programs with places for all that is theirs, and for the arena that they share.
+
+    Args:
+        arena: bytes.
+
+    Raises:
+        InputError: something fits none of the memories.
+    """
+    if not programs[0].target.memories:
+        return [*programs]
+    # What each would have alone does not count.
+    models = [Model(replace(program, regions=None)) for program in programs]
+    calls = [[*_calls(program.layers)] for program in programs]
+    contexts = [_context(model, own) for model, own in zip(models, calls, strict=True)]
+    constants = [_constants(model, own) for model, own in zip(models, calls, strict=True)]
+    return _placed(programs, contexts, [_arena(models, arena)], constants)
+
+
+_Key = tuple[str, str, bytes]
+
+
+def _placed(
+    programs: Sequence[Program],
+    contexts: Sequence[Item],
+    arena: Sequence[Item],
+    constants: Sequence[Mapping[_Key, Item]],
+) -> list[Program]:
+    """Programs with a plan for all of them; `arena`: one, if it is not in the contexts."""
+    items = [*contexts, *arena, *(item for own in constants for item in own.values())]
+    plan = plan_regions(items, programs[0].target.memories)
+    check_regions(items, plan)
+    placed: list[Program] = []
+    for program, context, own in zip(programs, contexts, constants, strict=True):
+        places = {key: plan.places[item] for key, item in own.items()}
+        home = plan.places[context]
+        shared = plan.places[arena[0]] if arena else home
+        placed.append(replace(program, regions=Regions(plan, home, places, shared)))
+    return placed
+
+
+def _context(model: Model, calls: Sequence[tuple[Layer, int]]) -> Item:
+    """The context, with or without the arena."""
+    kept = sum(slot.buffer.type.size * (1 + (slot.next is not None)) for slot in model.program.state)
+    label = "the context" if not model.split else f"the context of {model.name}"
+    return Item(label, align(model.context_size), kept if model.split else _activations(calls), "data")
+
+
+def _arena(models: Sequence[Model], size: int) -> Item:
+    """The arena where it is apart: it is read in the runs of all models."""
+    accesses = sum(_activations([*_calls(model.program.layers)]) for model in models)
+    return Item("the arena", align(size, models[0].alignment), accesses, "data")
+
+
+def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[_Key, Item]:
+    """The constants that no option places."""
+    options = model.options
     planned = [] if options.weights == "blob" or options.weights_section else model.arrays
     counts = _accesses(calls)
     unit = max([8, *(array.alignment for array in planned)])
-    constants = {
+    return {
         key: Item(array.name, align(array.array.nbytes, unit), counts[key] or array.array.size, "constants")
         for array in planned
         if not array.section
         for key in [constant_key(array.array, array.record)]
     }
-    items = [*data, *constants.values()]
-    plan = plan_regions(items, memories)
-    check_regions(items, plan)
-    places = {key: plan.places[item] for key, item in constants.items()}
-    homes = [plan.places[item] for item in data]
-    return replace(program, regions=Regions(plan, homes[0], places, homes[-1]))
-
-
-def _data(model: Model, calls: Sequence[tuple[Layer, int]]) -> list[Item]:
-    """What a firmware defines: the context, and the arena if it is apart from that."""
-    if not model.split:
-        return [Item("the context", align(model.context_size), _activations(calls), "data")]
-    kept = sum(slot.buffer.type.size * (1 + (slot.next is not None)) for slot in model.program.state)
-    arena = align(model.arena_bytes, max(model.alignment, 8))
-    return [
-        Item("the context", align(model.context_size), kept, "data"),
-        Item("the arena", arena, _activations(calls), "data"),
-    ]
 
 
 def _calls(layers: Sequence[Layer], runs: int = 1) -> Iterator[tuple[Layer, int]]:

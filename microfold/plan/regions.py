@@ -78,7 +78,7 @@ def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPla
     """A memory for each item.
 
     Args:
-        items: in a deterministic order; at most two of use ``data``.
+        items: in a deterministic order.
 
     Raises:
         InputError: something fits nowhere.

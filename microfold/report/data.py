@@ -121,11 +121,11 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "accumulators": _overflow_proof(program, ranges),
         "pruned": [_pruned(proof) for proof in program.pruned],
         "relaxed": _relaxed(program),
-        "memories": _memories(program.regions) if program.regions is not None else [],
+        "memories": memories_report(program.regions) if program.regions is not None else [],
     }
 
 
-def _memories(regions: Regions) -> list[Report]:
+def memories_report(regions: Regions) -> list[Report]:
     """How far the target's memories are filled."""
     plan = regions.plan
     return [
