@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from microfold.codegen import blob, helpers_header, provenance, requirements
 from microfold.codegen.environment import render
+from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.heads import in_section, kept_apart
 from microfold.codegen.layout import few_blank_lines, wrap_code
 from microfold.codegen.model import Model
@@ -151,11 +152,14 @@ def _is_apart(model: Model, function: CFunction) -> bool:
 def stand_ins(program: Program) -> dict[str, str]:
     """Files that take the place of libraries where the code is only tried out: file name to text.
 
-    None if the options say where the libraries are.
+    None for libraries if the options say where these are.
     """
+    found: dict[str, str] = {}
+    if any(fetched_bytes(program, layer) for layer in program.layers):
+        found[f"{program.name}_prefetch.c"] = render("host/prefetch.c.j2", {"name": program.name}).text
     if program.options.external_flags:
-        return {}
-    return {
+        return found
+    return found | {
         name: render(template, {}, library.templates).text
         for library in program.libraries
         for name, template in library.stand_in

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from microfold.codegen import blob, taps
+from microfold.codegen.fetching import fetched_bytes, fetched_offsets
 from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import c_type, literal, literal_headers
@@ -99,6 +100,7 @@ class Model:
         self._views = Places(program.graphs)
         self._places: dict[_Bytes, NamedOffset] = {}
         self._scratch: dict[Layer, NamedOffset] = {}
+        self._fetched: dict[Layer, NamedOffset] = {}
         self._windows: dict[Value, NamedOffset] = {}
         self._numbers = dict(_numbered(program.layers))
         self._inner = {layer: index for index, layer in enumerate(program.inner_layers)}
@@ -107,6 +109,8 @@ class Model:
         self._regions = {"arena": self.arena, "state": self.state}
         self._place_everything()
         self.calls = [self._call(layer) for layer in program.layers]
+        # What is copied before each layer, for the next one; and before the first one, for itself.
+        self.copies = [self._copies(layer) for layer in program.layers]
         self.slots = [self._slot(index) for index in range(len(program.state))]
         self.taps = self._taps() if program.options.taps else None
         self.stream = self._stream(program.stream) if program.stream is not None else None
@@ -205,10 +209,16 @@ class Model:
         context = self.program.may_stop or any(
             "(" in a for a in addresses - (in_arena if self.split else set())
         )
-        context = context or any(call.local for call in self.all_calls)
-        used = {"context": context, "arena": not self.split or bool(in_arena)}
+        context = context or (self.blob and any(call.local for call in self.all_calls))
+        context = context or (self.fetches and not self.split)
+        used = {"context": context, "arena": not self.split or bool(in_arena) or self.fetches}
         ports = [port.name for port in self.given]
         return [*(n for n, is_used in used.items() if not is_used), *(n for n in ports if n not in addresses)]
+
+    @property
+    def fetches(self) -> bool:
+        """Whether constants are copied into the arena."""
+        return any(self.copies)
 
     @property
     def arrays(self) -> list[ConstantArray]:
@@ -270,6 +280,11 @@ class Model:
                 name = self._claim(f"{layer.name}_scratch", "_offset")
                 self._scratch[layer] = NamedOffset(name, layer.scratch, comment)
                 self.arena.append(self._scratch[layer])
+            if layer.fetched is not None and (size := fetched_bytes(self.program, layer)):
+                comment = f"{size} bytes of constants, from the layer before on"
+                name = self._claim(f"{layer.name}_fetched", "_offset")
+                self._fetched[layer] = NamedOffset(name, layer.fetched, comment)
+                self.arena.append(self._fetched[layer])
         # An output may be what rows are computed into.
         for port in self.outputs:
             self._add_place(port.buffer, port.name)
@@ -346,7 +361,7 @@ class Model:
             return CallText(index, "", "", (), False, (), comment, control)
         function = self.functions[layer.call.function]
         values = {name: self._field(layer, value) for name, value in layer.call.parameters.items()}
-        local = self.blob and bool(layer.call.constants)
+        local = bool(layer.call.constants) and (self.blob or layer in self._fetched)
         if local:
             types = _member_types(function.structs)
             for name in layer.call.constants:
@@ -398,8 +413,26 @@ class Model:
         if isinstance(value, Constant):
             what = f"Layer {self._numbers[layer]}, {layer.name}"
             section = self._data_sections.get(layer.name, "")
-            return self._array(replace(value, label=f"{layer.name}_{value.label}"), what, section)
+            name = self._array(replace(value, label=f"{layer.name}_{value.label}"), what, section)
+            copied = fetched_offsets(self.program, layer) if layer in self._fetched else {}
+            key = constant_key(value.array, value.record)
+            return self._fetched_at(layer, copied[key][0]) if key in copied else name
         return "0" if value is None else literal(value)
+
+    def _fetched_at(self, layer: Layer, offset: int) -> str:
+        """Where a constant of a layer is copied to."""
+        name = self._fetched[layer].name
+        return self._at("arena", f"{name} + {offset}" if offset else name)
+
+    def _copies(self, layer: Layer) -> list[MoveText]:
+        """Of a layer's constants into the arena."""
+        if layer not in self._fetched:
+            return []
+        offsets = fetched_offsets(self.program, layer)
+        return [
+            MoveText(self._fetched_at(layer, offset), self._arrays[key].name, size)
+            for key, (offset, size) in offsets.items()
+        ]
 
     def _at(self, region: str, offset: str) -> str:
         return f"{self.macro}_{region.upper()}({offset})"

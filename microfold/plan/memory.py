@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
@@ -25,6 +25,7 @@ class Memory:
     Attributes:
         owners: the storage of every value in the arena.
         scratch: that of calls which need it, by index.
+        fetched: where constants of calls are copied to before, by index.
         overlaps: that the kernels allow.
     """
 
@@ -32,6 +33,7 @@ class Memory:
     scratch: Mapping[int, Storage]
     overlaps: list[Overlap]
     arena: ArenaPlan
+    fetched: Mapping[int, Storage] = field(default_factory=dict[int, Storage])
 
     @property
     def size(self) -> int:
@@ -41,7 +43,7 @@ class Memory:
     @property
     def blocks(self) -> list[Storage]:
         """All storages."""
-        return [*dict.fromkeys(self.owners.values()), *self.scratch.values()]
+        return [*dict.fromkeys(self.owners.values()), *self.scratch.values(), *self.fetched.values()]
 
     def need(self, index: int) -> int:
         """Bytes of the smallest arena for what is alive during one call."""
@@ -57,6 +59,7 @@ def plan_memory(
     elsewhere: Collection[Value] = (),
     wanted: int | None = None,
     alignment: int = ALIGNMENT,
+    fetched: Mapping[int, int] | None = None,
 ) -> Memory:
     """The arena.
 
@@ -67,6 +70,8 @@ def plan_memory(
         elsewhere: values that own storage outside of it.
         wanted: bytes that are few enough, see `plan_arena`.
         alignment: of all storages, bytes.
+        fetched: bytes of constants that are copied into the arena while the call before runs, by the index of
+            the call that reads them.
     """
     nodes = [layer.node for layer, _ in kernels]
     owners = storages(graph, nodes, include_io=include_io, elsewhere=elsewhere)
@@ -75,7 +80,11 @@ def plan_memory(
         for index, call in enumerate(calls)
         if call.scratch
     }
-    blocks = [*dict.fromkeys(owners.values()), *scratch.values()]
+    buffers = {
+        index: Storage(f"constants of call {index}", size, max(index - 1, 0), index)
+        for index, size in (fetched or {}).items()
+    }
+    blocks = [*dict.fromkeys(owners.values()), *scratch.values(), *buffers.values()]
     views = Views(graph)
     overlaps = [
         overlap
@@ -83,7 +92,7 @@ def plan_memory(
         for overlap in overlaps_of(index, layer, kernel, owners, views)
     ]
     arena = plan_coarsely(blocks, overlaps, alignment, wanted, plan_arena)
-    return Memory(owners, scratch, overlaps, arena)
+    return Memory(owners, scratch, overlaps, arena, buffers)
 
 
 def overlaps_of(

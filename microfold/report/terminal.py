@@ -66,6 +66,11 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         lines.append(f"/* read {name}_output_0({holder}) */")
     for line in lines:
         _console.print(f"    {line}", soft_wrap=True)
+    if fetched := sum(layer["fetched"] for layer in report["layers"]):
+        _console.print(
+            f"\nDefine {name}_prefetch and {name}_prefetch_wait, see {name}.h: they bring {fetched:,} bytes "
+            "of constants into the arena in each run.",
+        )
     if program.options.taps:
         _console.print(
             f"\nDefine void {name}_tap_write(const void *bytes, uint32_t size); what it gets is for "
