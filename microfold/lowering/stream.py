@@ -149,7 +149,7 @@ class _Cuts:
 
     def _planner(self, region: Region) -> StreamPlanner:
         layers = [self._layers[node].layer for node in region.rest if not needs_no_code(node)]
-        return StreamPlanner(region, layers, self._outputs)
+        return StreamPlanner(region, layers, self._outputs, self.options.align)
 
     def _with_sums(
         self, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode]

@@ -171,7 +171,7 @@ class Block:
     bytes: int
     first_layer: int
     last_layer: int
-    kind: Literal["input", "result", "scratch"] = "result"
+    kind: Literal["input", "result", "scratch", "constants"] = "result"
 
     @property
     def end(self) -> int:
