@@ -35,6 +35,7 @@ from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
 from microfold.ops.movement.gather_nd import GatherNd
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 from microfold.ops.movement.scatter_nd import ScatterNd
+from microfold.ops.movement.shift_in import ShiftIn
 from microfold.ops.movement.transpose import Transpose
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
@@ -414,6 +415,8 @@ def _movement() -> Iterator[Graph]:
             start = {Value("start", TensorType(DType.INT32, (3,))): np.array([1, 0, 0], np.int32)}
             part = _value(dtype, (height - 2, width, channels), "update")
             yield one_node_graph(DynamicUpdateSlice(), [plane, part], start)
+            newest = _value(dtype, (1, width, channels), "rows")
+            yield one_node_graph(ShiftIn(0), [plane, newest], {})
     for size in (4, 25, 60, 144, 333, 700):
         x = Value("x", TensorType(DType.FLOAT32, (size,)))
         yield one_node_graph(Bitcast(ElementType(DType.INT32)), [x], {})
