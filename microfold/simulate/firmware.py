@@ -19,7 +19,15 @@ from microfold.simulate.memory import ImageMemory, image_memory, placed_sections
 from microfold.simulate.pipeline.disassembly import disassemble
 from microfold.simulate.pipeline.estimate import on_pipeline
 from microfold.simulate.sources import Array, LayerPart, LayerTensor, ModelSources, TensorSpec
-from microfold.simulate.trace import COUNTS, Trace, plugin_arguments, read_counts, timed, with_plugin
+from microfold.simulate.trace import (
+    COUNTS,
+    LayerCounts,
+    Trace,
+    plugin_arguments,
+    read_counts,
+    timed,
+    with_plugin,
+)
 from microfold.support.elf import load_code
 from microfold.support.scratch import ScratchFolder, scratch_folder
 from microfold.target.pipeline import Pipeline
@@ -214,25 +222,32 @@ class Firmware:
         self, calls: Sequence[Sequence[Array]], timing: Timing | Pipeline, *, timeout: float = DEFAULT_TIMEOUT
     ) -> tuple[Trace, ...]:
         """What the core executes in each call; arguments and errors as for `run`."""
+        runs = self.count(calls, edges=isinstance(timing, Pipeline), timeout=timeout)
+        if isinstance(timing, Timing):
+            code = load_code(self.elf)
+            return tuple(timed(run, code, timing) for run in runs)
+        image = disassemble(self.elf)
+        return tuple(on_pipeline(run, image, timing) for run in runs)
+
+    def count(
+        self, calls: Sequence[Sequence[Array]], *, edges: bool, timeout: float = DEFAULT_TIMEOUT
+    ) -> list[list[LayerCounts]]:
+        """How often each block of instructions runs, for each call and layer; errors as for `run`.
+
+        Args:
+            edges: whether to count which block ran behind which, too.
+        """
         sections = list(placed_sections(self._link_map))
         with scratch_folder() as folder:
-            arguments = plugin_arguments(
-                sections, self.sources.name, self._harness, edges=isinstance(timing, Pipeline)
-            )
+            arguments = plugin_arguments(sections, self.sources.name, self._harness, edges=edges)
             with_plugin(
                 folder, arguments, lambda plugin: self._execute(folder, calls, False, timeout, plugin)
             )
             counts = _written(folder / COUNTS).decode("ascii", errors="replace")
         runs = list(read_counts(counts))
-        if isinstance(timing, Timing):
-            code = load_code(self.elf)
-            traces = tuple(timed(run, code, timing) for run in runs)
-        else:
-            image = disassemble(self.elf)
-            traces = tuple(on_pipeline(run, image, timing) for run in runs)
-        if len(traces) != len(calls):
-            raise ToolError(f"QEMU's plugin must count {len(calls)} runs; it counted {len(traces)}")
-        return traces
+        if len(runs) != len(calls):
+            raise ToolError(f"QEMU's plugin must count {len(calls)} runs; it counted {len(runs)}")
+        return runs
 
     def _execute(
         self,

@@ -48,10 +48,13 @@ class Cycles:
     Attributes:
         total: of each call, without layer hooks.
         layers: for each call, those of each layer, with them.
+        least, least_of_layers: likewise, what they are if nothing waits, see `Trace`.
     """
 
     total: tuple[int, ...]
     layers: tuple[tuple[int, ...], ...]
+    least: tuple[int, ...]
+    least_of_layers: tuple[tuple[int, ...], ...]
 
 
 class Simulator:
@@ -164,6 +167,8 @@ class Simulator:
         return Cycles(
             tuple(sum(trace.cycles) for trace in plain),
             tuple(self._by_layer(trace.cycles) for trace in hooked),
+            tuple(sum(trace.least) for trace in plain),
+            tuple(self._by_layer(trace.least) for trace in hooked),
         )
 
     def _by_layer(self, passed: Sequence[int]) -> tuple[int, ...]:
