@@ -249,10 +249,10 @@ class ClipPortable(UnaryKernel):
 
 @register
 class QuantizePortable(UnaryKernel):
-    """Divides by the scale and rounds halves away from zero (`roundf`).
+    """Divides by half of the scale, cuts to an integer, and halves it: halves are rounded away from zero.
 
-    It clamps before it adds the zero point, where the bounds are exact in float. What is not a number is 0
-    steps.
+    Twice a quotient is exact in float, and so are its bounds before the zero point is added. What is not a
+    number is 0 steps.
     """
 
     name = "f32_quantize__c"
@@ -260,8 +260,8 @@ class QuantizePortable(UnaryKernel):
     fields = declare(
         "length",
         "zero_point",
-        "scale",
-        Field("minimum", "in steps from the zero point"),
+        "half_scale",
+        Field("minimum", "in halves of a step from the zero point"),
         "maximum",
     )
 
@@ -273,10 +273,9 @@ class QuantizePortable(UnaryKernel):
         parameters: dict[str, Parameter] = {
             "length": out.size,
             "zero_point": zero_point,
-            "scale": float(out.quant.scale),
-            # Before the zero point is added, where they are exact in float.
-            "minimum": float(low - zero_point),
-            "maximum": float(high - zero_point),
+            "half_scale": out.quant.scale / 2,
+            "minimum": 2.0 * (low - zero_point),
+            "maximum": 2.0 * (high - zero_point),
         }
         return KernelCall(
             CFunction(
