@@ -28,6 +28,7 @@ from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.dropout import Dropout
+from microfold.ops.elementwise.expression import Expression
 from microfold.ops.elementwise.fast_math import FastSoftmax
 from microfold.ops.elementwise.float_binary import FloatBinary, float_binary_operators
 from microfold.ops.elementwise.lookup import Lookup
@@ -216,6 +217,16 @@ def _float_binary(op: type[FloatBinary]) -> Callable[[Draw], Drawn]:
     return draw
 
 
+def _expression(d: Draw) -> Drawn:
+    shape = d.shape()
+    steps = (("sub", (0, 1), ()), ("clip", (3,), (-0.5, 1.0)), ("mul", (4, 0), ()), ("add", (5, 2), ()))
+    return Expression(steps), [
+        d.tensor(shape),
+        d.tensor(_broadcast(d, shape)),
+        d.tensor(_broadcast(d, shape)),
+    ]
+
+
 def _plain_binary(op: type[PlainBinary]) -> Callable[[Draw], Drawn]:
     return _binary(lambda d: op(d.element()))
 
@@ -312,6 +323,7 @@ OPERATORS: Mapping[str, Case] = {
     "depthwise_conv2d": (ALL, _depthwise_conv2d),
     "dequantize": (INT, _unary(lambda *_: Dequantize())),
     "dropout": ((F32,), _unary(lambda *_: Dropout(0.5))),
+    "expression": ((F32,), _expression),
     "fast_softmax": ((F32,), _unary(lambda *_: FastSoftmax(1.0, ElementType(F32)))),
     "gather": (ALL, _gather),
     "hard_swish": ((I8, F32), _unary(lambda d, _: HardSwish(d.element()))),

@@ -42,6 +42,7 @@ from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.top_k import TopK
+from tests.kernels.expression_cases import cases as expressions
 from tests.kernels.fully_connected.test_sparse import prune
 from tests.kernels.graphs import (
     NO_PADDING,
@@ -92,6 +93,7 @@ def layers() -> list[Graph]:
         *_rows(),
         *_cells(),
         *_unusual(),
+        *expressions(120, IMAGES),
     ]
 
 
