@@ -52,7 +52,7 @@ def drawn(
     """So many functions of an image, other operands of all kinds, and values before them.
 
     Args:
-        quantized: the image and the result are int8.
+        quantized: the image is int8; so is the result of an even number of functions.
     """
     shapes: list[Shape] = [shape]
     # The value at hand is None: the image, or the result of the step before.
@@ -80,7 +80,9 @@ def drawn(
     inputs = [float_input(f"in{index}", each) for index, each in enumerate(shapes)]
     if quantized:
         inputs[0] = int8_input("in0", shape)
-    return one_node_graph(Expression(tuple(steps), int8_element() if quantized else None), inputs, {})
+    return one_node_graph(
+        Expression(tuple(steps), int8_element() if quantized and count % 2 == 0 else None), inputs, {}
+    )
 
 
 def cases(count: int, shapes: Sequence[Shape], seed: int = 5) -> list[Graph]:

@@ -58,6 +58,7 @@ from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
 from tests.kernels.expression_cases import cases as expressions
 from tests.kernels.graphs import RELU6, conv2d_graph, depthwise_conv2d_graph, int8_input, one_node_graph
+from tests.kernels.normalize.test_standardize import standardized
 from tests.kernels.packing.test_float16 import as_float16
 from tests.kernels.packing.test_float16_weights import as_halves
 from tests.kernels.portable import as_float, as_int16, with_wide_weights
@@ -86,6 +87,7 @@ def elements(image: Shape) -> list[Graph]:
         *_movement(image),
         *_along_axes(image),
         *expressions(4, [image], seed=math.prod(image)),
+        standardized(image, 1.0, 0.0),
     ]
 
 

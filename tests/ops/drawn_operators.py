@@ -54,6 +54,7 @@ from microfold.ops.normalize.l2_normalization import L2Normalization
 from microfold.ops.normalize.layer_norm import LayerNorm
 from microfold.ops.normalize.log_softmax import LogSoftmax
 from microfold.ops.normalize.softmax import Softmax
+from microfold.ops.normalize.standardize import Standardize
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
@@ -227,6 +228,12 @@ def _expression(d: Draw) -> Drawn:
     ]
 
 
+def _standardize(d: Draw) -> Drawn:
+    x = d.image()
+    rows = [d.tensor(x.type.shape[-1:] if d.flag() else ()) for _ in range(2)]
+    return Standardize(0.001), [x, *rows]
+
+
 def _plain_binary(op: type[PlainBinary]) -> Callable[[Draw], Drawn]:
     return _binary(lambda d: op(d.element()))
 
@@ -373,6 +380,7 @@ OPERATORS: Mapping[str, Case] = {
     "select": (ALL, _select),
     "softmax": (ALL, _unary(lambda _, e: Softmax(1.0, ElementType(e.dtype, UNIT[e.dtype])))),
     "squared_difference": (ALL, _binary(lambda d: SquaredDifference(d.element()))),
+    "standardize": ((F32,), _standardize),
     "strided_slice": (ALL, _strided_slice),
     "sub": (ALL, _binary(lambda d: Sub(d.element()))),
     "sum": (ALL, _unary(lambda d, _: Sum(_axes(d), True, d.element()))),

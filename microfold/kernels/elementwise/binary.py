@@ -271,10 +271,10 @@ def quantization(out: TensorType, bounds: tuple[int, int] | None = None) -> dict
 
 @register
 class QuantizePortable(UnaryKernel):
-    """Divides by the scale and rounds halves away from zero (`roundf`).
+    """Divides by the scale and rounds halves away from zero.
 
-    It clamps before it adds the zero point, where the bounds are exact in float. What is not a number is 0
-    steps.
+    It clamps before it rounds and adds the zero point, where the bounds are exact in float: they are
+    integers, so that the order does not matter. What is not a number is 0 steps.
     """
 
     name = "f32_quantize__c"

@@ -40,7 +40,7 @@ _SCALAR: Mapping[str, str] = {
     "relu": "x < 0.0f ? 0.0f : x",
     "upper": "x > p ? p : x",
     "copy": "x",
-    "dequantize": "((float)x - p) * q",
+    "dequantize": "(float)(x - z) * p",
 }
 # The same of vectors of four.
 _VECTOR: Mapping[str, str] = {
@@ -68,8 +68,8 @@ _VECTOR: Mapping[str, str] = {
 # Functions that end with a product, of which compilers might make one instruction with a sum behind it.
 _PRODUCTS = frozenset({"mul", "square", "squared_difference", "prelu", "leaky_relu", "dequantize"})
 # Integers whose differences from a zero point are exact in float.
-_NARROW = (DType.INT8, DType.UINT8, DType.INT16)
-_NAMES = re.compile(r"\b[abxpq]\b")
+NARROW = (DType.INT8, DType.UINT8, DType.INT16)
+_NAMES = re.compile(r"\b[abxpqz]\b")
 
 
 @dataclass(frozen=True)
@@ -81,35 +81,42 @@ class Part:
             or ``copy``, by the bounds that are finite.
         taken: the values that it takes.
         numbers: its numbers, as indices into those of the expression.
+        zero_point: likewise, of what it dequantises.
     """
 
     function: str
     taken: tuple[int, ...]
     numbers: tuple[int, ...]
+    zero_point: int | None = None
 
     def text(self, expressions: Mapping[str, str]) -> str:
         """Its expression in C, of values v0, v1, … and numbers n0, n1, …"""
         values = [f"v{index}" for index in self.taken]
         names = dict(zip("ab" if len(values) == 2 else "x", values, strict=True))
         names |= dict(zip("pq", (f"n{index}" for index in self.numbers), strict=False))
+        if self.zero_point is not None:
+            names["z"] = f"z{self.zero_point}"
         return _NAMES.sub(lambda found: names[found[0]], expressions[self.function])
 
 
-def parts(node: Node) -> tuple[list[Part], list[float]]:
-    """The functions of an expression, and the numbers that they have, each once."""
+def parts(node: Node) -> tuple[list[Part], list[float], list[int]]:
+    """The functions of an expression, and the numbers and zero points that they have, each once."""
     assert isinstance(node.op, Expression)
     numbers: dict[float, int] = {}
+    zero_points: dict[int, int] = {}
     found: list[Part] = []
     for function, taken, given in node.op.steps:
+        zero_point: int | None = None
         if function == "clip":
             function, given = _clip(*given)
         elif function == "dequantize":
             quant = node.operands[taken[0]].type.quant
             assert quant is not None
-            given = (float(quant.zero_point), float(quant.scale))
+            zero_point = zero_points.setdefault(quant.zero_point, len(zero_points))
+            given = (float(quant.scale),)
         own = tuple(numbers.setdefault(number, len(numbers)) for number in given)
-        found.append(Part(function, taken, own))
-    return found, list(numbers)
+        found.append(Part(function, taken, own, zero_point))
+    return found, [*numbers], [*zero_points]
 
 
 def _clip(low: float, high: float) -> tuple[str, tuple[float, ...]]:
@@ -140,6 +147,7 @@ class ExpressionKernel(Kernel):
         Field("length", "of the innermost loop"),
         Field("loops", "the three around it: runs, then elements from one to the next of each operand"),
         Field("numbers", "of its functions"),
+        Field("zero_points", "of what it dequantises"),
         *QUANTIZE_FIELDS,
     )
     integers: ClassVar[tuple[DType, ...]] = ()
@@ -184,7 +192,7 @@ class ExpressionKernel(Kernel):
         return ()
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        found, numbers = parts(layer.node)
+        found, numbers, zero_points = parts(layer.node)
         out = layer.node.output.type
         *outer, (length, *steps) = self.loops(layer)
         is_quantized = out.dtype is not DType.FLOAT32
@@ -194,12 +202,9 @@ class ExpressionKernel(Kernel):
             ("result", C_TYPES[out.dtype]),
             ("statements", ";".join(self.statements(found, len(steps)))),
             ("numbers", len(numbers)),
+            ("zero_points", len(zero_points)),
             ("nested", bool(outer)),
-            (
-                "math",
-                is_quantized
-                or any(float_expressions.calls_math(self.expressions[part.function]) for part in found),
-            ),
+            ("math", any(float_expressions.calls_math(self.expressions[part.function]) for part in found)),
             *self.spec(layer),
         )
         parameters: dict[str, Parameter] = {"length": length}
@@ -207,6 +212,8 @@ class ExpressionKernel(Kernel):
             parameters["loops"] = Constant("loops", loop_records(outer, OUTER_LOOPS))
         if numbers:
             parameters["numbers"] = Constant("numbers", np.array(numbers, np.float32))
+        if zero_points:
+            parameters["zero_points"] = Constant("zero_points", np.array(zero_points, np.int32))
         if is_quantized:
             parameters |= quantization(out)
         return KernelCall(CFunction(self.template, self.name, spec, self.fields), parameters)
@@ -230,7 +237,7 @@ class ExpressionPortable(ExpressionKernel):
     name = "f32_expression__c"
     template = "elementwise/expression.c.j2"
     expressions = _SCALAR
-    integers = _NARROW
+    integers = NARROW
 
     def terms(self, layer: LayerContext) -> Terms:
         *outer, (length, *steps) = self.loops(layer)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from microfold.ir.types import DType
 from microfold.kernels.call import SpecValue
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.elementwise.expression import ExpressionPortable, Part, parts
+from microfold.kernels.elementwise.expression import NARROW, ExpressionPortable, Part, parts
 from microfold.kernels.kernel import Trade, register
 from microfold.kernels.layer import LayerContext
 
@@ -81,6 +82,20 @@ _LINES: Mapping[str, Lines] = {
 # What may give what is not a number, of which `_relu` would make one.
 _PARTIAL = frozenset({"div", "sqrt"})
 _BY_BITS = frozenset({"relu", "limited"})
+_IN_INTEGERS = _BY_BITS | {"dequantize"}
+# What loads an element.
+_LOADS = {DType.INT8: "ldrsb", DType.UINT8: "ldrb", DType.INT16: "ldrsh"}
+
+
+def _dequantized(part: Part, type: DType, first: int) -> list[str]:
+    """Four elements of integers, converted to the registers from this one on."""
+    (value,), (scale,) = part.taken, part.numbers
+    loads = [f"{_LOADS[type]} r{k}, [%[in{value}]], #{type.itemsize}" for k in range(2, 6)]
+    centred = [f"sub r{k}, r{k}, %[z{part.zero_point}]" for k in range(2, 6)]
+    moved = [f"vmov s{first}, s{first + 1}, r2, r3", f"vmov s{first + 2}, s{first + 3}, r4, r5"]
+    registers = [f"s{k}" for k in range(first, first + 4)]
+    converted = [f"vcvt.f32.s32 {k}, {k}" for k in registers]
+    return [*loads, *centred, *moved, *converted, *(f"vmul.f32 {k}, {k}, %[n{scale}]" for k in registers)]
 
 
 @register
@@ -95,35 +110,38 @@ class ExpressionFpu(ExpressionPortable):
     features = frozenset({"fpu", "thumb2"})
     trades = frozenset({Trade.UNROLLED})
     code = 300
-    integers = ()
+    integers = NARROW
 
     def supports(self, layer: LayerContext) -> str | None:
         for part in self.parts(layer):
-            if part.function not in _LINES:
+            if part.function not in _LINES and part.zero_point is None:
                 return f"it has no instructions for {part.function}"
         steps = self.loops(layer)[-1][1:]
+        if layer.node.output.type.dtype is not DType.FLOAT32:
+            return "it does not quantise"
+        if any(part.zero_point is not None and not steps[part.taken[0]] for part in self.parts(layer)):
+            return "it does not dequantise what stays the same"
         streams = sum(step != 0 for step in steps)
-        same = len(steps) - streams + len(self._numbers(layer))
+        _, numbers, zero_points = parts(layer.node)
+        same = len(steps) - streams + len(numbers)
         functions = {part.function for part in self.parts(layer)}
         if not (functions.isdisjoint(_BY_BITS) or functions.isdisjoint(_PARTIAL)):
             return "it clamps bits, and 0 / 0 is not a number"
-        if streams > _STREAMS or same > _SAME:
+        if streams + len(zero_points) > _STREAMS or same > _SAME:
             return f"it has no registers for {streams} operands and {same} numbers"
         if self._lines(layer) is None:
             return f"more than {_BLOCKS} values are in use at a time"
         return super().supports(layer)
 
-    def _numbers(self, layer: LayerContext) -> list[float]:
-        return parts(layer.node)[1]
-
     def _lines(self, layer: LayerContext) -> list[str] | None:
-        return assembly(self.parts(layer), self.loops(layer)[-1][1:])
+        types = [value.type.dtype for value in layer.node.operands]
+        return assembly(self.parts(layer), self.loops(layer)[-1][1:], types)
 
     def spec(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
         lines = self._lines(layer)
         assert lines is not None
         clobbered = [f"s{k}" for k in range(4 * _BLOCKS)]
-        if any(part.function in _BY_BITS for part in self.parts(layer)):
+        if any(part.function in _IN_INTEGERS for part in self.parts(layer)):
             clobbered = [*(f"r{k}" for k in range(2, 7)), *clobbered]
         return (("lines", ";".join(lines)), ("clobbered", " ".join(clobbered)))
 
@@ -141,11 +159,11 @@ class ExpressionFpu(ExpressionPortable):
 
     def guess(self, term: str) -> float:
         if term not in _LINES:
-            return 2.0
+            return 4.5 if term == "dequantize" else 2.0
         return len(_LINES[term](["y"] * 4, [["a", "b"]] * 4, ["p", "q"])) / 4
 
 
-def assembly(found: Sequence[Part], steps: Sequence[int]) -> list[str] | None:
+def assembly(found: Sequence[Part], steps: Sequence[int], types: Sequence[DType]) -> list[str] | None:
     """Instructions for four elements of each operand that has a step; None if the registers do not suffice.
 
     Operands are loaded where they are first taken, and a value's registers are free behind the last function
@@ -165,6 +183,12 @@ def assembly(found: Sequence[Part], steps: Sequence[int]) -> list[str] | None:
         return f"s{4 * blocks[value] + element}" if value in blocks else f"%[v{value}]"
 
     for place, part in enumerate(found):
+        if part.zero_point is not None:
+            if not claim(len(steps) + place):
+                return None
+            first = 4 * blocks[len(steps) + place]
+            lines += _dequantized(part, types[part.taken[0]], first)
+            continue
         for value in dict.fromkeys(part.taken):
             if value < len(steps) and steps[value] and value not in blocks:
                 if not claim(value):

@@ -113,6 +113,12 @@ class Expression(Op):
     steps: tuple[Call, ...]
     out: ElementType | None = None
 
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of what it computes, in order."""
+        names = tuple(function for function, _, _ in self.steps)
+        return names if self.out is None else (*names, Quantize.name)
+
     def infer(self, *operands: TensorType) -> TensorType:
         require(bool(self.steps), "expression: it needs a step")
         values = list(operands)

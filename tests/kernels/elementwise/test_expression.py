@@ -11,9 +11,10 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.host.session import Session
 from microfold.ir.graph import Graph
+from microfold.ir.node import Value
 from microfold.ir.text import parse
-from microfold.ir.types import Array, Shape
-from microfold.ops.elementwise.expression import Expression
+from microfold.ir.types import Array, DType, Quant, Shape, TensorType
+from microfold.ops.elementwise.expression import Call, Expression
 from microfold.passes.context import PassContext
 from microfold.simulate.program import simulator
 from microfold.verification import verify
@@ -56,6 +57,29 @@ def test_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     check_all(_drawn(ARITHMETIC, CHOICES), "cortex-m55", {"f32_expression__mve"})
 
 
+def _dequantized(length: int, first: DType, second: DType) -> Graph:
+    """Of operands of integers, one of which is read twice."""
+    x, z = (
+        Value(name, TensorType(dtype, (3, length), Quant.per_tensor(scale, point)))
+        for name, dtype, scale, point in (("x", first, 0.1, 7), ("z", second, 0.03, 0))
+    )
+    steps: tuple[Call, ...] = (
+        ("dequantize", (0,), ()),
+        ("dequantize", (1,), ()),
+        ("mul", (2, 3), ()),
+        ("clip", (4,), (0.0, 6.0)),
+        ("add", (5, 2), ()),
+    )
+    return one_node_graph(Expression(steps), [x, z], {})
+
+
+DEQUANTIZED = [
+    _dequantized(length, first, second)
+    for length in (3, 8, 11)
+    for first, second in ((DType.INT8, DType.INT16), (DType.UINT8, DType.INT8))
+]
+
+
 def _fits(graph: Graph) -> bool:
     """Not so many operands and values in use that registers do not suffice, and no clip of quotients."""
     program = compile_graph(graph, target.load("cortex-m4"))
@@ -67,7 +91,7 @@ def test_floating_point_units(monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, "f32_expression__fpu")
     fitting = list(filter(_fits, _drawn(ARITHMETIC, QUOTIENTS)))
     assert len(fitting) > 30
-    check_all(fitting, "cortex-m4", {"f32_expression__fpu"})
+    check_all([*fitting, *DEQUANTIZED], "cortex-m4", {"f32_expression__fpu"})
 
 
 @pytest.mark.slow
@@ -75,7 +99,7 @@ def test_floating_point_units(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_portable(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, "f32_expression__c")
     quantized = [graph for graph in cases(40, SHAPES) if graph.inputs[0].type.quant is not None]
-    check_all([*_drawn(CHOICES, LIBRARY), *quantized], core, {"f32_expression__c"})
+    check_all([*_drawn(CHOICES, LIBRARY), *quantized, *DEQUANTIZED], core, {"f32_expression__c"})
 
 
 PRODUCTS_AND_SUMS = """
