@@ -25,6 +25,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.node_cost import NodeCosts
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.regions import with_regions
@@ -248,6 +249,8 @@ class _Way:
             context,
             unroll=unroll,
             channel_block=target.channel_block,
+            spare_flash=context.spare_flash or options.optimize == "size",
+            node_cost=NodeCosts(target, options.optimize),
             half_precision=target.half_precision,
             externals=resolve(options.external),
         )

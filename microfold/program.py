@@ -22,6 +22,7 @@ from microfold.ir.views import StoragePlace, Views
 from microfold.kernels.call import KernelCall, Library
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.cheapest import Candidate
+from microfold.ops.elementwise.expression import Expression
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
@@ -208,7 +209,12 @@ class Layer:
     @property
     def operators(self) -> tuple[str, ...]:
         """Names of all operators that the call computes, fused ones included."""
-        return tuple(op.name for node in self.work for op in (node.op, *(step.op for step in node.epilogue)))
+        return tuple(
+            name
+            for node in self.work
+            for op in (node.op, *(step.op for step in node.epilogue))
+            for name in (op.functions if isinstance(op, Expression) else (op.name,))
+        )
 
     @property
     def label(self) -> str:
