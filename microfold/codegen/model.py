@@ -60,18 +60,18 @@ class Model:
         # The core and the flags that select it, if the target has any.
         self.build_target = ", ".join(filter(None, [program.target.name, " ".join(program.target.cpu_flags)]))
         self.blob = program.options.weights == "blob"
-        # What the caller hands in with each run.
-        self.given_inputs = program.options.io in ("caller", "rows")
-        self.given_outputs = program.options.io == "caller"
         # Whether rows of the input are handed in one by one.
         self.pushes = program.options.io == "rows"
         self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]
         self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
         self.ports = [*self.inputs, *self.outputs]
-        self.given = [
-            *(self.inputs if self.given_inputs else ()),
-            *(self.outputs if self.given_outputs else ()),
-        ]
+        # What the caller hands in with each run, or gets back where it is.
+        self.given_outputs = program.options.io == "caller"
+        pushed = {port.index for port in self.inputs if self.pushes and port.buffer.region == "input"}
+        self.given_inputs = [p for p in self.inputs if self.given_outputs or p.index in pushed]
+        self.given = [*self.given_inputs, *(self.outputs if self.given_outputs else ())]
+        # What it writes into the arena before.
+        self.written_inputs = [port for port in self.inputs if port not in self.given_inputs]
         self.given_results = self.outputs if self.given_outputs else []
         self.functions = render_functions(program)
         self._data_sections = program.options.data_sections
@@ -223,10 +223,14 @@ class Model:
         """Names the windows of what is computed row by row."""
         names = {port.buffer.value: port.name for port in self.inputs}
         names |= {layer.node.output: layer.name for layer in self.program.layers if layer.rows is not None}
+        # Results of whole layers, of which rows are read.
+        producers = {buffer.value: layer for layer in self.program.layers for buffer in layer.outputs}
+        names = {value: layer.name for value, layer in producers.items()} | names
         for value, offset in memory.windows.items():
-            size = memory.planner.windows.blocks[value].size
+            size = memory.planner.window_blocks[value].size
             comment = f"{size // pitch(value)} rows of {pitch(value)} bytes"
-            name = self._claim(f"{names[value]}_window", "_offset")
+            name = names[value] if value in names else short_name(value.name, "rows")
+            name = self._claim(f"{name}_window", "_offset")
             self._windows[value] = NamedOffset(name, offset, comment)
             self.arena.append(self._windows[value])
 
@@ -237,7 +241,7 @@ class Model:
 
         def call(index: int, read: Mapping[int, str], written: str) -> CallText:
             text, layer = self.calls[index], self.program.layers[index]
-            data = layer.kernel.data_inputs(memory.planner.bands[index].band.layer)
+            data = layer.kernel.data_inputs(memory.planner.planned[index].layer)
             addresses = [
                 read[i] if i in read else self._address(buffer)
                 for i, buffer in zip(data, layer.inputs, strict=True)
@@ -249,7 +253,7 @@ class Model:
             arguments = map(_argument, parameters, addresses)
             return replace(text, comment=text.comment[:1], arguments=(*text.arguments, *arguments))
 
-        return StreamWriter(memory, spot, call, self.name).texts()
+        return StreamWriter(memory, spot, call, self.calls, self.name, self.given).texts()
 
     def _add_place(self, buffer: Buffer, name: str) -> None:
         key = self._bytes(buffer)

@@ -1,4 +1,4 @@
-"""The part of a model that is computed row by row, as the templates print it.
+"""The parts of a model that are computed row by row, as the templates print them.
 
 Events are pieces of code, of which equal ones are one case of a `switch`; the schedule is a string of their
 numbers.
@@ -14,13 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from microfold.codegen.literals import C_TYPES, literal
-from microfold.codegen.parts import CallText
+from microfold.codegen.parts import CallText, Port
 from microfold.ir.node import Value
 from microfold.ir.types import DType
+from microfold.ops.rows import ROWS
 from microfold.plan.overlap import align
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
 from microfold.plan.stream.planner import StreamMemory
 from microfold.plan.stream.region import pitch
+from microfold.plan.stream.windows import Windows
 
 
 class CopyText(NamedTuple):
@@ -76,20 +78,25 @@ class StreamTexts:
         arrivals: how many do.
         schedule: numbers of kinds.
         fronts: how many values have rows that are counted.
-        layers: how many layers compute rows: the first ones.
-        rows: of the input.
+        rest: the layers behind the last of these parts.
+        rows: of the input whose rows are taken; 0: none are.
         row_length: elements of a row.
         row_type: of these, in C.
+        given, given_behind: buffers of the caller that the pieces need, and that `rest` needs.
+        unused: those that nothing needs.
     """
 
     kinds: Sequence[Sequence[Statement]]
     arrivals: int
     schedule: Sequence[int]
     fronts: int
-    layers: int
+    rest: Sequence[CallText]
     rows: int
     row_length: int
     row_type: str
+    given: Sequence[Port]
+    given_behind: Sequence[Port]
+    unused: Sequence[str]
 
     @property
     def headers(self) -> frozenset[str]:
@@ -121,38 +128,60 @@ class StreamWriter:
         spot: the address of a spot.
         call: the text of a layer's call, by its index, with addresses of the rows that it reads, by operand,
             and of the one that it writes.
+        calls: texts of all layers' calls.
         name: of the model.
+        ports: buffers of the caller.
     """
 
     memory: StreamMemory
     spot: Callable[[Spot], str]
     call: Callable[[int, Mapping[int, str], str], CallText]
+    calls: Sequence[CallText]
     name: str
+    ports: Sequence[Port]
 
     @cached_property
     def _counted(self) -> Mapping[Value, int]:
-        """Values of which the rest reads all rows, with their numbers: where the next row lies is counted."""
-        region = self.memory.planner.region
-        rows = [value for value in region.fronts if not region.producers[value].accumulates]
+        """Values of which others read all rows, with their numbers: where the next row lies is counted."""
+        regions = self.memory.planner.regions
+        rows = [v for region in regions for v in region.fronts if not region.producers[v].accumulates]
         return {value: index for index, value in enumerate(rows)}
+
+    @cached_property
+    def _image(self) -> Value | None:
+        """The input whose rows are taken."""
+        return next((image for region in self.memory.planner.regions for image in region.inputs), None)
 
     def texts(self) -> StreamTexts:
         """All of it."""
-        (image,) = self.memory.planner.region.inputs
         groups, takes_row = self._groups()
         distinct = dict.fromkeys(zip(groups, takes_row, strict=True))
         kinds = sorted(distinct, key=lambda kind: not kind[1])
         numbers = {kind: number for number, kind in enumerate(kinds)}
+        image, parts = self._image, self.memory.planner.parts
+        rest = [] if isinstance(parts[-1], Windows) else [self.calls[index] for index in parts[-1]]
+        calls = [each for kind, _ in kinds for each in kind if isinstance(each, CallText)]
+        given, behind = self._read_by(calls), self._read_by(rest)
+        # The only input of models whose rows are read where the caller has them.
+        rows = [port for port in self.ports if image is not None and port.direction == "input"]
         return StreamTexts(
             kinds=[statements for statements, _ in kinds],
             arrivals=sum(takes for _, takes in kinds),
             schedule=[numbers[kind] for kind in zip(groups, takes_row, strict=True)],
             fronts=len(self._counted),
-            layers=len(self.memory.planner.bands),
-            rows=image.type.shape[1],
-            row_length=pitch(image) // image.type.dtype.itemsize,
-            row_type=C_TYPES[image.type.dtype],
+            rest=rest,
+            rows=image.type.shape[ROWS] if image is not None else 0,
+            row_length=pitch(image) // image.type.dtype.itemsize if image is not None else 0,
+            row_type=C_TYPES[image.type.dtype] if image is not None else "",
+            given=given,
+            given_behind=behind,
+            unused=[port.name for port in self.ports if port not in [*given, *behind, *rows]],
         )
+
+    def _read_by(self, calls: Sequence[CallText]) -> list[Port]:
+        """The caller's buffers that calls name."""
+        arguments = {argument for call in calls for argument in call.arguments}
+        return [port for port in self.ports if port.name in arguments]
 
     def _groups(self) -> tuple[list[tuple[Statement, ...]], list[bool]]:
         """Pieces of code up to a call or a row of the input, and whether they take one."""
@@ -160,16 +189,21 @@ class StreamWriter:
         groups: list[tuple[Statement, ...]] = []
         takes_row: list[bool] = []
         group: list[Statement] = []
-        for operation in self.memory.planner.windows.all_operations:
-            group += self._statements(operation, there)
-            # What needs no row of the input comes with the first one.
-            if isinstance(operation, Arrive) or (isinstance(operation, RowsCall) and groups):
-                groups.append(tuple(group))
-                takes_row.append(isinstance(operation, Arrive))
-                group = []
+        for part in self.memory.planner.parts[:-1]:
+            if not isinstance(part, Windows):
+                group += [self.calls[index] for index in part]
+                continue
+            for operation in part.all_operations:
+                group += self._statements(part, operation, there)
+                # What needs no row of the input comes with the first one.
+                begun = groups or self._image is None
+                if isinstance(operation, Arrive) or (isinstance(operation, RowsCall) and begun):
+                    groups.append(tuple(group))
+                    takes_row.append(isinstance(operation, Arrive))
+                    group = []
         return groups, takes_row
 
-    def _statements(self, operation: Operation, there: dict[Value, int]) -> list[Statement]:
+    def _statements(self, windows: Windows, operation: Operation, there: dict[Value, int]) -> list[Statement]:
         match operation:
             case Arrive(value, _, spot):
                 return [CopyText("memcpy", self.spot(spot), "rows", pitch(value))]
@@ -177,7 +211,7 @@ class StreamWriter:
                 move = f"{self.name}_mf_copy_bytes"
                 return [CopyText(move, self.spot(target), self.spot(source), size)]
             case Fill(value, first, last, spot):
-                return [self._fill(value, last - first, spot)]
+                return [self._fill(windows.region.fill(value), value, last - first, spot)]
             case RowsCall(node, _, inputs, output):
                 rows = zip(node.readings, inputs, strict=True)
                 read = {index: self._row(spot, there) for index, spot in rows}
@@ -198,9 +232,9 @@ class StreamWriter:
         address = self.spot(Spot(spot.value, constant))
         return f"{address[:-1]} + {length} * (int32_t){rows})"
 
-    def _fill(self, value: Value, rows: int, spot: Spot) -> FillText:
+    def _fill(self, element_of: float, value: Value, rows: int, spot: Spot) -> FillText:
         dtype = value.type.dtype
-        fill = np.array(self.memory.planner.region.fill(value)).astype(dtype.numpy)
+        fill = np.array(element_of).astype(dtype.numpy)
         held = set(fill.tobytes())
         size = rows * pitch(value)
         byte = held.pop() if len(held) == 1 else None

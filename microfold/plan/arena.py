@@ -69,12 +69,19 @@ def plan_arena(
 
 
 def plan_within(
-    blocks: Sequence[Storage], overlaps: Sequence[Overlap], bound: int, wanted: int | None = None
+    blocks: Sequence[Storage],
+    overlaps: Sequence[Overlap],
+    bound: int,
+    wanted: int | None = None,
+    *,
+    thorough: bool = True,
 ) -> ArenaPlan:
     """The same where a bound is known, and not too many storages live at once.
 
     Args:
         bound: bytes that no plan can go below.
+        thorough: whether the exact search goes on where its first steps and `climb` do not suffice, and
+            better bounds are looked for.
     """
 
     def done(plan: ArenaPlan) -> bool:
@@ -85,14 +92,14 @@ def plan_within(
     plan = ArenaPlan(greedy.offsets, greedy.size, bound, tuple(overlaps))
     if not done(plan):
         plan = _search(plan, blocks, FIRST_LIMIT)
-    if not done(plan):
+    if thorough and not done(plan):
         raised = window_bound(blocks, overlaps, plan.size, plan.bound)
         plan = ArenaPlan(plan.offsets, plan.size, raised, plan.overlaps)
     if not done(plan):
         climbed = climb(conflicts, greedy, plan.bound)
         if climbed.size < plan.size:
             plan = ArenaPlan(climbed.offsets, climbed.size, plan.bound, plan.overlaps)
-    return plan if done(plan) else _search(plan, blocks, LAST_LIMIT)
+    return plan if done(plan) or not thorough else _search(plan, blocks, LAST_LIMIT)
 
 
 def _search(plan: ArenaPlan, blocks: Sequence[Storage], steps: int) -> ArenaPlan:

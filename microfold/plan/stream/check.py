@@ -43,6 +43,8 @@ def check_stream(
     size: int,
     computing: Callable[[RowsCall], Computing],
     fronts: Mapping[Value, int],
+    sources: Mapping[Value, int] | None = None,
+    kept: Iterable[tuple[str, int, int]] = (),
 ) -> None:
     """Verify a stream.
 
@@ -54,11 +56,18 @@ def check_stream(
         bases: where the windows lie.
         size: bytes of the arena.
         fronts: addresses of the values that must be whole at the end.
+        sources: those of the values that are whole at the beginning.
+        kept: what must be left alone: names, addresses and bytes.
 
     Raises:
         GraphError: the first fault.
     """
     replay = _Replay(bases, size)
+    for value, address in (sources or {}).items():
+        replay.begin_whole(value, address)
+    kept = [*kept]
+    for number, (name, address, length) in enumerate(kept):
+        replay.keep(-1 - number, name, address, length)
     for operation in operations:
         match operation:
             case Arrive(value, row, spot):
@@ -71,6 +80,8 @@ def check_stream(
                 replay.compute(operation, computing(operation))
     for value, address in fronts.items():
         replay.expect_whole(value, address)
+    for number, (name, address, length) in enumerate(kept):
+        replay.expect_kept(-1 - number, name, address, length)
 
 
 class _Replay:
@@ -133,6 +144,23 @@ class _Replay:
         else:
             self._in_order(out, first, last)
             self._put(out, first, last, begin)
+
+    def begin_whole(self, value: Value, address: int) -> None:
+        """All rows of a value are there."""
+        height = value.type.shape[ROWS]
+        self._put(value, 0, height, address)
+        self.there[value] = height
+
+    def keep(self, tag: int, name: str, address: int, length: int) -> None:
+        """Bytes that nothing may write."""
+        self._inside(address, length, name)
+        if self.owner[address : address + length].any():
+            raise _fault(f"{name} lies over what is there before")
+        self.owner[address : address + length] = tag
+
+    def expect_kept(self, tag: int, name: str, address: int, length: int) -> None:
+        if (self.owner[address : address + length] != tag).any():
+            raise _fault(f"{name} is overwritten")
 
     def expect_whole(self, value: Value, address: int) -> None:
         if value in self.added:

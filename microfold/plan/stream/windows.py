@@ -2,7 +2,8 @@
 
 Before a row is written, rows that nothing needs any more leave the window: those behind them move up. So the
 rows of a band lie behind each other, rows of padding included, and every band of a layer is the same call.
-What the rest of a graph reads has a window for all of it, in which nothing moves.
+What is held whole, since something outside of the region reads or has computed it, has a window for all of
+it, in which nothing moves.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from microfold.ir.node import Value
+from microfold.ops.rows import ROWS
 from microfold.plan.stream.blocks import Block, block, span
 from microfold.plan.stream.events import Arrival, Compute, Event, Padding, events_of
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
@@ -23,18 +25,22 @@ class _Window:
 
     Attributes:
         start: the row at the beginning of the window.
+        low: the first row that is written.
         top: the first row that is not there yet.
         capacity: rows that there are at most.
         times: events in which it holds something, as bits.
         whole: nothing leaves it.
+        occupied: bytes that hold something in these events: from the first to before the last.
     """
 
     pitch: int
     start: int
+    low: int
     top: int
     whole: bool
     capacity: int = 0
     times: int = 0
+    occupied: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
 
     def offset(self, row: int) -> int:
         return (row - self.start) * self.pitch
@@ -60,8 +66,10 @@ class Windows:
     Attributes:
         operations: those of each event.
         blocks: the windows.
+        occupied: of each window: bytes that hold something, in each event of its life.
         events: of each node, those in which it computes.
         reaches: of each node, by operand and event.
+        margins: rows above row 0 of what is held whole.
     """
 
     region: Region
@@ -69,6 +77,8 @@ class Windows:
     blocks: Mapping[Value, Block]
     events: Mapping[RowNode, Sequence[int]]
     reaches: Mapping[RowNode, Sequence[Mapping[int, Reach]]]
+    occupied: Mapping[Value, Mapping[int, tuple[int, int]]]
+    margins: Mapping[Value, int]
 
     @property
     def moved(self) -> int:
@@ -80,19 +90,24 @@ class Windows:
         """Those of all events, in order."""
         return (operation for event in self.operations for operation in event)
 
-    def front(self, value: Value) -> int:
-        """Where row 0 of a front lies in its window, bytes."""
-        return self.region.above(value) * pitch(value)
+    def shift(self, value: Value) -> int:
+        """Where row 0 of what is held whole lies in its window, bytes."""
+        return self.margins[value] * pitch(value)
 
 
-def windows_of(region: Region) -> Windows:
-    """What happens in a region, event by event."""
-    return _Recorder(region).record()
+def windows_of(region: Region, margins: Mapping[Value, tuple[int, int]] | None = None) -> Windows:
+    """What happens in a region, event by event.
+
+    Args:
+        margins: rows above and below what is held whole, if other regions need more than this one.
+    """
+    return _Recorder(region, margins or {}).record()
 
 
 @dataclass
 class _Recorder:
     region: Region
+    given: Mapping[Value, tuple[int, int]]
     windows: dict[Value, _Window] = field(default_factory=dict[Value, _Window])
     done: dict[RowNode, int] = field(default_factory=dict[RowNode, int])
     events: dict[RowNode, list[int]] = field(default_factory=dict[RowNode, list[int]])
@@ -101,24 +116,55 @@ class _Recorder:
     )
 
     def record(self) -> Windows:
-        for value in (*self.region.inputs, *self.region.producers):
-            first = -self.region.above(value)
-            self.windows[value] = _Window(pitch(value), first, first, value in self.region.fronts)
-        operations = [self._event(time, event) for time, event in enumerate(events_of(self.region))]
+        region = self.region
+        margins = {
+            value: self.given.get(value, (region.above(value), region.below(value))) for value in region.held
+        }
+        for value in (*region.inputs, *region.sources, *region.producers):
+            above, below = margins.get(value, (region.above(value), 0))
+            low = -region.above(value)
+            window = _Window(pitch(value), -above, low, low, value in margins)
+            if value in margins:
+                window.capacity = above + value.type.shape[ROWS] + below
+            if value in region.sources:
+                window.top = value.type.shape[ROWS]
+            self.windows[value] = window
+        operations = [self._event(time, event) for time, event in enumerate(events_of(region))]
         end = len(operations)
-        for value in self.region.fronts:
+        for value in region.fronts:
             # From the first row to the end.
-            window = self.windows[value]
-            window.times = span((window.times & -window.times).bit_length() - 1, end - 1)
+            self._hold(value, (self.windows[value].times & -self.windows[value].times).bit_length() - 1, end)
+        for value in region.sources:
+            # From the beginning to the last row that is read.
+            last = end if value in region.outlives else self.windows[value].times.bit_length()
+            self._hold(value, 0, last)
         blocks = {
             value: block(value.name, window.capacity * window.pitch, window.times)
             for value, window in self.windows.items()
             if window.times
         }
-        return Windows(self.region, operations, blocks, self.events, self.reaches)
+        return Windows(
+            region,
+            operations,
+            blocks,
+            self.events,
+            self.reaches,
+            {value: self.windows[value].occupied for value in blocks},
+            {value: above for value, (above, _) in margins.items()},
+        )
+
+    def _hold(self, value: Value, first: int, end: int) -> None:
+        """A window is in use from an event to before another one."""
+        window = self.windows[value]
+        window.times = span(first, end - 1)
+        now = window.occupied.get(first, (0, window.capacity * window.pitch))
+        for time in range(first, end):
+            now = window.occupied.setdefault(time, now)
 
     def _event(self, time: int, event: Event) -> list[Operation]:
         made: list[Operation] = []
+        # What it reads is there until it is over.
+        begun = {value: min(self._needed(value), self.windows[value].top) for value in self.region.sources}
         match event:
             case Arrival(value, row):
                 made += self._room(value, row, row + 1)
@@ -133,7 +179,17 @@ class _Recorder:
         for other, window in self.windows.items():
             if self._needed(other) < window.top:
                 window.times |= 1 << time
+            if window.times >> time & 1:
+                window.occupied[time] = self._occupied(other, begun.get(other, window.start))
         return made
+
+    def _occupied(self, value: Value, needed: int) -> tuple[int, int]:
+        """The bytes that hold something in an event."""
+        window = self.windows[value]
+        if value not in self.region.sources:
+            return 0, window.offset(window.top)
+        first = max(window.offset(needed), 0) if self._dies(value) else 0
+        return first, window.capacity * window.pitch
 
     def _compute(self, node: RowNode, part: int, time: int) -> list[Operation]:
         value = node.output
@@ -161,6 +217,8 @@ class _Recorder:
     def _room(self, value: Value, first: int, last: int) -> list[Operation]:
         """Make room for rows at the top of a window."""
         window = self.windows[value]
+        if value in self.region.sources and first < 0:
+            return []  # what lies above a source comes behind it
         if first != window.top:
             raise AssertionError(f"row {first} of {value!r} comes behind row {window.top}")
         made: list[Operation] = []
@@ -176,10 +234,14 @@ class _Recorder:
 
     def _needed(self, value: Value) -> int:
         """The first row that is still needed."""
-        if self.windows[value].whole:
-            return self.windows[value].start
+        if self.windows[value].whole and not self._dies(value):
+            return self.windows[value].low
         readers = self.region.readers.get(value, ())
         return min((n.readings[i].held[self.done.get(n, 0)] for n, i in readers), default=NEVER)
+
+    def _dies(self, value: Value) -> bool:
+        """Rows of something that is there whole are given up one after the other."""
+        return value in self.region.sources and value not in self.region.outlives
 
     def _is_done(self, value: Value) -> bool:
         """Nothing in a window is needed."""

@@ -172,25 +172,30 @@ def layers_of(graph: Graph) -> list[LayerContext]:
     return [LayerContext(node, graph.constants, CORE, ranges) for node in graph.nodes]
 
 
-def region(graph: Graph, count: int, widths: Sequence[int] = (1,)) -> Region | str:
-    """The first nodes as a region, or why not.
+def region(
+    graph: Graph, count: int, widths: Sequence[int] = (1,), start: int = 0, *, pushed: bool = True
+) -> Region | str:
+    """Nodes that follow each other as a region, or why not.
 
     Args:
+        count: how many nodes come before those behind it.
         widths: rows of each call, for the nodes in turn.
+        start: how many nodes come before it.
+        pushed: rows of the input are handed in; otherwise it is there whole.
     """
     rows: list[RowNode] = []
-    for index, layer in enumerate(layers_of(graph)[:count]):
+    for index, layer in enumerate(layers_of(graph)[start:count]):
         found = by_rows(layer, widths[index % len(widths)])
         if isinstance(found, str):
             return found
         rows.append(found)
-    return region_of(graph, rows)
+    return region_of(graph, rows, start, None if pushed else ())
 
 
 def planned(graph: Graph, found: Region) -> tuple[StreamPlanner, list[Kernel]]:
     """A planner for a region with kernels."""
     layers = {layer.node: layer for layer in layers_of(graph)}
-    planner = StreamPlanner(found, [layers[node] for node in found.rest])
+    planner = StreamPlanner([found], layers)
     policy = Policy("balanced", Model(graph))
     return planner, [candidates(layer, policy)[0].kernel for layer in planner.layers]
 
