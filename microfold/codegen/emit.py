@@ -29,7 +29,7 @@ def emit_build(program: Program) -> Build:
     functions = [function.text for function in model.functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
     copies = ["mf_copy_block"] if program.state or program.moves else []
-    copies += ["mf_copy_bytes"] if program.stream is not None and program.stream.planner.moved else []
+    copies += ["mf_copy_bytes"] if program.stream is not None and program.stream.planner.slides else []
     copies += ["mf_noinline"] if any(_is_apart(model, function) for function in model.functions) else []
     helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
     preludes = [

@@ -81,6 +81,7 @@ class Model:
         self._places: dict[_Bytes, NamedOffset] = {}
         self._scratch: dict[Layer, NamedOffset] = {}
         self._windows: dict[Value, NamedOffset] = {}
+        self._newest: dict[Value, NamedOffset] = {}
         self._numbers = dict(_numbered(program.layers))
         self._inner = {layer: index for index, layer in enumerate(program.inner_layers)}
         self.arena: list[NamedOffset] = []
@@ -233,10 +234,16 @@ class Model:
             name = self._claim(f"{name}_window", "_offset")
             self._windows[value] = NamedOffset(name, offset, comment)
             self.arena.append(self._windows[value])
+            if value in memory.newest:
+                size = memory.planner.newest_blocks[value].size
+                comment = f"{size // pitch(value)} of {pitch(value)} bytes, until it is read"
+                name = self._claim(f"{name.removesuffix('_window')}_newest", "_offset")
+                self._newest[value] = NamedOffset(name, memory.newest[value], comment)
+                self.arena.append(self._newest[value])
 
     def _stream(self, memory: StreamMemory) -> StreamTexts:
         def spot(at: Spot) -> str:
-            window = self._windows[at.value].name
+            window = (self._newest if at.newest else self._windows)[at.value].name
             return self._at("arena", f"{window} + {at.offset}" if at.offset else window)
 
         def call(index: int, read: Mapping[int, str], written: str) -> CallText:
@@ -253,7 +260,12 @@ class Model:
             arguments = map(_argument, parameters, addresses)
             return replace(text, comment=text.comment[:1], arguments=(*text.arguments, *arguments))
 
-        return StreamWriter(memory, spot, call, self.calls, self.name, self.given).texts()
+        def address_type(index: int) -> str:
+            """What the table in the place of the first input holds."""
+            function = self.functions[self.program.layers[index].call.function]
+            return function.parameters[0].removesuffix("const *").strip()
+
+        return StreamWriter(memory, spot, call, address_type, self.calls, self.name, self.given).texts()
 
     def _add_place(self, buffer: Buffer, name: str) -> None:
         key = self._bytes(buffer)

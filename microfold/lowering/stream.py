@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.views import Views, needs_no_code
-from microfold.kernels.band import unsupported_rows
+from microfold.kernels.band import lowered, unsupported_rows
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -39,6 +40,10 @@ CLOSE_LOOKS = 4
 ENDS = 4
 FURTHER_REGIONS = 2
 FURTHER_LOOKS = 2
+# Cuts of which the rows are tried in rings, where the RAM is limited.
+RING_LOOKS = 2
+# Times as many instructions as without rings that are taken for a smaller arena where nothing is asked for.
+FREE = 1.01
 # Rows that a call may compute, the part of the instructions that they must save to be looked at closely, and
 # how many times that is done.
 WIDTHS = (2, 3, 4, 5, 6, 8)
@@ -75,21 +80,20 @@ def streamed(scope: Scope, options: Options) -> Streamed:
         UnsupportedModelError: not even the first layer works by rows.
         InputError: nothing fits the RAM or the flash that the options allow.
     """
-    cuts = _Cuts(scope, options)
-    looked_at: list[Streamed] = []
+    cuts = Cuts(scope, options)
     refusals: list[InputError] = []
-    for planner in cuts.promising:
-        try:
-            looked_at.append(cuts.decided(planner))
-        except InputError as refusal:
-            refusals.append(refusal)
+    looked_at = cuts.looked_at(cuts.promising, refusals)
+    if options.ram is not None:
+        looked_at += cuts.looked_at(cuts.with_rings, refusals)
     if not looked_at:
         raise cuts.refusal(refusals)
-
-    def order(found: Streamed) -> tuple[float, float]:
-        return (found.cost, found.memory.size) if options.ram is not None else (found.memory.size, found.cost)
-
-    best = cuts.widened(min(looked_at, key=order))
+    best = min(looked_at, key=cuts.order)
+    best = cuts.widened(
+        cuts.with_fewer_rings(best if options.ram is not None else cuts.with_free_rings(best))
+    )
+    if options.ram is None and not best.memory.arena.proved:
+        kernels = [candidate.kernel for candidate in best.chosen]
+        best = replace(best, memory=best.planner.plan(kernels, best.calls, thorough=True))
     best.memory.check([candidate.kernel for candidate in best.chosen])
     return best
 
@@ -110,7 +114,7 @@ def pushed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
     return tuple(sorted(found, key=lambda value: -value.type.nbytes)[:1])
 
 
-class _Cuts:
+class Cuts:
     """Which nodes may be computed row by row."""
 
     def __init__(self, scope: Scope, options: Options):
@@ -127,12 +131,98 @@ class _Cuts:
         self._outputs = {views[v].root for v in graph.outputs} if options.io == "caller" else set[Value]()
         self._elsewhere = self._outputs | ({*graph.inputs} if options.io == "caller" else set[Value]())
         self._layers = {ranking.layer.node: ranking for ranking in scope.rankings}
+        self._by_address: dict[Node, bool] = {}
         self._row_nodes: dict[Node, RowNode | str] = {}
         self._ranked: dict[tuple[RowNode, Form], Ranking] = {}
         if scope.inner:
             self.reason = "models with loops or conditions are computed whole"
         elif options.io == "rows" and not self.pushed:
             self.reason = "none of its inputs is an image [1, H, W, C]"
+
+    def order(self, found: Streamed) -> tuple[float, float]:
+        """What is better comes first."""
+        cost, size = found.cost, found.memory.size
+        return (cost, size) if self.options.ram is not None else (size, cost)
+
+    def looked_at(self, planners: Iterable[StreamPlanner], refusals: list[InputError]) -> list[Streamed]:
+        """Cuts with their kernels; reasons of those that do not fit come to the refusals."""
+        found: list[Streamed] = []
+        for planner in planners:
+            try:
+                found.append(self.decided(planner))
+            except InputError as refusal:
+                refusals.append(refusal)
+        return found
+
+    @property
+    def with_rings(self) -> Iterator[StreamPlanner]:
+        """The best cuts, with rings for all values that may be rings."""
+        for planner in self.promising[:RING_LOOKS]:
+            ringed = self.ringed(planner)
+            if ringed is not None:
+                yield ringed
+
+    def ringed(self, planner: StreamPlanner, chosen: Collection[Value] | None = None) -> StreamPlanner | None:
+        """The same cut with rings for some values; None if there are none that kernels can read.
+
+        Args:
+            chosen: default: all that may be.
+        """
+        regions: list[Region] = []
+        for region in planner.regions:
+            values = [
+                value
+                for value in region.may_be_rings
+                if (chosen is None or value in chosen)
+                and all(
+                    self._reads_rows(node)
+                    for node, index in region.readers[value]
+                    if node.reads_several(index)
+                )
+            ]
+            regions.append(region.with_rings(values))
+        none = chosen is None and not any(region.rings for region in regions)
+        return None if none else self._planner(regions)
+
+    def _reads_rows(self, node: RowNode) -> bool:
+        """Whether a kernel takes addresses of the rows that a node reads."""
+        if node.node not in self._by_address:
+            layers = (band.reading_rows.layer for band in node.bands.values())
+            policy = Policy(self.options.optimize, self.scope.model)
+            found = (candidates(layer, policy) for layer in layers)
+            self._by_address[node.node] = all(each and each[0].cost is not None for each in found)
+        return self._by_address[node.node]
+
+    def with_free_rings(self, found: Streamed) -> Streamed:
+        """The cut with rings where the arena is smaller so, and the kernels that fit it take about as long.
+
+        Where the arena counts more than time, it may be longer.
+        """
+        ringed = self.ringed(found.planner)
+        if ringed is None or ringed.least_need(self._first_kernels(ringed)) >= found.memory.size:
+            return found
+        longest = math.inf if self.options.optimize == "size" else found.cost * FREE
+        tried = self.looked_at([ringed], [])
+        better = (t for t in tried if t.memory.size < found.memory.size and t.cost <= longest)
+        return next(better, found)
+
+    def with_fewer_rings(self, found: Streamed) -> Streamed:
+        """The same without rings that are there in vain: they cost tables of addresses."""
+        limit = self._limit(found)
+        for value in [value for region in found.planner.regions for value in region.rings]:
+            rings = {each for region in found.planner.regions for each in region.rings} - {value}
+            fewer = self.ringed(found.planner, rings)
+            if fewer is None or fewer.least_need(self._first_kernels(fewer)) > limit:
+                continue
+            tried = self.looked_at([fewer], [])
+            if tried and tried[0].memory.size <= limit and tried[0].cost <= found.cost:
+                found = tried[0]
+        return found
+
+    def _limit(self, found: Streamed) -> int:
+        """Bytes that the arena may have: what is allowed, or else, as many as it has anyway."""
+        allowed = self.options.ram
+        return allowed - self.state if allowed is not None else found.memory.size
 
     @cached_property
     def promising(self) -> list[StreamPlanner]:
@@ -312,10 +402,8 @@ class _Cuts:
             if reason is not None:
                 name = each.layer.node.output.name
                 raise InputError(f"{kernel.name} cannot compute %{name} by rows: {reason}")
-        calls = [kernel.lower(r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
-        # Where a limit is what counts, it is met already.
-        memory = planner.plan(kernels, calls, thorough=self.options.ram is None)
-        return Streamed(planner, rankings, chosen, calls, memory)
+        calls = [lowered(kernel, r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
+        return Streamed(planner, rankings, chosen, calls, planner.plan(kernels, calls))
 
     def _with_wide_weights(
         self, planner: StreamPlanner, rankings: Sequence[Ranking], chosen: Sequence[Candidate]
@@ -324,7 +412,7 @@ class _Cuts:
         limit = self.options.ram
         if limit is None:
             kernels = [candidate.kernel for candidate in chosen]
-            calls = [kernel.lower(r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
+            calls = [lowered(kernel, r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
             return widen_weights(rankings, chosen, planner, planner.plan(kernels, calls).size)
         return widen_weights(rankings, chosen, planner, limit - self.state)
 
@@ -334,8 +422,7 @@ class _Cuts:
         Every row more is one more in the windows on both sides of a layer. So this is for layers beside which
         the arena has room: what the options allow, or else, as much as it has anyway.
         """
-        allowed = self.options.ram
-        limit = allowed - self.state if allowed is not None else found.memory.size
+        limit = self._limit(found)
         for node, width in self._worthwhile(found):
             planner = self._with_width(found.planner, node, width)
             if planner is None or planner.least_need(self._first_kernels(planner)) > limit:
@@ -357,6 +444,8 @@ class _Cuts:
             least = self._cost(node)
             for width in WIDTHS:
                 wide = by_rows(node.layer, width)
+                if node.by_address and not isinstance(wide, str):
+                    wide = replace(wide, by_address=True)
                 if width >= len(node.parts) or isinstance(wide, str):
                     break
                 cost = self._cost(wide)
@@ -377,9 +466,9 @@ class _Cuts:
             nodes = [by_rows(n.layer, width) if n.node is node else n for n in region.nodes]
             rows = [n for n in nodes if not isinstance(n, str)]
             found = region_of(region.graph, rows, region.start, self.pushed)
-            if isinstance(found, str):
+            if isinstance(found, str) or not {*region.rings} <= {*found.may_be_rings}:
                 return None
-            changed.append(found)
+            changed.append(found.with_rings(region.rings))
         return self._planner(changed)
 
     def refusal(self, refusals: Sequence[InputError]) -> Exception:
@@ -392,9 +481,8 @@ class _Cuts:
         ram = self.options.ram
         if ram is None:
             return refusals[0]
-        sizes = [
-            leanest_size(self.rankings(planner), self.scope.model, planner) for planner in self.promising
-        ]
+        planners = [*self.promising, *self.with_rings]
+        sizes = [leanest_size(self.rankings(planner), self.scope.model, planner) for planner in planners]
         least = min(sizes) + self.state
         if least <= ram:
             return refusals[0]

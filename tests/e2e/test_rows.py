@@ -23,6 +23,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.kernels.kernel import Trade
+from microfold.lowering.stream import Cuts, Streamed
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.add import Add
@@ -48,6 +49,8 @@ HOST = (1, 3, 8)
 # Those that end with a pool over rows.
 POOLED = (17, 25)
 SIMULATED = (20, 21, 22, 23)
+# Those whose rows stay in rings where they may.
+RINGED = (1, 3, 8, 11)
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m55")
 
 
@@ -85,6 +88,52 @@ def test_rows_on_simulated_cores(core: str) -> None:
         built = compile_graph(graph, target.load(core), ROWS, name=f"net{seed}")
         result = verify(built, input_sets([b.type for b in built.inputs], 4))
         assert result.exact, (seed, result.first_difference)
+
+
+def rings(built: Program) -> int:
+    assert built.stream is not None
+    return sum(len(region.rings) for region in built.stream.planner.regions)
+
+
+@pytest.fixture
+def all_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows stay in rings wherever kernels take addresses, whether that is worth it or not."""
+
+    def every(cuts: Cuts, found: Streamed) -> Streamed:
+        planner = cuts.ringed(found.planner)
+        return found if planner is None else cuts.decided(planner)
+
+    monkeypatch.setattr(Cuts, "with_fewer_rings", every)
+
+
+@pytest.mark.usefixtures("all_rings")
+@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+def test_rows_that_stay_in_rings(core: str) -> None:
+    """Rows move once, and calls are given their addresses."""
+    if core != "host":
+        need_tools(*CROSS_TOOLS)
+    found = 0
+    for graph in (Nets(0).tall(), Nets(0).narrow(), *(Nets(seed).draw() for seed in RINGED)):
+        built = compile_graph(graph, target.load(core), ROWS)
+        found += rings(built)
+        result = verify(built, input_sets([b.type for b in built.inputs], 4))
+        assert result.exact, result.first_difference
+    assert found >= 8
+
+
+def test_rings_where_windows_do_not_fit() -> None:
+    """Windows need more for rows that are new; what fits without rings has none."""
+    graph = Nets(0).narrow()
+    m4 = target.load("cortex-m4")
+    free = compile_graph(graph, m4, ROWS)
+    smallest = compile_graph(graph, m4, Options(io="rows", optimize="size"))
+    assert smallest.arena.size < free.arena.size
+    assert rings(smallest) > 0
+    limited = compile_graph(graph, m4, Options(io="rows", ram=smallest.arena.size))
+    assert limited.arena.size <= smallest.arena.size
+    assert rings(limited) > 0
+    loose = compile_graph(graph, m4, Options(io="rows", ram=free.arena.size * 2))
+    assert rings(loose) == 0
 
 
 def test_rows_that_need_nothing_of_the_input() -> None:
@@ -318,7 +367,14 @@ def test_weights_of_16_bits_where_rows_have_few_pixels() -> None:
 def test_no_warnings(compiler: str, tmp_path: Path) -> None:
     need_tools(compiler)
     within = Options(io="caller", ram=program(HOST[2]).arena.size)
-    for options in (ROWS, Options(io="rows", weights="blob"), within):
+    held = Options(ram=program(HOST[2]).arena.size + 1000)
+    for options in (
+        ROWS,
+        Options(io="rows", weights="blob"),
+        Options(io="rows", optimize="size"),
+        within,
+        held,
+    ):
         built = program(HOST[2], options=options)
         for name, text in emit(built).items():
             (tmp_path / name).write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ from microfold.ir.types import TensorType
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import ROWS, Band, Rows, band, row_pitch
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 
 # What a byte is part of where nothing is known of it.
 _RUBBISH = 0
@@ -45,6 +45,7 @@ def check_stream(
     fronts: Mapping[Value, int],
     sources: Mapping[Value, int] | None = None,
     kept: Iterable[tuple[str, int, int]] = (),
+    newest: Mapping[Value, int] | None = None,
 ) -> None:
     """Verify a stream.
 
@@ -58,11 +59,12 @@ def check_stream(
         fronts: addresses of the values that must be whole at the end.
         sources: those of the values that are whole at the beginning.
         kept: what must be left alone: names, addresses and bytes.
+        newest: where the newest rows of rings lie.
 
     Raises:
         GraphError: the first fault.
     """
-    replay = _Replay(bases, size)
+    replay = _Replay(bases, newest or {}, size)
     for value, address in (sources or {}).items():
         replay.begin_whole(value, address)
     kept = [*kept]
@@ -87,8 +89,9 @@ def check_stream(
 class _Replay:
     """The arena from step to step: of each byte, the value that it is of, and which of its bytes it is."""
 
-    def __init__(self, bases: Mapping[Value, int], size: int):
+    def __init__(self, bases: Mapping[Value, int], newest: Mapping[Value, int], size: int):
         self.bases = bases
+        self.newest = newest
         self.size = size
         self.owner = np.zeros(size, np.int64)
         self.place = np.zeros(size, np.int64)
@@ -98,7 +101,7 @@ class _Replay:
 
     def at(self, spot: Spot) -> int:
         """The address of a spot."""
-        return self.bases[spot.value] + spot.offset
+        return (self.newest if spot.newest else self.bases)[spot.value] + spot.offset
 
     def arrive(self, value: Value, row: int, address: int) -> None:
         self._in_order(value, row, row + 1)
@@ -129,14 +132,25 @@ class _Replay:
         for (index, rows), spot in zip(_reads(call, by.layer).items(), call.inputs, strict=True):
             value = node.inputs[index]
             assert value is not None
-            address, length = self.at(spot), (rows[1] - rows[0]) * row_pitch(value.type)
-            self._expect(value, rows, address)
-            if address % alignment or begin % alignment:
-                raise _fault(f"rows of %{value.name} or %{out.name} do not lie at multiples of {alignment}")
-            if size and scratch < address + length and address < scratch + size:
-                raise _fault(f"scratch lies over rows of %{value.name}, of which %{out.name} is computed")
-            if begin < address + length and address < end:
-                self._allowed(call, by, index, address - begin)
+            single = isinstance(spot, Table)
+            pieces = (
+                [(rows, spot)]
+                if not single
+                else [((row, row + 1), each) for row, each in zip(range(*rows), spot.spots, strict=True)]
+            )
+            for part, each in pieces:
+                address, length = self.at(each), (part[1] - part[0]) * row_pitch(value.type)
+                self._expect(value, part, address)
+                if address % alignment or begin % alignment:
+                    raise _fault(
+                        f"rows of %{value.name} or %{out.name} do not lie at multiples of {alignment}"
+                    )
+                if size and scratch < address + length and address < scratch + size:
+                    raise _fault(f"scratch lies over rows of %{value.name}, of which %{out.name} is computed")
+                if begin < address + length and address < end:
+                    if single:
+                        raise _fault(f"row {first} of %{out.name} lies over row {part[0]} of %{value.name}")
+                    self._allowed(call, by, index, address - begin)
         if size:
             self.owner[scratch : scratch + size] = _RUBBISH
         if call.node.accumulates:

@@ -109,6 +109,11 @@ class StreamMemory:
         planner, offsets = self.planner, self.arena.offsets
         return {v: offsets[b] + planner.window_offset(v) for v, b in planner.window_blocks.items()}
 
+    @property
+    def newest(self) -> Mapping[Value, int]:
+        """Where the newest rows of rings lie."""
+        return {value: self.arena.offsets[b] for value, b in self.planner.newest_blocks.items()}
+
     def address(self, value: Value) -> int:
         """Where row 0 of a value lies that is held whole."""
         return self.arena.offsets[self.planner.window_blocks[value]] + self.planner.place(value).offset
@@ -116,7 +121,7 @@ class StreamMemory:
     @property
     def computed(self) -> Iterator[ComputedRows | int]:
         """All results in the order in which they are computed: rows, or those of layers on whole tensors."""
-        windows = self.windows
+        windows, newest = self.windows, self.newest
         for part in self.planner.parts:
             if not isinstance(part, Windows):
                 yield from part
@@ -124,7 +129,7 @@ class StreamMemory:
             for call in part.all_operations:
                 if isinstance(call, RowsCall):
                     value, rows = call.node.output, call.node.written(call.part)
-                    address = windows[value] + call.output.offset
+                    address = (newest if call.output.newest else windows)[value] + call.output.offset
                     size = (rows[1] - rows[0]) * pitch(value)
                     yield ComputedRows(self.layer_of(call), value, rows, address, size)
 
@@ -159,7 +164,7 @@ class StreamMemory:
         computing = self.computing(kernels)
         for windows, start, end in planner.streams:
             region = windows.region
-            inside = {planner.window_blocks[value] for value in windows.blocks}
+            inside = {planner.window_blocks[value] for value in windows.blocks if value not in region.rings}
             kept = [
                 (each.label, offsets[each], each.size)
                 for each in planner.blocks.values()
@@ -173,6 +178,7 @@ class StreamMemory:
                 {value: self.address(value) for value in (*region.fronts, *region.outlives)},
                 {value: self.address(value) for value in region.sources},
                 kept,
+                self.newest,
             )
         self._check_calls()
 
@@ -274,8 +280,13 @@ class StreamPlanner:
 
     @property
     def moved(self) -> int:
-        """Bytes that move within windows, in one run."""
+        """Bytes that move within windows and into rings, in one run."""
         return sum(windows.moved for windows, _, _ in self.streams)
+
+    @property
+    def slides(self) -> bool:
+        """Whether rows move within windows."""
+        return any(windows.slides for windows, _, _ in self.streams)
 
     def shift(self, value: Value) -> int:
         """Bytes in front of what is held whole, in the storage that a value is in: its padding."""
@@ -345,9 +356,19 @@ class StreamPlanner:
         return found
 
     @cached_property
+    def newest_blocks(self) -> Mapping[Value, Block]:
+        """Where the newest rows of rings lie."""
+        return {
+            value: block(each.label, each.size, each.times << start)
+            for windows, start, _ in self.streams
+            for value, each in windows.newest.items()
+        }
+
+    @cached_property
     def _tensors(self) -> list[Block]:
         """All blocks but scratch."""
-        return [*dict.fromkeys((*self.window_blocks.values(), *self.blocks.values()))]
+        found = (*self.window_blocks.values(), *self.newest_blocks.values(), *self.blocks.values())
+        return [*dict.fromkeys(found)]
 
     @cached_property
     def _occupied(self) -> Occupied:
@@ -419,11 +440,13 @@ class StreamPlanner:
         if len(layer.events) != len(node.parts):
             return []  # bands of other forms may run further ahead
         windows, start, _ = self.streams[region]
-        target = self.window_blocks[node.output]
+        target = self.newest_blocks.get(node.output) or self.window_blocks[node.output]
         found: list[Overlap] = []
         for index in node.readings:
             value = node.node.inputs[index]
             assert value is not None
+            if value in self.newest_blocks:
+                continue
             source = self.window_blocks[value]
             common = source.times & target.times
             events = (start + event for event in windows.events[node])
@@ -449,7 +472,7 @@ class StreamPlanner:
         calls: Sequence[KernelCall],
         wanted: int | None = None,
         *,
-        thorough: bool = True,
+        thorough: bool = False,
     ) -> StreamMemory:
         """Where everything lies.
 
@@ -469,8 +492,8 @@ class StreamPlanner:
         return StreamMemory(self, scratch, plan_within(blocks, allowed, bound, wanted, thorough=thorough))
 
     def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
-        """Whether an arena with so many bytes is found, without a long search."""
-        return self.plan(kernels, calls, limit, thorough=False).size <= limit
+        """Whether an arena with so many bytes is found."""
+        return self.plan(kernels, calls, limit).size <= limit
 
     def least_need(self, kernels: Sequence[Kernel]) -> int:
         """Bytes that no arena for these kernels can go below, scratch aside."""

@@ -64,6 +64,7 @@ class RowNode:
         readings: of the operands of which it reads rows, by their indices.
         accumulates: it adds rows of its operand to its result, the only row of that; `parts`, `forms` and
             `readings` are those of the rows that it adds.
+        by_address: it is given the address of each row of its first operand.
     """
 
     layer: LayerContext
@@ -71,6 +72,7 @@ class RowNode:
     forms: tuple[Form, ...]
     readings: Mapping[int, Reading]
     accumulates: bool = False
+    by_address: bool = False
 
     @property
     def node(self) -> Node:
@@ -85,6 +87,10 @@ class RowNode:
         """How many rows a call computes at most."""
         return max(last - first for first, last in self.parts)
 
+    def reads_several(self, index: int) -> bool:
+        """Whether it reads several rows of an operand at once."""
+        return index in self.readings and any(last - first > 1 for first, last in self.readings[index].spans)
+
     def written(self, part: int) -> Rows:
         """The rows of its result that it writes."""
         return (0, 1) if self.accumulates else self.parts[part]
@@ -98,7 +104,7 @@ class RowNode:
                 made = self._sums(part) if self.accumulates else layer_band(self.layer, self.parts[part])
                 if isinstance(made, str):
                     raise AssertionError(f"{self.output!r}: {made}")
-                found[form] = made
+                found[form] = made if not self.by_address else made.reading_rows
         return found
 
     def _sums(self, row: int) -> LayerBand:
@@ -198,6 +204,7 @@ class Region:
         fronts: results of `nodes` that the nodes behind read, or the caller: held whole.
         readers: of each streamed value: the node and the index of the operand.
         outlives: sources that are still read when the region is computed.
+        rings: values of which rows that stay lie in rings.
     """
 
     graph: Graph
@@ -209,11 +216,48 @@ class Region:
     readers: Mapping[Value, Sequence[tuple[RowNode, int]]]
     producers: Mapping[Value, RowNode]
     outlives: frozenset[Value]
+    rings: tuple[Value, ...] = ()
 
     @property
     def end(self) -> int:
         """How many nodes of the graph come before those behind the region."""
         return self.start + len(self.nodes)
+
+    def with_rings(self, values: Collection[Value]) -> Region:
+        """The same with rings for some of the values in `may_be_rings`."""
+        plain = {
+            each: replace(
+                each,
+                by_address=any(
+                    first is not None and first in values and each.reads_several(0)
+                    for first in each.node.inputs[:1]
+                ),
+            )
+            for each in self.nodes
+        }
+        readers = {v: [(plain[each], index) for each, index in found] for v, found in self.readers.items()}
+        return replace(
+            self,
+            nodes=tuple(plain.values()),
+            readers=readers,
+            producers={each.output: each for each in plain.values()},
+            rings=tuple(value for value in self.may_be_rings if value in values),
+        )
+
+    @cached_property
+    def may_be_rings(self) -> tuple[Value, ...]:
+        """What is never whole, and keeps rows from call to call; readers of several rows read it first."""
+        values = (*self.inputs, *(each.output for each in self.nodes if not each.accumulates))
+        return tuple(
+            value
+            for value in values
+            if value not in self.held
+            and any(node.reads_several(index) for node, index in self.readers.get(value, ()))
+            and all(
+                not node.reads_several(index) or (index == 0 and node.node.operands.count(value) == 1)
+                for node, index in self.readers[value]
+            )
+        )
 
     @property
     def held(self) -> tuple[Value, ...]:

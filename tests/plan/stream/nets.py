@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Padding, same_padding
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
-from microfold.plan.stream.planner import StreamPlanner
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
+from microfold.plan.stream.planner import StreamMemory, StreamPlanner
 from microfold.plan.stream.region import Region, RowNode, by_rows, pitch, region_of
 
 CORE = target.load("cortex-m4")
@@ -207,9 +207,10 @@ class Bytes:
         got: rows that calls have computed, by value and number.
     """
 
-    def __init__(self, region: Region, windows: Mapping[Value, int], size: int, image: Array):
-        self.region = region
-        self.windows = windows
+    def __init__(self, memory: StreamMemory, image: Array):
+        (self.region,) = memory.planner.regions
+        self.windows, self.newest = memory.windows, memory.newest
+        size = memory.size
         self.image = image
         self.memory = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)
         self.got: dict[tuple[Value, int], Array] = {}
@@ -228,7 +229,7 @@ class Bytes:
                     self.call(operation)
 
     def at(self, spot: Spot) -> int:
-        return self.windows[spot.value] + spot.offset
+        return (self.newest if spot.newest else self.windows)[spot.value] + spot.offset
 
     def write(self, spot: Spot, array: Array) -> None:
         data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
@@ -243,7 +244,9 @@ class Bytes:
         for index, spot in zip(call.node.readings, call.inputs, strict=True):
             value = node.inputs[index]
             assert value is not None
-            data = self.memory[self.at(spot) :][: value.type.nbytes].copy()
+            spots = spot.spots if isinstance(spot, Table) else (spot,)
+            length = value.type.nbytes // len(spots)
+            data = np.concatenate([self.memory[self.at(each) :][:length] for each in spots])
             tensors[value] = Tensor(value.type, data.view(value.type.dtype.numpy).reshape(value.type.shape))
         (result,) = node.evaluate(tensors)
         for index, row in enumerate(range(*call.node.written(call.part))):
