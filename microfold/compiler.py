@@ -301,12 +301,13 @@ class _Way:
         options = self.options
         if options.io == "rows":
             return True
-        may_be = not (options.step or options.taps or self.scope.inner)
-        if options.ram is None or not may_be:
+        if options.ram is None or self.scope.inner:
             return False
         try:
             _ = self.chosen
         except InputError as refusal:
+            if options.why_whole:
+                raise InputError(f"{refusal}; by rows, {options.why_whole}") from None
             try:
                 _ = self.streamed
             except InputError as other:

@@ -289,8 +289,7 @@ def bulge() -> Graph:
 def test_a_region_in_the_middle(io: str, core: str) -> None:
     """Layers before and behind it compute whole tensors."""
     graph = bulge()
-    whole = compile_graph(graph, target.load(core), Options(io=io))
-    built = compile_graph(graph, target.load(core), Options(io=io, ram=whole.arena.size * 2 // 3))
+    built = compile_graph(graph, target.load(core), Options(io=io, ram=graph.nodes[2].output.type.nbytes))
     assert built.stream is not None
     (region,) = built.stream.planner.regions
     assert region.start > 0
@@ -425,8 +424,12 @@ int main(void)
 def test_options_that_need_whole_tensors() -> None:
     with pytest.raises(InputError, match="leave step away"):
         Options(io="rows", step=True)
-    with pytest.raises(InputError, match="leave taps away"):
+    with pytest.raises(InputError, match="which taps copy, are never there: leave taps away"):
         Options(io="rows", taps=True)
+    graph = Nets(0).tall()
+    for more, reason in (({"step": True}, "no moment for its step"), ({"taps": True}, "are never there")):
+        with pytest.raises(InputError, match=f"allow .*; by rows, .*{reason}"):
+            compile_graph(graph, target.load("host"), Options(ram=3000, **more))
 
 
 def test_a_model_without_rows_is_refused() -> None:
