@@ -333,7 +333,7 @@ class Cuts:
 
     def _planner(self, regions: Sequence[Region]) -> StreamPlanner:
         layers = {node: ranking.layer for node, ranking in self._layers.items()}
-        return StreamPlanner(regions, layers, self._elsewhere)
+        return StreamPlanner(regions, layers, self._elsewhere, self.options.align)
 
     def _with_sums(
         self, graph: Graph, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode], start: int
@@ -567,7 +567,8 @@ class _Locator:
         planner, memory = self.found.planner, self.found.memory
         place = planner.place(value)
         if place.root in self.special:
-            return Buffer(value, *self.special[place.root])
+            region, offset = self.special[place.root]
+            return Buffer(value, region, offset + place.offset if region == "state" else offset)
         block = planner.block_of(place.root)
         if block is None:
             return Buffer(value, "arena", self.windows[place.root])

@@ -427,9 +427,10 @@ def test_options_that_need_whole_tensors() -> None:
     with pytest.raises(InputError, match="which taps copy, are never there: leave taps away"):
         Options(io="rows", taps=True)
     graph = Nets(0).tall()
-    for more, reason in (({"step": True}, "no moment for its step"), ({"taps": True}, "are never there")):
+    steps, taps = Options(ram=3000, step=True), Options(ram=3000, taps=True)
+    for options, reason in ((steps, "no moment for its step"), (taps, "are never there")):
         with pytest.raises(InputError, match=f"allow .*; by rows, .*{reason}"):
-            compile_graph(graph, target.load("host"), Options(ram=3000, **more))
+            compile_graph(graph, target.load("host"), options)
 
 
 def test_a_model_without_rows_is_refused() -> None:

@@ -19,9 +19,10 @@ from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import Rows
 from microfold.plan.arena import ArenaPlan, plan_within
 from microfold.plan.check import check_plan
+from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.memory import overlaps_of
-from microfold.plan.overlap import Overlap
+from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
 from microfold.plan.stream.blocks import Block, block, busiest, held_at, moments, shared_in_call, span
 from microfold.plan.stream.check import Computing, check_stream
@@ -200,7 +201,11 @@ class StreamMemory:
             if o.source in plain and o.target in plain
         )
         offsets = {plain[each]: offset for each, offset in self.arena.offsets.items() if each in plain}
-        check_plan([*plain.values()], ArenaPlan(offsets, self.arena.size, self.arena.bound, overlaps))
+        check_plan(
+            [*plain.values()],
+            ArenaPlan(offsets, self.arena.size, self.arena.bound, overlaps),
+            planner.alignment,
+        )
 
 
 class StreamPlanner:
@@ -212,6 +217,7 @@ class StreamPlanner:
         regions: of one graph, in its order.
         layers: of nodes that are computed whole.
         elsewhere: values that own storage outside of the arena.
+        alignment: of all that is in the arena, bytes.
     """
 
     def __init__(
@@ -219,8 +225,10 @@ class StreamPlanner:
         regions: Sequence[Region],
         layers: Mapping[Node, LayerContext],
         elsewhere: Collection[Value] = (),
+        alignment: int = ALIGNMENT,
     ):
         self.regions = regions
+        self.alignment = alignment
         self.whole = regions[-1].graph
         views = Views(self.whole)
         pushed = {views[value].root for region in regions for value in region.inputs}
@@ -291,7 +299,8 @@ class StreamPlanner:
     def shift(self, value: Value) -> int:
         """Bytes in front of what is held whole, in the storage that a value is in: its padding."""
         held = self._held_in.get(self._views[value].root, ())
-        return max((self._margins[each][0] * pitch(each) for each in held), default=0)
+        # What computes whole tensors finds them at multiples of the alignment.
+        return align(max((self._margins[each][0] * pitch(each) for each in held), default=0), self.alignment)
 
     @cached_property
     def _held_in(self) -> Mapping[Value, Sequence[Value]]:
@@ -379,7 +388,8 @@ class StreamPlanner:
                 if value in self._margins and not self._is_alone(value):
                     continue  # what else is in its storage may hold something
                 own = found.setdefault(self.window_blocks[value], {})
-                own |= {start + time: held for time, held in bytes_at.items()}
+                place = self.window_offset(value)
+                own |= {start + t: (first + place, last + place) for t, (first, last) in bytes_at.items()}
         return found
 
     def _is_alone(self, value: Value) -> bool:
@@ -487,9 +497,14 @@ class StreamPlanner:
                 scratch[index] = block(f"scratch of layer {index}", call.scratch, times)
         blocks = [*self._tensors, *scratch.values()]
         overlaps = [o for index, kernel in enumerate(kernels) for o in self.overlaps(index, kernel)]
-        bound = busiest(blocks, self._occupied, overlaps, self.end + 1)
         allowed = [*overlaps, *overlaps_in_time(blocks, self._occupied, overlaps)]
-        return StreamMemory(self, scratch, plan_within(blocks, allowed, bound, wanted, thorough=thorough))
+        least = busiest(blocks, self._occupied, overlaps, self.end + 1)
+        bound = align(least, self.alignment) // self.alignment * ALIGNMENT
+
+        def place(coarse: Sequence[Storage], leave: Sequence[Overlap], enough: int | None) -> ArenaPlan:
+            return plan_within(coarse, leave, bound, enough, thorough=thorough)
+
+        return StreamMemory(self, scratch, plan_coarsely(blocks, allowed, self.alignment, wanted, place))
 
     def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
         """Whether an arena with so many bytes is found."""

@@ -87,7 +87,7 @@ def assert_streams_are_right(regions: Iterator[tuple[Graph, Region]]) -> int:
         arena = Bytes(memory, image)
         values = expected(graph, image) | {graph.inputs[0]: image}
         for value in found.sources:
-            arena.write(Spot(value, planner.shift(value)), values[value])
+            arena.write(Spot(value, memory.address(value) - memory.windows[value]), values[value])
         arena.run(planner.streams[0][0].all_operations)
         for (value, row), data in arena.got.items():
             np.testing.assert_array_equal(data, values[value][:, row])
