@@ -41,8 +41,15 @@ def _requantization(layer: LayerContext, matrix: Array) -> tuple[mve.MveForm, Ar
     return mve.requantization(layer, matrix, multipliers)
 
 
+def _in_eights(form: mve.MveForm, *, int4: bool) -> bool:
+    """Whether two blocks are narrowed together."""
+    return form is not mve.MveForm.GENERAL and not int4
+
+
 def _block_order(form: mve.MveForm, *, int4: bool, in_registers: bool) -> str:
     """What a block of weights has, in order."""
+    if _in_eights(form, int4=int4):
+        return "of 4 channels, even or odd ones of eight: int8 weights [vectors][4][16], bias[4], multiplier[4], shift[4]"
     start = "start" if int4 and not in_registers else "bias"
     weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
     left = ", left shift[4]" if form is mve.MveForm.GENERAL else ""
@@ -130,9 +137,10 @@ class Conv2DMve(Kernel):
     def rows_held(self, layer: LayerContext) -> int:
         return 1
 
-    def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
+    def pack(self, matrix: Array, form: mve.MveForm, records: Array) -> tuple[Array, str]:
         """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
-        return mve.pack_blocks(matrix, records), ""
+        pack = mve.pack_eights if _in_eights(form, int4=False) else mve.pack_blocks
+        return pack(matrix, records), ""
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = conv_types(layer)
@@ -145,7 +153,9 @@ class Conv2DMve(Kernel):
         vectors = -(-depth // mve.LANES)
         padded = vectors * mve.LANES
         pixels = out.size // out.shape[3]
-        blocks, int4 = self.pack(matrix, records)
+        blocks, int4 = self.pack(matrix, form, records)
+        eights = _in_eights(form, int4=bool(int4))
+        left = out.shape[3] % mve.EIGHT
         parameters: dict[str, Parameter] = {
             "blocks": Constant("weights", blocks),
             "vectors": vectors,
@@ -169,6 +179,8 @@ class Conv2DMve(Kernel):
             ("run_vectors", 0 if pointwise else _run_vectors(layer)),
             ("register_vectors", vectors if in_registers else 0),
             ("int4", int4),
+            ("eights", eights),
+            ("block_left", eights and 0 < left <= mve.BLOCK),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
         fields = describe(self.fields, blocks=_block_order(form, int4=bool(int4), in_registers=in_registers))
@@ -197,7 +209,7 @@ class Conv2DMveInt4(Conv2DMve):
         unpacked = (out.size // out.shape[3] + 1) // 2 * blocks
         return super().terms(layer) + Terms(unpacked=unpacked, apart=unpacked * vectors * apart)
 
-    def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
+    def pack(self, matrix: Array, form: mve.MveForm, records: Array) -> tuple[Array, str]:
         in_registers = matrix.shape[1] <= _REGISTER_VECTORS * mve.LANES
         blocks = int4_mve.pack_blocks(matrix, records, scaled=not in_registers)
         return blocks, int4_mve.choose_bytes(matrix).value
