@@ -321,7 +321,9 @@ class DepthwiseConv2DMveTile(Kernel):
         # A row has one tile.
         single = out.shape[2] == tile.shape[1]
         # Two steps, one of which were no multiple of the other, would take more registers than there are.
-        pipelined = _pipelined(layer, form, clamp) and not single and window.strides[1] == 1
+        # A tile alone has registers for ties of negative numbers, too.
+        either = form is mve.MveForm.PLAIN and not clamp and not layer.compiled_for_size
+        pipelined = single and either or _pipelined(layer, form, clamp) and (single or window.strides[1] == 1)
         if single or pipelined:
             del parameters["stride_width"]
         spec = (
