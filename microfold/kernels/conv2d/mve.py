@@ -105,17 +105,19 @@ class Conv2DMve(Kernel):
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-matrix.shape[0] // mve.BLOCK)
         pairs = (out.size // out.shape[3] + 1) // 2
-        tail = out.shape[3] % mve.BLOCK != 0
+        eights = self.in_eights(form)
+        tail = out.shape[3] % (mve.EIGHT if eights else mve.BLOCK) != 0
         finish = blocks * 2 * mve.finish_terms(form)
-        held = _held_vectors(layer, eights=self.in_eights(form))
-        if held:
-            pair = Terms(
-                held_pair=1,
-                held_input=vectors,
-                held_block=blocks,
-                held_vector=blocks * vectors,
-                held_tail=blocks * vectors * tail,
-            )
+        if _held_vectors(layer, eights=eights):
+            pair = Terms(held_pair=1, held_input=vectors)
+            if eights:
+                pair += Terms(held_half=blocks, held_half_vector=blocks * vectors, half_tail=blocks * tail)
+            else:
+                pair += Terms(
+                    held_block=blocks, held_vector=blocks * vectors, held_tail=blocks * vectors * tail
+                )
+        elif eights:
+            pair = Terms(pair=1, half=blocks, half_vector=blocks * vectors, half_tail=blocks * tail)
         else:
             pair = Terms(pair=1, tail=tail, block=blocks, vector=blocks * vectors)
         return Terms(call=1) + pairs * (pair + finish) + self._gathering(layer)
