@@ -34,12 +34,13 @@ from microfold.lowering.stream import Streamed, stream_buffers, stream_layers, s
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.passes.kinds import Pass
-from microfold.pipeline import chosen_pipeline, default_pipeline
+from microfold.pipeline import chosen_pipeline, default_pipeline, slide
 from microfold.plan.overlap import align
 from microfold.plan.schedule import SchedulePlanner
 from microfold.program import Buffer, Origin, Program, StateSlot, origin_of
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
+from microfold.transform.requested.slide_window import Sliding
 from microfold.transform.simplify.split_grouped_conv2d import may_split
 from microfold.transform.subgraphs.limit_loops import with_limited_loops
 
@@ -123,6 +124,7 @@ def compile_graph(
     return replace(
         with_regions(program),
         context=way.context,
+        sliding=way.sliding,
         ranges=way.scope.ranges,
         pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
@@ -214,6 +216,7 @@ class _Way:
     Attributes:
         source: the model as the caller sees it: the reference.
         graph: the optimised one; `planned` may have its nodes in another order.
+        sliding: what `source` was made of, if only new frames are handed in.
         context: what the passes were told.
         decisions: what they decided.
         scope: of `graph`, with those of the graphs that it runs.
@@ -249,6 +252,11 @@ class _Way:
         self.decisions: list[Decision] = []
         limited = with_limited_loops(graph, options.max_iterations, self.context)
         self.source = with_io_layout(limited, options.io_layout, self.context)
+        self.sliding: Sliding | None = None
+        if options.sliding is not None:
+            self.source, self.sliding = slide(
+                self.source, options.sliding, options.sliding_step, self.context
+            )
         pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
         self.graph = pipeline(self.source, self.context.reporting_to(self.decisions.append))
         self.scope = Scope(self.graph, target, options, costs=costs)
@@ -302,6 +310,7 @@ class _Way:
         if options.io == "rows":
             return True
         may_be = options.io == "caller" and not (options.step or options.taps or self.scope.inner)
+        may_be = may_be and self.sliding is None
         if options.ram is None or not may_be:
             return False
         try:
@@ -401,13 +410,16 @@ def _plan(way: _Way, name: str) -> Program:
         inputs=tuple(locate(value) for value in graph.inputs),
         outputs=tuple(locate(value) for value in graph.outputs),
         layers=layers,
-        state=tuple(
-            StateSlot(locate(s.value), locate(s.next) if s.next is not s.value else None) for s in graph.state
-        ),
+        state=tuple(StateSlot(locate(s.value), _moved(locate(s.value), locate(s.next))) for s in graph.state),
         arena=arena,
     )
     check_placement(program.calls, options)
     return program
+
+
+def _moved(state: Buffer, after: Buffer) -> Buffer | None:
+    """Where the next content of a state is computed; None if that is where the state lies."""
+    return None if (state.region, state.offset) == (after.region, after.offset) else after
 
 
 def _plan_stream(way: _Way, name: str) -> Program:

@@ -32,6 +32,9 @@ class Options:
             input is handed in row by row, and the first layers compute rows as they come.
         io_layout: the layout in which the caller hands images in and takes them, e.g. ``NHWC``; ``model`` for
             that of the model.
+        sliding: the axis of the input along which frames come: a run takes new ones only, and what the
+            network computed of the others is kept. None: a run takes the whole input.
+        sliding_step: frames that such a run takes; None: the fewest that the network's strides allow.
         single_file: weights and code in one ``.c``.
         weights_section: linker section of the constants; empty for the default.
         weights: constants are C ``arrays``, or in a binary file, a ``blob``, which the caller hands in.
@@ -53,6 +56,8 @@ class Options:
     ram: int | None = None
     io: str = "arena"
     io_layout: str = "model"
+    sliding: int | None = None
+    sliding_step: int | None = None
     single_file: bool = False
     weights_section: str = ""
     weights: str = "arrays"
@@ -116,6 +121,15 @@ class Options:
             raise InputError(
                 "weights in a blob are placed by the firmware: "
                 "leave single_file, weights_section and place away, or leave weights away"
+            )
+        if self.sliding_step is not None and self.sliding is None:
+            raise InputError(
+                "sliding_step is how many frames a run takes along an axis; give sliding with it"
+            )
+        if self.io == "rows" and self.sliding is not None:
+            raise InputError(
+                "with sliding, a run takes a few frames only, and there is nothing to hand in row by row: "
+                "leave io away, or sliding"
             )
         if self.io == "rows" and (self.step or self.taps):
             given = "step" if self.step else "taps"

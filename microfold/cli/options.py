@@ -163,6 +163,27 @@ class CodeOptions:
             help="The layout in which images are handed in and out, e.g. NHWC; model: as the model has them.",
         ),
     ] = "model"
+    sliding: Annotated[
+        int | None,
+        typer.Option(
+            "--sliding",
+            min=0,
+            metavar="AXIS",
+            help="The axis of the input along which frames come: a run takes new ones only, and keeps what "
+            "it computed of the others.",
+            show_default=False,
+        ),
+    ] = None
+    sliding_step: Annotated[
+        int | None,
+        typer.Option(
+            "--sliding-step",
+            min=1,
+            metavar="FRAMES",
+            help="How many frames such a run takes; default: the fewest that the network's strides allow.",
+            show_default=False,
+        ),
+    ] = None
     single_file: Annotated[bool, typer.Option("--single-file", help="Weights and code in one .c file.")] = (
         False
     )
@@ -243,6 +264,8 @@ class CodeOptions:
             ram=self.ram,
             io=self.io,
             io_layout=self.io_layout,
+            sliding=self.sliding,
+            sliding_step=self.sliding_step,
             single_file=self.single_file,
             weights_section=self.weights_section,
             weights=self.weights,

@@ -51,11 +51,11 @@ def verify(
     program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import verify_report
     from microfold.report.terminal import print_verification
-    from microfold.verification.verify import input_sets
+    from microfold.verification.verify import input_sets, runs_to_make
     from microfold.verification.verify import verify as run_verify
 
     types = [buffer.type for buffer in program.inputs]
-    calls = load_inputs(inputs, program) if inputs else input_sets(types, runs)
+    calls = load_inputs(inputs, program) if inputs else input_sets(types, runs_to_make(program, runs))
     with working(f"running {len(calls)} input sets on {program.target.name}", as_json):
         result = run_verify(program, calls)
     if as_json:
@@ -93,9 +93,9 @@ def _verify_suite(
 def verify_piece(path: Path, piece: Piece) -> dict[str, Any]:
     """The verification of a part of a suite."""
     from microfold.report.data import verify_report
-    from microfold.verification.verify import input_sets
+    from microfold.verification.verify import input_sets, runs_to_make
     from microfold.verification.verify import verify as run_verify
 
     program = compile_model(path, piece.target, piece.code, piece.passes, quiet=True)
-    calls = input_sets([buffer.type for buffer in program.inputs], piece.runs)
+    calls = input_sets([buffer.type for buffer in program.inputs], runs_to_make(program, piece.runs))
     return verify_report(program, run_verify(program, calls))

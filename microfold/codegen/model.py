@@ -36,7 +36,18 @@ from microfold.plan.regions import Regions
 from microfold.plan.stream.operations import Spot
 from microfold.plan.stream.planner import StreamMemory
 from microfold.plan.stream.region import pitch
-from microfold.program import Block, BranchPlan, Buffer, Layer, LoopPlan, Move, Places, Program, constant_key
+from microfold.program import (
+    Block,
+    BranchPlan,
+    Buffer,
+    Layer,
+    LoopPlan,
+    Move,
+    Places,
+    Program,
+    constant_key,
+    repeated_part,
+)
 
 # A root, and which of its bytes: where they begin, and how many.
 _Bytes = tuple[Value, int, int]
@@ -92,6 +103,7 @@ class Model:
         self.taps = self._taps() if program.options.taps else None
         self.stream = self._stream(program.stream) if program.stream is not None else None
         self.regions = program.regions
+        self.sliding = program.sliding
         if self.regions is not None:
             self._place_constants(self.regions)
 
@@ -377,16 +389,20 @@ class Model:
 
     def _slot(self, index: int) -> StateText:
         slot = self.program.state[index]
-        initial = self.program.graph.state[index].initial
+        part = repeated_part(self.program.graph.state[index].initial)
         label = slot.buffer.value.name
         name = f"{short_name(label, 'state')}_initial"
+        place = self._places[self._bytes(slot.buffer)].name
         return StateText(
             label_text(label),
-            self._address(slot.buffer),
+            self._at("state", place),
+            self._at("state", f"{place} + i * {part.nbytes}"),
             slot.buffer.type.nbytes,
-            self._array(Constant(name, initial), f"Initial state {label_text(label)}")
-            if initial.any()
+            self._array(Constant(name, part), f"Initial state {label_text(label)}")
+            if part.nbytes > 1
             else "",
+            part.nbytes,
+            part.tobytes()[0],
             self._address(slot.next) if slot.next is not None else "",
         )
 

@@ -13,7 +13,7 @@ from microfold.frontend.half import WIDENED
 from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
 from microfold.frontend.raw import OperatorOptions, RawOperator, RawTensor
 from microfold.frontend.reader import type_name
-from microfold.frontend.schema import NO_OPTIONS, option_faults, options_code, options_name
+from microfold.frontend.schema import NO_OPTIONS, activation_name, option_faults, options_code, options_name
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.variables import Variable
 from microfold.ir.limits import shape_fault
@@ -436,7 +436,7 @@ class OperatorContext:
         can be an operator of its own.
         """
         if activation != tflite.ActivationFunctionType.NONE and activation not in CLIPS:
-            raise Unsupported(f"fused activation {activation} is not supported")
+            raise Unsupported(f"its fused activation must be a ReLU; it is {activation_name(activation)}")
         low, high = CLIPS.get(activation, (-math.inf, math.inf))
         if value.type.dtype is DType.FLOAT32 and self._may_overflow():
             self.scope.large.add(value)

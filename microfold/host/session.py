@@ -229,7 +229,9 @@ class Session:
             return self._pointer(buffer, outputs[buffer.offset])
         base = self._library.ffi.cast("uint8_t *", self._context)
         if buffer.region == "state":
-            base += self._library.context_size - align(self.program.state_size)
+            # Only pointers and counts come behind it.
+            behind = 8 * ((self.program.options.weights == "blob") + self.program.may_stop)
+            base += self._library.context_size - behind - align(self.program.state_size)
         return base + buffer.offset
 
     def _copy_rows(self, computed: ComputedRows, values: dict[Value, Array]) -> None:

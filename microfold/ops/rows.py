@@ -52,6 +52,7 @@ from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.movement.scatter_nd import ScatterNd
+from microfold.ops.movement.shift_in import ShiftIn
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.ops.normalize.batch_norm import BatchNorm
@@ -411,6 +412,7 @@ REFUSED: Mapping[type[Op], str] = {
     ResizeBilinear: "where its rows lie between two others depends on the height of the image",
     ScatterNd: _COMPUTED_POSITIONS,
     SequenceRnn: _NO_IMAGE,
+    ShiftIn: "it keeps rows of earlier runs",
     SignalOp: _NO_IMAGE,
     Svdf: _NO_IMAGE,
     TopK: "it has two results",
