@@ -24,7 +24,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 # Patches of up to this many vectors are kept in registers while the weights stream by.
 _REGISTER_VECTORS = 2
-# If there are so many blocks of two pixels and four channels: some 20 cycles are saved in each, for 300 bytes of code.
+# If there are so many blocks of two pixels and four channels: each saves 20 cycles, for 300 bytes of code.
 _HELD_BLOCKS = 256
 # Rows of a window of up to this many vectors are copied without a loop.
 _WRITTEN_OUT = 4
@@ -56,7 +56,8 @@ def _held_vectors(layer: LayerContext, *, eights: bool) -> int:
 def _block_order(form: mve.MveForm, *, int4: bool, held: bool, eights: bool) -> str:
     """What a block of weights has, in order."""
     if eights:
-        return "of 4 channels, even or odd ones of eight: int8 weights [vectors][4][16], bias[4], multiplier[4], shift[4]"
+        records = "bias[4], multiplier[4], shift[4]"
+        return f"of 4 channels, even or odd ones of eight: int8 weights [vectors][4][16], {records}"
     start = "start" if int4 and not held else "bias"
     weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
     left = ", left shift[4]" if form is mve.MveForm.GENERAL else ""
@@ -196,7 +197,9 @@ class Conv2DMve(Kernel):
             ("eights", eights),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
-        fields = describe(self.fields, blocks=_block_order(form, int4=bool(int4), held=held > 0, eights=eights))
+        fields = describe(
+            self.fields, blocks=_block_order(form, int4=bool(int4), held=held > 0, eights=eights)
+        )
         return KernelCall(CFunction("conv2d/mve.c.j2", self.name, spec, fields), parameters, scratch)
 
 

@@ -133,7 +133,7 @@ class RowPlan:
 
     @property
     def overlapped(self) -> bool:
-        """Loads stand apart from what they are for; other forms need registers that loads ahead would take."""
+        """Loads stand apart from what they are for; other forms have no registers for that."""
         return self.late_loads and self.requantization.shift > 0 and not self.clamps
 
     def _lines(self, block: Schedule) -> int:

@@ -345,7 +345,10 @@ class DepthwiseConv2DMveTile(Kernel):
 
 
 def _tiles_pipelined(layer: LayerContext, tile: _Tile) -> bool:
-    """Whether sums of a tile are made beside the requantisation of the one before, in its row or of the channel before."""
+    """Whether sums of a tile are made beside the requantisation of the one before.
+
+    That is the one in front of it, or, in rows of one tile, that of the channel before.
+    """
     form, _ = _requantization(layer)
     clamp, _ = mve.output_parameters(layer)
     _, _, out, window = depthwise_types(layer)

@@ -100,7 +100,7 @@ def pack_eights(matrix: Array, records: Array, *, alone: bool) -> Array:
     """The same for blocks two of which become eight outputs: the first one has the even channels of eight.
 
     Args:
-        alone: four channels or fewer that are left are a block alone; otherwise another one, of zeros, goes with it.
+        alone: four channels or fewer that are left are a block alone; else one of zeros goes with it.
 
     Returns:
         int32 [blocks, words]: for each block the weights, then the records, biases first.

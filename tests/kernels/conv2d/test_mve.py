@@ -51,7 +51,10 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "10x4": ((15, 6, 1, 12), {"kernel": (10, 4), "padding": ((4, 5), (1, 1)), "strides": (2, 2)}),
     # in registers while the weights go by: many pixels
     "1x1 16 in registers": ((16, 17, 16, 12), {"kernel": (1, 1)}),
-    "1x1 8 relu in registers": ((24, 12, 8, 16), {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT}),
+    "1x1 8 relu in registers": (
+        (24, 12, 8, 16),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
+    ),
     "1x1 32 relu in registers, channel tail": (
         (14, 15, 32, 13),
         {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT, "saturated": True},
@@ -59,7 +62,10 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "3x3 3 relu6 in registers": ((24, 23, 3, 8), {"padding": SAME3, "activation": graphs.RELU6}),
     "3x3 2 in registers, saturated": ((19, 21, 2, 15), {"padding": SAME3, "saturated": True}),
     # blocks of 4 channels alone, or eight that are fewer
-    "1x1 64 relu, 20 channels": ((3, 3, 64, 20), {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT}),
+    "1x1 64 relu, 20 channels": (
+        (3, 3, 64, 20),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
+    ),
     "1x1 64, 3 channels": ((3, 3, 64, 3), {"kernel": (1, 1)}),
     "1x1 112 relu6, 9 channels": ((3, 2, 112, 9), {"kernel": (1, 1), "activation": graphs.RELU6}),
     "3x3 16 relu, 14 channels": (
