@@ -25,7 +25,9 @@ from microfold.ops.convolution.conv2d import Conv2D
 # Patches of up to this many vectors are kept in registers while the weights stream by.
 _REGISTER_VECTORS = 2
 # If there are so many blocks of two pixels and four channels: each saves 20 cycles, for 300 bytes of code.
-_HELD_BLOCKS = 256
+_HELD_BLOCKS = 16
+# Where channels are filled up with zeros, and code of their own looks after them.
+_HELD_FILLED_BLOCKS = 256
 # Rows of a window of up to this many vectors are copied without a loop.
 _WRITTEN_OUT = 4
 
@@ -49,7 +51,8 @@ def _held_vectors(layer: LayerContext, *, eights: bool) -> int:
     matrix = filter_matrix(layer)
     vectors = -(-matrix.shape[1] // mve.LANES)
     blocks = (out.size // out.shape[3] + 1) // 2 * -(-out.shape[3] // mve.BLOCK)
-    paid = out.shape[3] > mve.BLOCK and blocks >= _HELD_BLOCKS if eights else True
+    least = _HELD_BLOCKS if out.shape[3] % mve.EIGHT == 0 else _HELD_FILLED_BLOCKS
+    paid = not eights or (out.shape[3] > mve.BLOCK and blocks >= least and not layer.compiled_for_size)
     return vectors if vectors <= _REGISTER_VECTORS and paid else 0
 
 
@@ -171,6 +174,7 @@ class Conv2DMve(Kernel):
         pixels = out.size // out.shape[3]
         eights = self.in_eights(form)
         held = _held_vectors(layer, eights=eights)
+        block = mve.EIGHT if eights else mve.BLOCK
         blocks, int4 = self.pack(matrix, form, records, held=held > 0)
         parameters: dict[str, Parameter] = {
             "blocks": Constant("weights", blocks),
@@ -187,7 +191,7 @@ class Conv2DMve(Kernel):
         else:
             parameters |= {**shape_parameters(layer), "input_zero_point": x.quant.zero_point}
         spec = (
-            *mve.finish_spec(form, clamp, out.shape[3], mve.EIGHT if eights else mve.BLOCK),
+            *mve.finish_spec(form, clamp, 0 if eights and layer.compiled_for_size else out.shape[3], block),
             ("pointwise", pointwise),
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
@@ -195,6 +199,7 @@ class Conv2DMve(Kernel):
             ("register_vectors", held),
             ("int4", int4),
             ("eights", eights),
+            ("small", eights and layer.compiled_for_size),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
         fields = describe(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from microfold.kernels.packing import mve
+from microfold.options import Options
 from tests.kernels import graphs
 from tests.kernels.cores import assert_exact, check_all, compile_all, load
 
@@ -95,6 +96,15 @@ def test_without_assembly() -> None:
     names = [name for name in CASES if any(part in name for part in ("registers", "channels", "relu6"))]
     made = {name: graphs.conv2d_graph(*CASES[name][0], seed=2, **CASES[name][1]) for name in names}
     program, _ = compile_all(made, load("cortex-m55", "-O0"))
+    assert_exact(program, 4)
+
+
+@pytest.mark.slow
+def test_short_code() -> None:
+    made = {name: graphs.conv2d_graph(*CASES[name][0], seed=3, **CASES[name][1]) for name in CASES}
+    program, layers = compile_all(made, load("cortex-m55"), Options(optimize="size"))
+    specs = [dict(layer.call.function.spec) for layer in layers.values()]
+    assert any(spec.get("small") for spec in specs)
     assert_exact(program, 4)
 
 
