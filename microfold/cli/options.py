@@ -15,7 +15,7 @@ import typer
 from typer.models import OptionInfo
 
 from microfold.errors import InputError
-from microfold.options import IO, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
+from microfold.options import ALIGN, IO, MEMORY, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     Path, typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False)
+]
+Models = Annotated[
+    list[Path],
+    typer.Argument(
+        help="The model: a .tflite file, or its text form (.mf). Several ones share kernels and an arena.",
+        show_default=False,
+        metavar="MODEL...",
+    ),
 ]
 TfliteModel = Annotated[Path, typer.Argument(help="The model: a .tflite file.", show_default=False)]
 
@@ -155,6 +163,25 @@ class CodeOptions:
             autocompletion=_words(*IO),
         ),
     ] = "arena"
+    align: Annotated[
+        int,
+        typer.Option(
+            "--align",
+            metavar="N",
+            help="For DMA and caches: arena, inputs and outputs start at multiples of N bytes, 8 to 64, and "
+            "share no such line.",
+            autocompletion=_words(*map(str, ALIGN)),
+        ),
+    ] = ALIGN[0]
+    memory: Annotated[
+        str,
+        typer.Option(
+            "--memory",
+            help="The arena is part of the context; or split: it is handed in with each run, so that models "
+            "can share one.",
+            autocompletion=_words(*MEMORY),
+        ),
+    ] = MEMORY[0]
     io_layout: Annotated[
         str,
         typer.Option(
@@ -263,6 +290,8 @@ class CodeOptions:
             flash=self.flash,
             ram=self.ram,
             io=self.io,
+            align=self.align,
+            memory=self.memory,
             io_layout=self.io_layout,
             sliding=self.sliding,
             sliding_step=self.sliding_step,

@@ -94,7 +94,7 @@ class Scheduler:
 
     def layers(self, scope: Scope, memory: ScopeMemory, locate: Locator) -> tuple[Layer, ...]:
         """Those of a scope, with what they run."""
-        check_plan(memory.own.blocks, memory.own.arena)
+        check_plan(memory.own.blocks, memory.own.arena, scope.options.align)
         return tuple(
             self._layer(index, ranking, scope, memory, locate) for index, ranking in enumerate(scope.rankings)
         )
@@ -108,6 +108,7 @@ class Scheduler:
         name = claim_name(self._namer, layer, kernel)
         block = memory.own.scratch.get(index)
         scratch = locate.base + memory.own.arena.offsets[block] if block else None
+        buffer = memory.own.fetched.get(index)
         control = None
         costs = scope.model.costs
         instructions = cycles = None
@@ -139,6 +140,7 @@ class Scheduler:
             scratch=scratch,
             candidates=tuple(ranking.candidates),
             control=control,
+            fetched=memory.own.arena.offsets[buffer] if buffer is not None else None,
             measured_cycles=costs.measured(kernel, layer)
             if costs is not None and not ranking.fixed
             else None,

@@ -13,6 +13,7 @@ from microfold.analysis.interval import channel_count
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import Ranges, analyze
+from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.provenance import API_VERSION
 from microfold.codegen.requirements import needs
 from microfold.external.kernel import ExternalKernel
@@ -103,6 +104,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                 "least_cycles": None,
                 "measured_cycles": layer.measured_cycles,
                 "scratch": layer.call.scratch,
+                "fetched": fetched_bytes(program, layer),
                 "weights": sum(
                     c.array.nbytes for each in layer.all_layers for c in each.call.constants.values()
                 ),
@@ -124,11 +126,11 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "accumulators": _overflow_proof(program, ranges),
         "pruned": [_pruned(proof) for proof in program.pruned],
         "relaxed": _relaxed(program),
-        "memories": _memories(program.regions) if program.regions is not None else [],
+        "memories": memories_report(program.regions) if program.regions is not None else [],
     }
 
 
-def _memories(regions: Regions) -> list[Report]:
+def memories_report(regions: Regions) -> list[Report]:
     """How far the target's memories are filled."""
     plan = regions.plan
     return [
@@ -141,6 +143,7 @@ def _memories(regions: Regions) -> list[Report]:
             "constants": plan.used(memory, "constants"),
             "loaded": plan.used(memory, "load"),
             "used": plan.fill(memory),
+            "prefetch": memory.prefetch,
         }
         for memory in plan.memories
     ]

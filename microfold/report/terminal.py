@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from microfold.codegen.names import Namer
-from microfold.options import Options
+from microfold.options import ALIGN, Options
 from microfold.program import Program
 from microfold.report.console import Output
 from microfold.report.data import Report, deviation_report
@@ -47,20 +47,30 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         f"static {section}{name}_context network;",
         f"{name}_init(&network{given});",
     ]
+    arena, holder = "", "&network"
+    if program.options.split:
+        section = section.replace("CONTEXT", "ARENA")
+        lines.insert(2, f"static {section}{name}_arena arena; /* of other networks, too, in a union */")
+        arena, holder = ", &arena", "&arena"
     if program.options.io == "caller":
         ports = [f"input_{i}" for i in range(len(program.inputs))]
         ports += [f"output_{i}" for i in range(len(program.outputs))]
-        lines.append(f"{name}_run(&network, {', '.join(ports)});")
+        lines.append(f"{name}_run(&network{arena}, {', '.join(ports)});")
     elif program.options.io == "rows":
         lines.append(f"{name}_begin(&network);")
-        lines.append(f"while ({name}_push_rows(&network, row) == 0) {{ /* the next row */ }}")
-        lines.append(f"/* read {name}_output_0(&network) */")
+        lines.append(f"while ({name}_push_rows(&network{arena}, row) == 0) {{ /* the next row */ }}")
+        lines.append(f"/* read {name}_output_0({holder}) */")
     else:
-        lines.append(f"/* fill {name}_input_0(&network) */")
-        lines.append(f"{name}_run(&network);")
-        lines.append(f"/* read {name}_output_0(&network) */")
+        lines.append(f"/* fill {name}_input_0({holder}) */")
+        lines.append(f"{name}_run(&network{arena});")
+        lines.append(f"/* read {name}_output_0({holder}) */")
     for line in lines:
         _console.print(f"    {line}", soft_wrap=True)
+    if fetched := sum(layer["fetched"] for layer in report["layers"]):
+        _console.print(
+            f"\nDefine {name}_prefetch and {name}_prefetch_wait, see {name}.h: they bring {fetched:,} bytes "
+            "of constants into the arena in each run.",
+        )
     if program.options.taps:
         _console.print(
             f"\nDefine void {name}_tap_write(const void *bytes, uint32_t size); what it gets is for "
@@ -169,6 +179,8 @@ def _print_memory(program: Program, report: Report) -> None:
     kept = "these kernels" if program.stream is None else "these kernels and this order of rows"
     least = f"the least for {kept}" if proved else f"{ram['arena_bound']:,} at least"
     note = f"{least}; largest scratch {scratch:,}"
+    if program.options.align > ALIGN[0]:
+        note += f"; all at multiples of {program.options.align}"
     table.add("RAM: arena", _number(ram["arena"]), note)
     table.add("RAM: state", _number(ram["state"]), "kept from run to run")
     used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""

@@ -26,6 +26,7 @@ def model_sources(program: Program) -> ModelSources:
         inner=tuple(_layer_spec(index, layer) for index, layer in enumerate(program.inner_layers)),
         parts=_parts(program),
         io=program.options.io,
+        split=program.options.split,
         stand_ins=stand_ins(program),
         compile_flags=program.options.external_compile_flags,
         link_flags=program.options.external_flags,

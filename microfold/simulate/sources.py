@@ -47,8 +47,8 @@ class LayerTensor:
         length: number of elements.
         dtype: element type.
         offset: bytes from the start of the region; for ``caller``, the index of the model's output.
-        region: a member of the context struct, ``arena`` or ``state``, or ``caller`` for an output that the
-            caller hands in.
+        region: ``arena`` or ``state``, which are members of the context struct or objects of their own, or
+            ``caller`` for an output that the caller hands in.
     """
 
     length: int
@@ -98,6 +98,7 @@ class ModelSources:
             otherwise.
         io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run
             function), or ``rows`` (inputs are arguments, outputs live in the context).
+        split: the arena is apart from the context, and the run function is handed both.
         stand_ins: further files, which take the place of libraries; they do not count as the model's.
         blob: the constants, where the init function is handed them.
         compile_flags, link_flags: arguments that find the libraries which the model calls.
@@ -111,6 +112,7 @@ class ModelSources:
     inner: tuple[LayerSpec, ...] = ()
     parts: tuple[LayerPart, ...] = ()
     io: str = "arena"
+    split: bool = False
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
     blob: bytes | None = None
     compile_flags: tuple[str, ...] = ()
