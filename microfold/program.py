@@ -271,7 +271,7 @@ class Program:
         measured_on: where the layers' measured cycles are from; empty: nothing was measured.
         stream: how the first layers are computed row by row; None: all compute whole tensors.
         sliding: the network over a window whose new frames a run takes; None: a run takes the whole input.
-        parts: sizes of the objects that the arena consists of, one behind the other in `arena`; empty: it is one.
+        parts: sizes of the objects that the arena consists of, one behind the other; empty: it is one.
         regions: in which memories of the target context and constants lie; None: it names none.
     """
 

@@ -42,7 +42,7 @@ def plan_parts(
 
     Args:
         accesses: of one run, estimated.
-        rooms: bytes of the memories, the fastest first; the last one takes what is left, however much that is.
+        rooms: bytes of the memories, the fastest first; the last one takes all that is left.
         alignment: of all storages, bytes.
         bound: bytes that no plan of all of them in one arena can go below.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from microfold.simulate.boards import Region
 
 CONTEXT_SECTIONS = (".bss.simulate_context", ".bss.simulate_arena")
-"""What the names begin with of the harness's variables that are the model's context, and its arena if apart."""
+"""How the sections are called of the harness's variables: the context, and parts of the arena if apart."""
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,8 @@ class ModelSources:
             otherwise.
         io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run
             function), or ``rows`` (inputs are arguments, outputs live in the context).
-        arenas: bytes of the parts of the arena, one behind the other, where it is apart from the context and the
-            run function is handed them all; empty: it is in the context.
+        arenas: bytes of the parts of the arena, one behind the other, where it is apart from the context and
+            the run function is handed them all; empty: it is in the context.
         stand_ins: further files, which take the place of libraries; they do not count as the model's.
         blob: the constants, where the init function is handed them.
         compile_flags, link_flags: arguments that find the libraries which the model calls.

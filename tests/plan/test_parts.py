@@ -1,4 +1,4 @@
-"""An arena in several memories: every plan passes the checkers, and the fast memory serves most of what it can."""
+"""An arena in several memories: every plan passes the checkers, and the fast memory serves most accesses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def served(blocks: Sequence[Storage], plan: PartsPlan, accesses: Mapping[Storage
 
 
 def test_against_all_ways_to_divide() -> None:
-    """Six storages of different times: the fast memory serves nine tenths of what the best choice would, or more."""
+    """Of six storages, the fast memory serves nine tenths of the accesses that it could, or more."""
     found = best = 0
     for seed in range(40):
         blocks = [
