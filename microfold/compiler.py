@@ -17,7 +17,7 @@ from microfold.external.registry import resolve
 from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.domain import admit
-from microfold.ir.graph import Graph, State
+from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -28,7 +28,7 @@ from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.regions import with_regions
-from microfold.lowering.schedule import Choice, Locator, Places, Scheduler, claim_name, model_places
+from microfold.lowering.schedule import Choice, Locator, Scheduler, claim_name, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import Streamed, stream_buffers, stream_layers, streamed
 from microfold.options import Options
@@ -520,8 +520,10 @@ def _plan_stream(way: _Way, name: str) -> Program:
         outputs=stream_buffers(found, graph.outputs, places),
         layers=stream_layers(found, calls, places),
         state=tuple(
-            StateSlot(stream_buffers(found, [s.value], places)[0], _next(found, s, places))
-            for s in graph.state
+            StateSlot(before, _moved(before, after))
+            for before, after in (
+                stream_buffers(found, [state.value, state.next], places) for state in graph.state
+            )
         ),
         arena=found.memory.arena,
         stream=found.memory,
@@ -529,11 +531,6 @@ def _plan_stream(way: _Way, name: str) -> Program:
     check_placement(program.calls, options)
     check_alignment(program)
     return program
-
-
-def _next(found: Streamed, state: State, places: Places) -> Buffer | None:
-    """Where the next content of a state is computed; None if it never changes."""
-    return stream_buffers(found, [state.next], places)[0] if state.next is not state.value else None
 
 
 def _with_own_functions(calls: Sequence[KernelCall]) -> list[KernelCall]:

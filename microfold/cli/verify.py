@@ -51,8 +51,9 @@ def verify(
     program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import verify_report
     from microfold.report.terminal import print_verification
-    from microfold.verification.verify import input_sets, runs_to_make
+    from microfold.verification.verify import input_sets
     from microfold.verification.verify import verify as run_verify
+    from microfold.verification.window import runs_to_make
 
     types = [buffer.type for buffer in program.inputs]
     calls = load_inputs(inputs, program) if inputs else input_sets(types, runs_to_make(program, runs))
@@ -93,8 +94,9 @@ def _verify_suite(
 def verify_piece(path: Path, piece: Piece) -> dict[str, Any]:
     """The verification of a part of a suite."""
     from microfold.report.data import verify_report
-    from microfold.verification.verify import input_sets, runs_to_make
+    from microfold.verification.verify import input_sets
     from microfold.verification.verify import verify as run_verify
+    from microfold.verification.window import runs_to_make
 
     program = compile_model(path, piece.target, piece.code, piece.passes, quiet=True)
     calls = input_sets([buffer.type for buffer in program.inputs], runs_to_make(program, piece.runs))

@@ -198,6 +198,24 @@ class OperatorContext:
             )
         return scales.astype(np.float32), length
 
+    def intermediate(self, index: int) -> ElementType:
+        """How the file quantises value `index` within the operator.
+
+        Raises:
+            Unsupported: it does not say.
+        """
+        tensor = self.raw.intermediates[index] if index < len(self.raw.intermediates) else -1
+        element = self.scope.declared_element(tensor) if tensor >= 0 else None
+        if element is None or element.quant is None or element.quant.axis is not None:
+            raise Unsupported(f"intermediate tensor {index} must have one scale; it has none")
+        return element
+
+    def intermediate_scale(self, index: int) -> float:
+        """The scale of value `index` within the operator, as `intermediate`."""
+        quant = self.intermediate(index).quant
+        assert quant is not None
+        return quant.scale
+
     def check_complete(self) -> None:
         """Refuse inputs that the importer did not look at, and outputs that it did not give.
 

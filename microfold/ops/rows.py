@@ -64,6 +64,7 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.ops.recurrent.lstm import Lstm
+from microfold.ops.recurrent.lstm_8x8_16 import Lstm8x8To16
 from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
@@ -409,6 +410,7 @@ REFUSED: Mapping[type[Op], str] = {
     LimitedWhile: "it is a graph of its own",
     Loop: "it is a graph of its own",
     Lstm: _NO_IMAGE,
+    Lstm8x8To16: _NO_IMAGE,
     ResizeBilinear: "where its rows lie between two others depends on the height of the image",
     ScatterNd: _COMPUTED_POSITIONS,
     SequenceRnn: _NO_IMAGE,

@@ -244,6 +244,16 @@ class Relaxed:
 
 
 @dataclass(frozen=True)
+class Sliding:
+    """Of runs that take new frames only."""
+
+    frames: int
+    step: int
+    macs: int
+    window_macs: int
+
+
+@dataclass(frozen=True)
 class BuildReport:
     """A whole report."""
 
@@ -272,6 +282,7 @@ class BuildReport:
     relaxed: Relaxed | None
     needs: tuple[str, ...] = ()
     memories: tuple[MemoryFill, ...] = ()
+    sliding: Sliding | None = None
 
     @property
     def time(self) -> int | None:

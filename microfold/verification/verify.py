@@ -19,8 +19,7 @@ from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.program import Layer, Program
 from microfold.simulate.program import simulator
-from microfold.transform.requested.slide_window import Sliding
-from microfold.transform.requested.sliding.build import zeros
+from microfold.verification.window import WindowReference
 
 # Of the largest magnitude in a tensor; of layers that compute in float16, whose kernels may round sums of a
 # few products, it is the other one, of the largest magnitude before clips. So it is of layers that quantise
@@ -211,28 +210,6 @@ def _hands_floats_on(program: Program) -> bool:
     computed = {*program.graph.producers(), *(state.value for state in program.graph.state)}
     read = (value for layer in program.layers for value in layer.node.operands)
     return any(value.type.dtype.is_float and value in computed for value in read)
-
-
-class WindowReference:
-    """The network over a window, run over the last frames that were given; before those there were zeros."""
-
-    def __init__(self, sliding: Sliding):
-        self._sliding = sliding
-        self._interpreter = Interpreter(sliding.window)
-        (frames,) = sliding.window.inputs
-        self._frames = zeros(frames)
-
-    def run(self, new: Array) -> tuple[Array, ...]:
-        """The outputs once these frames have come."""
-        axis = self._sliding.axis
-        old = np.delete(self._frames, range(self._sliding.step), axis)
-        self._frames = np.concatenate([old, new], axis)
-        return self._interpreter.run(self._frames)
-
-
-def runs_to_make(program: Program, runs: int) -> int:
-    """So many, and before them those until windows hold no frames from before the first run."""
-    return runs + (program.sliding.warmup_runs if program.sliding is not None else 0)
 
 
 def rounds_coarsely(node: Node, graph: Graph) -> bool:

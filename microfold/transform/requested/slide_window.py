@@ -94,6 +94,9 @@ def slide_graph(graph: Graph, axis: int, step: int | None, context: PassContext)
             context.declined(problem.where, problem.reason)
         problems[-1] = replace(problems[-1], hint=_remaining(tracking.macs(), whole))
         raise UnsupportedModelError(graph.name, problems)
+    if tracking.frames not in tracking.demanded:
+        where, reason = f"graph {graph.name!r}", "its outputs must follow from its input; none does"
+        raise UnsupportedModelError(graph.name, [Problem(where, reason)])
     for head in tracking.heads:
         context.declined(head, "it takes all rows together, so that each run computes it as a whole")
     builder = Builder(tracking)

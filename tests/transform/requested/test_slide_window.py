@@ -289,6 +289,9 @@ def test_what_cannot_slide() -> None:
         slide(graph, 2)
     with pytest.raises(InputError, match="it is 4"):
         slide(graph, 4)
+    constant = "graph @g(%x: float32[4]) -> (%k) {\n  %k = constant float32[2] [1.0, 2.0]\n}\n"
+    with pytest.raises(UnsupportedModelError, match="its outputs must follow from its input; none does"):
+        slide(parse(constant), 0)
     two = parse("graph @g(%a: float32[4], %b: float32[4]) -> (%y) {\n  %y: float32[4] = add(%a, %b)\n}\n")
     with pytest.raises(UnsupportedModelError, match="only a network with one input can slide"):
         slide(two, 0)
