@@ -38,6 +38,7 @@ from microfold.passes.kinds import Pass
 from microfold.pipeline import chosen_pipeline, default_pipeline, slide
 from microfold.plan.memory import plan_memory
 from microfold.plan.overlap import align
+from microfold.plan.parts import check_parts, plan_parts
 from microfold.plan.schedule import SchedulePlanner
 from microfold.program import Buffer, Origin, Program, StateSlot, origin_of
 from microfold.target import Target
@@ -391,14 +392,57 @@ class _Way:
             alignment=self.options.align,
             fetched=fetched,
         )
+        self._check_ram(memory.size, "with room for the constants that are prefetched")
+        return _Planned(order, scope, ScopeMemory(memory, {}, {}, len(kernels)))
+
+    def _check_ram(self, arena: int, how: str) -> None:
+        """Raises InputError if this arena is larger than the options allow."""
         limit = self.options.ram
-        needed = memory.size + sum(align(state.value.type.nbytes) for state in self.graph.state)
+        needed = arena + sum(align(state.value.type.nbytes) for state in self.graph.state)
         if limit is not None and needed > limit:
             raise InputError(
-                f"arena and state must fit {limit} bytes; with room for the constants that are prefetched, "
-                f"they have {needed}: give the target more memory for constants that it reads directly"
+                f"arena and state must fit {limit} bytes; {how}, they have {needed}: allow more, or give the "
+                "target larger memories"
             )
-        return _Planned(order, scope, ScopeMemory(memory, {}, {}, len(kernels)))
+
+    def in_parts(self, planned: _Planned) -> tuple[_Planned, tuple[int, ...]]:
+        """The same with the arena in the memories of the target, and the bytes of its parts.
+
+        Raises:
+            InputError: the target has no memories for that, layers run others, or it takes more RAM than the
+                options allow.
+        """
+        memories = [memory for memory in self.target.memories if "data" in memory.use]
+        if len(memories) < 2:
+            raise InputError(
+                "memory=parts is for targets that name several memories for data; "
+                f"{self.target.name} names {len(memories)}: take memory=split, or describe them in a .toml"
+            )
+        if self.scope.inner:
+            raise InputError("memory=parts is for models without loops and conditions: take memory=split")
+        memories.sort(key=lambda memory: memory.cycles)
+        own = planned.memory.own
+        accesses = dict.fromkeys(own.blocks, 0)
+        for position, index in enumerate(planned.order):
+            node, macs = self.rankings[index].layer.node, _macs(self.chosen[index], self.rankings[index])
+            for value in (*node.operands, *node.outputs):
+                if value in own.owners:
+                    products = macs if value in node.operands[:1] else 0
+                    accesses[own.owners[value]] += value.type.size + products
+            for block in (own.scratch.get(position), own.fetched.get(position)):
+                if block is not None:
+                    accesses[block] += macs + block.size
+        rooms = [memory.size for memory in memories]
+        plan = plan_parts(own.blocks, own.overlaps, accesses, rooms, self.options.align, own.arena.bound)
+        check_parts(own.blocks, plan)
+        self._check_ram(plan.arena.size, "in parts")
+        memory = replace(planned.memory, own=replace(own, arena=plan.arena))
+        return replace(planned, memory=memory), plan.sizes
+
+
+def _macs(chosen: Candidate, ranking: Ranking) -> int:
+    """Multiply-accumulates of a layer."""
+    return sum(node.macs() for node in chosen.kernel.work(ranking.layer))
 
 
 @dataclass(frozen=True)
@@ -421,6 +465,9 @@ def _plan(way: _Way, name: str, fetched: Mapping[int, int] | None = None) -> Pro
         return _plan_stream(way, name)
     options = way.options
     planned = way.planned if not fetched else way.with_fetched(fetched)
+    parts: tuple[int, ...] = ()
+    if options.in_parts:
+        planned, parts = way.in_parts(planned)
     graph, memory, order = planned.scope.graph, planned.memory, planned.order
     calls = [way.calls[index] for index in order]
     if options.functions_of_their_own:
@@ -446,6 +493,7 @@ def _plan(way: _Way, name: str, fetched: Mapping[int, int] | None = None) -> Pro
         layers=layers,
         state=tuple(StateSlot(locate(s.value), _moved(locate(s.value), locate(s.next))) for s in graph.state),
         arena=arena,
+        parts=parts,
     )
     check_placement(program.calls, options)
     check_alignment(program)

@@ -12,7 +12,7 @@ OPTIMIZE = ("size", "balanced", "speed")
 WHOLE_IO = ("arena", "caller")
 IO = (*WHOLE_IO, "rows")
 WEIGHTS = ("arrays", "blob")
-MEMORY = ("context", "split")
+MEMORY = ("context", "split", "parts")
 # Bytes: from what the widest elements need to the longest cache lines.
 ALIGN = (8, 16, 32, 64)
 NUMERICS = ("exact", "relaxed")
@@ -36,7 +36,8 @@ class Options:
         align: bytes at whose multiples the arena starts, and all that lies in it or is handed in: of a cache
             line, or what DMA asks for. What lives at the same time shares no such line.
         memory: the arena is part of the ``context``; or, ``split``, the caller hands it in with each run, so
-            that models can share one.
+            that models can share one; or, ``parts``, it is that and several objects, for memories of the
+            target.
         io_layout: the layout in which the caller hands images in and takes them, e.g. ``NHWC``; ``model`` for
             that of the model.
         sliding: the axis of the input along which frames come: a run takes new ones only, and what the
@@ -98,7 +99,12 @@ class Options:
     @property
     def split(self) -> bool:
         """Whether the arena is apart from the context."""
-        return self.memory == "split"
+        return self.memory != "context"
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether it is several objects."""
+        return self.memory == "parts"
 
     @property
     def external_compile_flags(self) -> tuple[str, ...]:
@@ -154,6 +160,8 @@ class Options:
                 "with sliding, a run takes a few frames only, and there is nothing to hand in row by row: "
                 "leave io away, or sliding"
             )
+        if self.io == "rows" and self.in_parts:
+            raise InputError("with io=rows, windows of rows lie in one arena: take memory=split")
         if self.io == "rows" and (self.step or self.taps):
             given = "step" if self.step else "taps"
             raise InputError(f"with io=rows, {self.why_whole}: leave {given} away, or io")

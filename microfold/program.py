@@ -26,6 +26,7 @@ from microfold.ops.elementwise.expression import Expression
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
+from microfold.plan.overlap import align
 from microfold.plan.regions import Regions
 from microfold.plan.stream.planner import StreamMemory
 from microfold.target import Target
@@ -276,6 +277,7 @@ class Program:
         measured_on: where the layers' measured cycles are from; empty: nothing was measured.
         stream: how some layers are computed row by row; None: all compute whole tensors.
         sliding: the network over a window whose new frames a run takes; None: a run takes the whole input.
+        parts: sizes of the objects that the arena consists of, one behind the other; empty: it is one.
         regions: in which memories of the target context and constants lie; None: it names none.
     """
 
@@ -299,6 +301,7 @@ class Program:
     measured_on: str = ""
     stream: StreamMemory | None = None
     sliding: Sliding | None = None
+    parts: tuple[int, ...] = ()
     regions: Regions | None = None
 
     @property
@@ -354,6 +357,21 @@ class Program:
     def estimated_cycles(self) -> int | None:
         """Likewise; None too if the target has no timing table."""
         return _total([layer.estimated_cycles for layer in self.layers])
+
+    @property
+    def arena_parts(self) -> tuple[int, ...]:
+        """Bytes of the objects that the arena consists of; C has no empty ones."""
+        unit = self.options.align
+        return tuple(max(align(size, unit), unit) for size in self.parts or (self.arena.size,))
+
+    def arena_part(self, offset: int) -> tuple[int, int]:
+        """The object in which an offset of the arena lies, and the offset there."""
+        last = len(self.parts) - 1
+        for index, size in enumerate(self.parts):
+            if offset < size or index == last:
+                return index, offset
+            offset -= size
+        return 0, offset
 
     @property
     def state_size(self) -> int:

@@ -42,6 +42,8 @@ def build_group(
     reasons = [reason for option, reason in _OF_ONE.items() if getattr(code, option)]
     if passes.signature is not None:
         reasons.append("--signature is of one model")
+    if code.memory == "parts":
+        reasons.append("--memory parts is of one model")
     if code.weights == "blob":
         reasons.append("--weights blob would have to know of kernels that the models share")
     if reasons:

@@ -178,7 +178,7 @@ class CodeOptions:
         typer.Option(
             "--memory",
             help="The arena is part of the context; or split: it is handed in with each run, so that models "
-            "can share one.",
+            "can share one; or parts: also in several objects, for memories of the target.",
             autocompletion=_words(*MEMORY),
         ),
     ] = MEMORY[0]

@@ -41,7 +41,7 @@ def emit_group(shared: Shared) -> Build:
         "shared": shared,
         "models": models,
         "model": models[0],  # for what depends on the target alone
-        "arena_memory": regions.arena if regions is not None else None,
+        "arena_memory": regions.arenas[0] if regions is not None else None,
     }
     files[f"{name}.h"] = render_file("group/arena.h.j2", parts)
     files |= _kernels(shared, parts)

@@ -63,7 +63,8 @@ class Model:
         shared: what the program has in common with others of the same build; None: nothing.
         functions: every distinct kernel function, shared ones included.
         own_functions: those that only this program calls.
-        arena, state: places by name, in the order of the schedule.
+        arenas: places by name, in the order of the schedule, for each part of the arena.
+        state: the same.
         arrays: constants in flash; equal ones are there once.
     """
 
@@ -104,9 +105,9 @@ class Model:
         self._newest: dict[Value, NamedOffset] = {}
         self._numbers = dict(_numbered(program.layers))
         self._inner = {layer: index for index, layer in enumerate(program.inner_layers)}
-        self.arena: list[NamedOffset] = []
         self.state: list[NamedOffset] = []
-        self._regions = {"arena": self.arena, "state": self.state}
+        self.arenas = {self._arena_name(index): list[NamedOffset]() for index in range(len(self.arena_sizes))}
+        self._regions = {**self.arenas, "state": self.state}
         self._place_everything()
         self.calls = [self._call(layer) for layer in program.layers]
         # What is copied before each layer, for the next one; and before the first one, for itself.
@@ -126,7 +127,7 @@ class Model:
     @cached_property
     def arena_bytes(self) -> int:
         """Size of the arena's member; C has no empty arrays."""
-        return max(align(self.program.arena.size, self.alignment), self.alignment)
+        return self.arena_sizes[0]
 
     @property
     def alignment(self) -> int:
@@ -167,7 +168,27 @@ class Model:
 
     def base(self, region: str) -> str:
         """Where a region begins, in C."""
-        return "arena->bytes" if self.split and region == "arena" else f"context->{region}.bytes"
+        return f"{region}->bytes" if self.split and region in self.arenas else f"context->{region}.bytes"
+
+    @property
+    def arena_sizes(self) -> tuple[int, ...]:
+        """Of the objects that the arena consists of."""
+        return self.program.arena_parts
+
+    def _arena_name(self, index: int) -> str:
+        """What one of these is called: ``arena``, ``arena_2``."""
+        return f"arena_{index + 1}" if index else "arena"
+
+    def holder_of(self, port: Port) -> str:
+        """What an input or output lies in: ``context``, or a part of the arena."""
+        return self.place(port).region if self.split else "context"
+
+    def _in_arena(self, name: str, offset: int, comment: str) -> NamedOffset:
+        """A place in the arena, which is added to those of its part."""
+        index, within = self.program.arena_part(offset)
+        place = NamedOffset(name, within, comment, self._arena_name(index))
+        self._regions[place.region].append(place)
+        return place
 
     @cached_property
     def blob_alignment(self) -> int:
@@ -200,18 +221,24 @@ class Model:
         """Parameters of the run function that nothing reads."""
         if self.taps:
             # Taps read what calls do not.
-            return ["arena"] if self.split else []
+            return [*self.arenas] if self.split else []
         addresses = {argument for call in self.all_calls for argument in call.arguments}
         addresses |= {slot.next for slot in self.slots}
         addresses |= {a for call in self.calls if call.control is not None for a in call.control.addresses}
         addresses |= {slot.address for slot in self.slots if slot.next}
-        in_arena = {address for address in addresses if f"{self.macro}_ARENA(" in address}
+        if self.fetches:
+            addresses |= {move.target for moves in self.copies for move in moves}
+        by_part = {
+            part: {address for address in addresses if f"{self.macro}_{part.upper()}(" in address}
+            for part in self.arenas
+        }
+        in_arena = {address for found in by_part.values() for address in found}
         context = self.program.may_stop or any(
             "(" in a for a in addresses - (in_arena if self.split else set())
         )
         context = context or (self.blob and any(call.local for call in self.all_calls))
         context = context or (self.fetches and not self.split)
-        used = {"context": context, "arena": not self.split or bool(in_arena) or self.fetches}
+        used = {"context": context, **{part: not self.split or bool(by_part[part]) for part in self.arenas}}
         ports = [port.name for port in self.given]
         return [*(n for n, is_used in used.items() if not is_used), *(n for n in ports if n not in addresses)]
 
@@ -278,13 +305,11 @@ class Model:
             if layer.scratch is not None and layer.control is None:
                 comment = f"{layer.call.scratch} bytes, only during layer {number}"
                 name = self._claim(f"{layer.name}_scratch", "_offset")
-                self._scratch[layer] = NamedOffset(name, layer.scratch, comment)
-                self.arena.append(self._scratch[layer])
+                self._scratch[layer] = self._in_arena(name, layer.scratch, comment)
             if layer.fetched is not None and (size := fetched_bytes(self.program, layer)):
                 comment = f"{size} bytes of constants, from the layer before on"
                 name = self._claim(f"{layer.name}_fetched", "_offset")
-                self._fetched[layer] = NamedOffset(name, layer.fetched, comment)
-                self.arena.append(self._fetched[layer])
+                self._fetched[layer] = self._in_arena(name, layer.fetched, comment)
         # An output may be what rows are computed into.
         for port in self.outputs:
             self._add_place(port.buffer, port.name)
@@ -305,14 +330,12 @@ class Model:
             comment = f"{size // pitch(value)} rows of {pitch(value)} bytes"
             name = names[value] if value in names else short_name(value.name, "rows")
             name = self._claim(f"{name}_window", "_offset")
-            self._windows[value] = NamedOffset(name, offset, comment)
-            self.arena.append(self._windows[value])
+            self._windows[value] = self._in_arena(name, offset, comment)
             if value in memory.newest:
                 size = memory.planner.newest_blocks[value].size
                 comment = f"{size // pitch(value)} of {pitch(value)} bytes, until it is read"
                 name = self._claim(f"{name.removesuffix('_window')}_newest", "_offset")
-                self._newest[value] = NamedOffset(name, memory.newest[value], comment)
-                self.arena.append(self._newest[value])
+                self._newest[value] = self._in_arena(name, memory.newest[value], comment)
 
     def _stream(self, memory: StreamMemory) -> StreamTexts:
         def spot(at: Spot) -> str:
@@ -345,8 +368,12 @@ class Model:
         if buffer.region not in self._regions or key in self._places:
             return
         comment = f"{buffer.type}, {buffer.type.nbytes} bytes"
-        self._places[key] = NamedOffset(self._claim(name, "_offset"), buffer.offset, comment)
-        self._regions[buffer.region].append(self._places[key])
+        name = self._claim(name, "_offset")
+        if buffer.region == "arena":
+            self._places[key] = self._in_arena(name, buffer.offset, comment)
+        else:
+            self._places[key] = NamedOffset(name, buffer.offset, comment, buffer.region)
+            self._regions[buffer.region].append(self._places[key])
 
     def _claim(self, name: str, suffix: str = "") -> str:
         return self._namer.claim(private_name(self.name, name), suffix)
@@ -389,7 +416,7 @@ class Model:
             return CallText(index, description, function.name, fields, local, arguments, comment)
         addresses = [self._address(buffer) for buffer in (*layer.inputs, *layer.outputs)]
         if layer.scratch is not None:
-            addresses.append(self._at("arena", self._scratch[layer].name))
+            addresses.append(self._at(self._scratch[layer].region, self._scratch[layer].name))
         arguments = [f"&{description}"] if fields else []
         arguments += [_argument(p, a) for p, a in zip(function.parameters, addresses, strict=True)]
         return CallText(index, description, function.name, fields, local, tuple(arguments), comment)
@@ -436,8 +463,8 @@ class Model:
 
     def _fetched_at(self, layer: Layer, offset: int) -> str:
         """Where a constant of a layer is copied to."""
-        name = self._fetched[layer].name
-        return self._at("arena", f"{name} + {offset}" if offset else name)
+        place = self._fetched[layer]
+        return self._at(place.region, f"{place.name} + {offset}" if offset else place.name)
 
     def _copies(self, layer: Layer) -> list[MoveText]:
         """Of a layer's constants into the arena."""
@@ -454,7 +481,8 @@ class Model:
 
     def _address(self, buffer: Buffer) -> str:
         if buffer.region in self._regions:
-            return self._at(buffer.region, self._places[self._bytes(buffer)].name)
+            place = self._places[self._bytes(buffer)]
+            return self._at(place.region, place.name)
         root = self._views[buffer.value].root
         if buffer.region == "constant":
             name = f"{short_name(root.name, 'constant')}_constant"

@@ -62,11 +62,16 @@ def _braced(values: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class NamedOffset:
-    """A named offset in the arena or in the state."""
+    """A named offset in a part of the arena or in the state.
+
+    Attributes:
+        region: which of these.
+    """
 
     name: str
     offset: int
     comment: str
+    region: str = "arena"
 
     def __str__(self) -> str:
         return f"{self.name} = {self.offset},"

@@ -15,7 +15,6 @@ from microfold.codegen.emit import emit_build, stand_ins
 from microfold.codegen.environment import environment
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import ToolError
-from microfold.plan.overlap import align
 from microfold.program import Program
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
@@ -111,11 +110,10 @@ class HostLibrary:
         # The pointer into it keeps it.
         return self.ffi.gc(whole + -start % alignment, lambda _pointer, _whole=whole: None)
 
-    def new_arena(self) -> Any:
-        """Where runs compute, if that is apart from the context; else None."""
-        alignment = self.program.options.align
-        size = max(align(self.program.arena.size, alignment), alignment)
-        return self.new_object(size) if self.program.options.split else None
+    def new_arenas(self) -> list[Any]:
+        """Where runs compute, if that is apart from the context: one object, or several."""
+        sizes = self.program.arena_parts if self.program.options.split else ()
+        return [self.new_object(size) for size in sizes]
 
     def init(self, context: Any) -> Any:
         """Prepare a context.
@@ -170,7 +168,7 @@ class HostLibrary:
     def _declarations(self) -> str:
         program = self.program
         name = program.name
-        memory = "void *, void *" if program.options.split else "void *"
+        memory = ", ".join(["void *"] * (1 + program.options.split * len(program.arena_parts)))
         ports = [("input", i, b, "const ") for i, b in enumerate(program.inputs)]
         ports += [("output", i, b, "") for i, b in enumerate(program.outputs)]
         lines = [

@@ -106,7 +106,7 @@ class Session:
         self._library = HostLibrary(program)
         self._lock = threading.Lock()
         self._context = self._library.new_context()
-        self._arena = self._library.new_arena()
+        self._arenas = self._library.new_arenas()
         self._weights = self._library.init(self._context)
 
     def __repr__(self) -> str:
@@ -224,7 +224,8 @@ class Session:
             if index == pushed:
                 given.append(self._pointer(self.program.inputs[index], array))
                 continue
-            destination = self._library.call(f"input_{index}", self._memory[-1])
+            holder = self._holder(self.program.inputs[index].offset)
+            destination = self._library.call(f"input_{index}", holder)
             self._library.ffi.memmove(destination, array.tobytes(), array.nbytes)
         self._library.run(*self._memory, *given)
         return self._results()
@@ -232,7 +233,7 @@ class Session:
     def _results(self) -> tuple[Array, ...]:
         """The outputs in the arena."""
         return tuple(
-            self._copy(self._library.call(f"output_{index}", self._memory[-1]), buffer)
+            self._copy(self._library.call(f"output_{index}", self._holder(buffer.offset)), buffer)
             for index, buffer in enumerate(self.program.outputs)
         )
 
@@ -243,18 +244,28 @@ class Session:
         if buffer.region == "state":
             base = self._library.ffi.cast("uint8_t *", self._context)
             return base + self._library.call("state_offset") + buffer.offset
-        return self._library.ffi.cast("uint8_t *", self._memory[-1]) + buffer.offset
+        return self._in_arena(buffer.offset)
 
     @property
     def _memory(self) -> tuple[Any, ...]:
-        """What a run is handed: the context, and the arena if that is apart. The last one holds tensors."""
-        return (self._context,) if self._arena is None else (self._context, self._arena)
+        """What a run is handed: the context, and the parts of the arena if that is apart."""
+        return (self._context, *self._arenas)
+
+    def _holder(self, offset: int) -> Any:
+        """The object that has what lies at an offset of the arena."""
+        index, _ = self.program.arena_part(offset)
+        return self._arenas[index] if self._arenas else self._context
+
+    def _in_arena(self, offset: int) -> Any:
+        """What lies at an offset of the arena."""
+        _, within = self.program.arena_part(offset)
+        return self._library.ffi.cast("uint8_t *", self._holder(offset)) + within
 
     def _copy_rows(self, computed: ComputedRows, values: dict[Value, Array]) -> None:
         """Take rows that have been computed over into their value."""
         t = computed.value.type
         whole = values.setdefault(computed.value, np.zeros(t.shape, t.dtype.numpy))
-        pointer = self._library.ffi.cast("uint8_t *", self._memory[-1]) + computed.address
+        pointer = self._in_arena(computed.address)
         data = bytes(self._library.ffi.buffer(pointer, computed.size))
         rows = whole[:, slice(*computed.rows)]
         rows[...] = np.frombuffer(data, t.dtype.numpy).reshape(rows.shape)

@@ -42,7 +42,10 @@ def with_regions(program: Program, replan: Replan) -> Program:
 def _with_regions(program: Program) -> Program:
     model, calls = Model(program), [*_calls(program.layers)]
     context = _context(model, calls)
-    arena = [_arena([model], model.arena_bytes)] if model.split else []
+    arena = [
+        _arena([model], size, f", part {index + 1}" if index else "", index)
+        for index, size in enumerate(model.arena_sizes if model.split else ())
+    ]
     return _placed([program], [context], arena, [_constants(model, calls)])[0]
 
 
@@ -79,7 +82,7 @@ def _placed(
     arena: Sequence[Item],
     constants: Sequence[Mapping[_Key, Item]],
 ) -> list[Program]:
-    """Programs with a plan for all of them; `arena`: one, if it is not in the contexts."""
+    """Programs with a plan for all of them; `arena`: its parts, if it is not in the contexts."""
     items = [*contexts, *arena, *(item for own in constants for item in own.values())]
     plan = plan_regions(items, programs[0].target.memories)
     check_regions(items, plan)
@@ -87,7 +90,7 @@ def _placed(
     for program, context, own in zip(programs, contexts, constants, strict=True):
         places = {key: plan.places[item] for key, item in own.items()}
         home = plan.places[context]
-        shared = plan.places[arena[0]] if arena else home
+        shared = tuple(plan.places[item] for item in arena) or (home,)
         placed.append(replace(program, regions=Regions(plan, home, places, shared)))
     return placed
 
@@ -99,10 +102,10 @@ def _context(model: Model, calls: Sequence[tuple[Layer, int]]) -> Item:
     return Item(label, align(model.context_size), kept if model.split else _activations(calls), "data")
 
 
-def _arena(models: Sequence[Model], size: int) -> Item:
-    """The arena where it is apart: it is read in the runs of all models."""
-    accesses = sum(_activations([*_calls(model.program.layers)]) for model in models)
-    return Item("the arena", align(size, models[0].alignment), accesses, "data")
+def _arena(models: Sequence[Model], size: int, label: str = "", part: int = 0) -> Item:
+    """The arena where it is apart: it is read in the runs of all models. Its first part is read most."""
+    accesses = sum(_activations([*_calls(model.program.layers)]) for model in models) // (1 + part)
+    return Item(f"the arena{label}", align(size, models[0].alignment), accesses, "data")
 
 
 def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[_Key, Item]:

@@ -71,13 +71,13 @@ class Regions:
     Attributes:
         context: the memory that the firmware is to define its context in.
         constants: by `program.constant_key`, the memory of each constant that nothing else places.
-        arena: the memory for the arena; that of the context where it is a part of it.
+        arenas: the memories for the parts of the arena; that of the context where it is a part of that.
     """
 
     plan: RegionPlan
     context: Memory
     constants: Mapping[tuple[str, str, bytes], Memory]
-    arena: Memory
+    arenas: tuple[Memory, ...]
 
 
 def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPlan:

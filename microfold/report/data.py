@@ -68,6 +68,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "ram": {
             "arena": program.arena.size,
             "arena_bound": program.arena.bound,
+            "parts": list(program.parts),
             "state": program.state_size,
             "stack": measurement.stack if measurement else None,
         },

@@ -47,11 +47,15 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         f"static {section}{name}_context network;",
         f"{name}_init(&network{given});",
     ]
-    arena, holder = "", "&network"
+    arena, holder, result = "", "&network", "&network"
     if program.options.split:
-        section = section.replace("CONTEXT", "ARENA")
-        lines.insert(2, f"static {section}{name}_arena arena; /* of other networks, too, in a union */")
-        arena, holder = ", &arena", "&arena"
+        names = [f"arena_{index + 1}" if index else "arena" for index in range(len(program.arena_parts))]
+        for each in reversed(names):
+            place = section.replace("CONTEXT", each.upper())
+            lines.insert(2, f"static {place}{name}_{each} {each}; /* of other networks, too, in a union */")
+        arena = "".join(f", &{each}" for each in names)
+        holder = f"&{names[program.arena_part(program.inputs[0].offset)[0]]}" if program.inputs else "&arena"
+        result = f"&{names[program.arena_part(program.outputs[0].offset)[0]]}"
     if program.options.io == "caller":
         ports = [f"input_{i}" for i in range(len(program.inputs))]
         ports += [f"output_{i}" for i in range(len(program.outputs))]
@@ -61,11 +65,11 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         written = (i for i in range(len(program.inputs)) if i != program.pushed_input)
         lines += [f"/* fill {name}_input_{i}({holder}) */" for i in written]
         lines.append(f"while ({name}_push_rows(&network{arena}, row) == 0) {{ /* the next row */ }}")
-        lines.append(f"/* read {name}_output_0({holder}) */")
+        lines.append(f"/* read {name}_output_0({result}) */")
     else:
         lines.append(f"/* fill {name}_input_0({holder}) */")
         lines.append(f"{name}_run(&network{arena});")
-        lines.append(f"/* read {name}_output_0({holder}) */")
+        lines.append(f"/* read {name}_output_0({result}) */")
     for line in lines:
         _console.print(f"    {line}", soft_wrap=True)
     if fetched := sum(layer["fetched"] for layer in report["layers"]):
@@ -181,6 +185,8 @@ def _print_memory(program: Program, report: Report) -> None:
     kept = "these kernels" if program.stream is None else "these kernels and this order of rows"
     least = f"the least for {kept}" if proved else f"{ram['arena_bound']:,} at least"
     note = f"{least}; largest scratch {scratch:,}"
+    if program.parts:
+        note += f"; in parts of {' and '.join(f'{size:,}' for size in program.parts)}"
     if program.options.align > ALIGN[0]:
         note += f"; all at multiples of {program.options.align}"
     table.add("RAM: arena", _number(ram["arena"]), note)

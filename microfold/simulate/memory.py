@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from microfold.simulate.boards import Region
 
 CONTEXT_SECTIONS = (".bss.simulate_context", ".bss.simulate_arena")
-"""The harness's variables that are the model's context struct, and its arena if that is apart."""
+"""How the sections are called of the harness's variables: the context, and parts of the arena if apart."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,6 @@ def image_memory(
         image=section_sizes(sections, ram),
         model=section_sizes((s for s in sections if s.file in model_objects), ram),
         library=section_sizes((s for s in sections if s.file and s.file not in ours), ram),
-        context=sum(s.size for s in sections if s.name in CONTEXT_SECTIONS),
+        context=sum(s.size for s in sections if s.name.startswith(CONTEXT_SECTIONS)),
         stack=stack,
     )

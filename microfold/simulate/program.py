@@ -27,7 +27,7 @@ def model_sources(program: Program) -> ModelSources:
         parts=_parts(program),
         io=program.options.io,
         pushed=program.pushed_input,
-        split=program.options.split,
+        arenas=(program.parts or (program.arena.size,)) if program.options.split else (),
         stand_ins=stand_ins(program),
         compile_flags=program.options.external_compile_flags,
         link_flags=program.options.external_flags,
@@ -77,7 +77,7 @@ def simulator(program: Program, optimize: str | None = None) -> Simulator:
 
 def _tensor(index: int, buffer: Buffer) -> TensorSpec:
     dtype = buffer.type.dtype
-    return TensorSpec(index, C_TYPES[dtype], buffer.type.size, dtype.numpy)
+    return TensorSpec(index, C_TYPES[dtype], buffer.type.size, dtype.numpy, buffer.offset)
 
 
 def _layer_spec(index: int, layer: Layer) -> LayerSpec:

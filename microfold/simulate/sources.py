@@ -26,12 +26,14 @@ class TensorSpec:
         c_type: its element type in the generated C.
         length: number of elements.
         dtype: numpy's type for the same bytes.
+        offset: in the arena, if it lies there.
     """
 
     index: int
     c_type: str
     length: int
     dtype: np.dtype[Any]
+    offset: int = 0
 
     @property
     def size(self) -> int:
@@ -84,6 +86,11 @@ class LayerPart:
     tensors: tuple[LayerTensor, ...]
 
 
+def arena_name(index: int) -> str:
+    """What a part of the arena is called in the generated C."""
+    return f"arena_{index + 1}" if index else "arena"
+
+
 @dataclass(frozen=True)
 class ModelSources:
     """A generated model.
@@ -99,7 +106,8 @@ class ModelSources:
         io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run
             function), or ``rows`` (one input is an argument, outputs live in the context).
         pushed: index of that input.
-        split: the arena is apart from the context, and the run function is handed both.
+        arenas: bytes of the parts of the arena, one behind the other, where it is apart from the context and
+            the run function is handed them all; empty: it is in the context.
         stand_ins: further files, which take the place of libraries; they do not count as the model's.
         blob: the constants, where the init function is handed them.
         compile_flags, link_flags: arguments that find the libraries which the model calls.
@@ -114,11 +122,24 @@ class ModelSources:
     parts: tuple[LayerPart, ...] = ()
     io: str = "arena"
     pushed: int | None = None
-    split: bool = False
+    arenas: tuple[int, ...] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
     blob: bytes | None = None
     compile_flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
+
+    def part(self, offset: int) -> tuple[str, int]:
+        """The harness's object that an offset of the arena is in, and the offset there."""
+        for index, size in enumerate(self.arenas):
+            if offset < size or index == len(self.arenas) - 1:
+                return f"simulate_{arena_name(index)}", offset
+            offset -= size
+        return "simulate_context", offset
+
+    @property
+    def arena_names(self) -> list[str]:
+        """Of the parts of the arena."""
+        return [arena_name(index) for index in range(len(self.arenas))]
 
     @property
     def given_inputs(self) -> tuple[TensorSpec, ...]:

@@ -232,5 +232,8 @@ def _stacked_arguments(program: Program) -> int:
     """Bytes of arguments that do not fit into registers (Arm IHI 0042, 6.4)."""
     if program.options.io != "caller":
         return 0
-    beyond = max(1 + program.options.split + len(program.inputs) + len(program.outputs) - 4, 0)
+    beyond = max(
+        1 + program.options.split * len(program.arena_parts) + len(program.inputs) + len(program.outputs) - 4,
+        0,
+    )
     return -(-4 * beyond // 8) * 8

@@ -42,10 +42,16 @@ SAFE = {
     "place.comment", "port.index", "port.type.size", "model.options.weights_section", "origin.sha256",
     "suffix", "field.name", "helpers.lowest", "helpers.highest", "stream.layers", "stream.arrivals",
     # Names of memories are checked where targets are read.
-    "model.regions.arena.name", "model.regions.context.name",
-    'model.regions.arena.section("data")', 'model.regions.context.section("data")',
-    'model.sliding.step ~ " frames" if model.sliding.step > 1 else "frame"', "model.sliding.warmup_runs",
-    "model.sliding.frames", "file", "model.shared.name", 'loaded | join(", ", attribute="name")',
+    "model.regions.context.name", 'model.regions.context.section("data")',
+    "model.regions.arenas[loop.index0].name", 'model.regions.arenas[loop.index0].section("data")',
+    # Parts of the arena are called arena, arena_2 …
+    "part",
+    # Names of files and of builds are identifiers.
+    "file", "model.shared.name",
+    # Numbers of frames and runs.
+    'model.sliding.step ~ " frames" if model.sliding.step > 1 else "frame"', "model.sliding.frames",
+    "model.sliding.warmup_runs",
+    'loaded | join(", ", attribute="name")',
     '(" *     %-44s %s" | format(code, remark)).rstrip()',
     '(" * " ~ text) | wordwrap(107, wrapstring="\\n * ", break_on_hyphens=False)',
 }  # fmt: skip

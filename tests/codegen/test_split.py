@@ -53,7 +53,7 @@ WAYS = (
 def spoil(session: Session) -> None:
     """Fill the arena, as another network would."""
     size = session.program.arena.size
-    arena = session._arena  # type: ignore[reportPrivateUsage]
+    (arena,) = session._arenas  # type: ignore[reportPrivateUsage]
     ffi = session._library.ffi  # type: ignore[reportPrivateUsage]
     ffi.buffer(arena, size)[:] = np.random.default_rng(0).bytes(size)
 
@@ -132,7 +132,7 @@ def test_a_memory_for_each(tmp_path: Path) -> None:
     slow = Memory("slow", 4096, 5, ("data", "constants"), "", "SLOW")
     program = compile_graph(graph, replace(HOST, memories=(slow, fast)), Options(memory="split"), name="acc")
     assert program.regions is not None
-    assert (program.regions.arena.name, program.regions.context.name) == ("fast", "slow")
+    assert (program.regions.arenas[0].name, program.regions.context.name) == ("fast", "slow")
     use = '#include "acc.h"\nACC_CONTEXT_SECTION acc_context network;\nACC_ARENA_SECTION acc_arena arena;\n'
     found: dict[str, int] = {}
     for path in objects(tmp_path, emit(program) | {"use.c": use}):
@@ -146,7 +146,9 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert "digits_run(&network, &arena);" in text and "digits_input_0(&arena)" in text
     header = (tmp_path / "digits.h").read_text(encoding="utf-8")
     assert "no interrupt and no other thread" in " ".join(header.split())
-    assert "memory must be one of context, split" in refuse("build", MODELS["digits"], "--memory", "heap")
+    assert "memory must be one of context, split, parts" in refuse(
+        "build", MODELS["digits"], "--memory", "heap"
+    )
     text = refuse("export", MODELS["digits"], "--format", "make", "--memory", "split", "-o", tmp_path / "p")
     assert "no other model shares its arena" in text
     with pytest.raises(InputError, match="memory must be one of"):
