@@ -44,7 +44,8 @@ SAFE = {
     # Names of memories are checked where targets are read.
     "model.regions.arena.name", "model.regions.context.name",
     'model.regions.arena.section("data")', 'model.regions.context.section("data")',
-    'loaded | join(", ", attribute="name")',
+    'model.sliding.step ~ " frames" if model.sliding.step > 1 else "frame"', "model.sliding.warmup_runs",
+    "model.sliding.frames", "file", "model.shared.name", 'loaded | join(", ", attribute="name")',
     '(" *     %-44s %s" | format(code, remark)).rstrip()',
     '(" * " ~ text) | wordwrap(107, wrapstring="\\n * ", break_on_hyphens=False)',
 }  # fmt: skip
