@@ -239,6 +239,12 @@ class ExpressionPortable(ExpressionKernel):
     expressions = _SCALAR
     integers = NARROW
 
+    def supports(self, layer: LayerContext) -> str | None:
+        functions = {part.function for part in self.parts(layer)}
+        if "mve_fp" in layer.target.features and functions <= _VECTOR.keys():
+            return "the target has vectors for all of its functions"
+        return super().supports(layer)
+
     def terms(self, layer: LayerContext) -> Terms:
         *outer, (length, *steps) = self.loops(layer)
         size = layer.node.outputs[0].type.size
