@@ -104,7 +104,8 @@ class ModelSources:
         parts: the calls of all layers in the order of their hooks, where some layers run several times; none
             otherwise.
         io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run
-            function), or ``rows`` (inputs are arguments, outputs live in the context).
+            function), or ``rows`` (one input is an argument, outputs live in the context).
+        pushed: index of that input.
         arenas: bytes of the parts of the arena, one behind the other, where it is apart from the context and
             the run function is handed them all; empty: it is in the context.
         stand_ins: further files, which take the place of libraries; they do not count as the model's.
@@ -120,6 +121,7 @@ class ModelSources:
     inner: tuple[LayerSpec, ...] = ()
     parts: tuple[LayerPart, ...] = ()
     io: str = "arena"
+    pushed: int | None = None
     arenas: tuple[int, ...] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
     blob: bytes | None = None
@@ -138,6 +140,11 @@ class ModelSources:
     def arena_names(self) -> list[str]:
         """Of the parts of the arena."""
         return [arena_name(index) for index in range(len(self.arenas))]
+
+    @property
+    def given_inputs(self) -> tuple[TensorSpec, ...]:
+        """Those that are arguments of the run function."""
+        return tuple(spec for spec in self.inputs if self.io == "caller" or spec.index == self.pushed)
 
     @property
     def hooks(self) -> tuple[int, ...]:

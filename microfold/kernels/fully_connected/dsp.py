@@ -91,7 +91,7 @@ class FullyConnectedDsp(Kernel):
             ("packing", packed),
             ("rest", depth % 4 != 0),
             ("clamp", clamp),
-            ("dual_issue", layer.target.has("dual_issue")),
+            ("late_loads", layer.target.has("late_loads")),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", block_units(words, units // self.UNITS)),

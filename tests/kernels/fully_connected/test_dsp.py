@@ -68,7 +68,7 @@ def check(
     cases = CASES | DUAL_CASES
     made = {name: graphs.fully_connected_graph(*cases[name][0], **cases[name][1]) for name in names}
     program, layers = compile_all(made, load(core, *flags), Options(optimize=optimize))
-    own = {"dual_issue": core == "cortex-m7"}
+    own = {"late_loads": core != "cortex-m4"}
     assert_chosen(layers, KERNEL, {name: cases[name][2] | own | more for name in made})
     assert all(layer.call.scratch == 0 for layer in program.layers)
     assert_exact(program, 8)
