@@ -46,7 +46,7 @@ def _block_order(form: mve.MveForm, *, int4: bool, in_registers: bool) -> str:
     start = "start" if int4 and not in_registers else "bias"
     weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
     left = ", left shift[4]" if form is mve.MveForm.GENERAL else ""
-    return f"of 4 channels: {start}[4], {weights}, multiplier[4], shift[4]{left}"
+    return f"of 4 channels: {start}[4], {weights}, multiplier[4], bytes: shift[4]{left}"
 
 
 @register

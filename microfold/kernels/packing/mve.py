@@ -68,10 +68,20 @@ def block_records(records: Array) -> Array:
     return np.ascontiguousarray(padded.reshape(-1, BLOCK, records.shape[1]).swapaxes(1, 2))
 
 
+def block_words(records: Array) -> Array:
+    """Records of `requantization`, blocks as loads find them, int32 [blocks, words].
+
+    Four biases, four multipliers, then a word of four bytes for each shift: loads widen them.
+    """
+    rows = block_records(records)
+    shifts = rows[:, 2:].astype(np.int8).reshape(len(rows), -1).view("<i4")
+    return np.concatenate([rows[:, :2].reshape(len(rows), -1), shifts], axis=1)
+
+
 def record_order(form: MveForm) -> str:
-    """What `block_records` makes of a block of channels' records."""
-    general = form is MveForm.GENERAL
-    return "[4][4]: bias, multiplier, shifts" if general else "[3][4]: bias, multiplier, shift"
+    """What `block_words` makes of a block of channels' records."""
+    shifts = "right and left shifts" if form is MveForm.GENERAL else "shifts"
+    return f"[4] biases, [4] multipliers, bytes with [4] {shifts}"
 
 
 def block_weights(matrix: Array) -> Array:
@@ -87,12 +97,12 @@ def pack_blocks(matrix: Array, records: Array) -> Array:
 
     Returns:
         int32 [blocks, words]: for each block of 4 channels the biases, the weights ([vectors, 4, 16] bytes,
-        little endian), then the other rows of the records.
+        little endian), then the rest of `block_words`.
     """
     weights = block_weights(matrix)
     words = weights.reshape(weights.shape[0], -1).view("<i4")
-    rows = block_records(records)
-    return np.concatenate([rows[:, 0], words, rows[:, 1:].reshape(rows.shape[0], -1)], axis=1)
+    own = block_words(records)
+    return np.concatenate([own[:, :BLOCK], words, own[:, BLOCK:]], axis=1)
 
 
 def output_parameters(layer: LayerContext) -> tuple[bool, Mapping[str, Parameter]]:

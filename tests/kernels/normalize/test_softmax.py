@@ -59,7 +59,7 @@ def test_few_elements_have_no_table() -> None:
     assert chosen((1, 256), "balanced") == "s8_softmax__c"
     assert chosen((1, 256), "size") == "s8_softmax__c_exp"
     assert chosen((1, 12), "speed") == "s8_softmax__c"
-    assert chosen((1, 12), "balanced", "cortex-m55") == "s8_softmax__c_exp"
+    assert chosen((1, 12), "balanced", "cortex-m55") == "s8_softmax__mve_exp"
     assert chosen((1, 256), "balanced", "cortex-m55") == "s8_softmax__mve"
 
 
