@@ -49,7 +49,7 @@ def render_functions(program: Program) -> dict[CFunction, RenderedFunction]:
         same = numbers[function.name]
         number = f"_{same.index(function) + 1}" if len(same) > 1 else ""
         name = private_name(program.name, f"{function.name}{number}")
-        narrow = program.options.optimize == "size" and function.library is None
+        narrow = program.options.optimize != "speed" and function.library is None
         rendered[function] = render_function(name, program.name.upper(), calls[function], narrow=narrow)
     return rendered
 
