@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.int4 import unsupported_int4
@@ -50,6 +53,7 @@ def _block_order(form: mve.MveForm, *, int4: bool, in_registers: bool) -> str:
 
 
 @register
+@dataclass(frozen=True, eq=False)
 class Conv2DMve(Kernel):
     """Two pixels times blocks of 4 channels, 16 products an instruction.
 
@@ -57,7 +61,13 @@ class Conv2DMve(Kernel):
     `mve.pack_blocks`; `mve.requantization` chooses the shortest exact form. Weights are padded with zeros to
     whole vectors, so that what follows a pixel's inputs may be read along with them, up to the end of the
     tensor: the last pixels are copied if need be.
+
+    Attributes:
+        any_size: of windows that are pixels: the function that serves any number of channels, of both sides.
     """
+
+    any_size: bool = False
+    trades: frozenset[Trade] = frozenset()
 
     name = "s8_conv2d__mve_2x4"
     op = Conv2D
@@ -84,6 +94,15 @@ class Conv2DMve(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)
 
+    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
+        if not is_pointwise(conv_types(layer)[3]):
+            return [self]
+        return [self, replace(self, any_size=True, trades=self.trades | {Trade.ONE_FOR_ALL})]
+
+    def held_vectors(self, vectors: int) -> int:
+        """Of a patch of so many vectors those that stay in registers: all or none."""
+        return vectors if vectors <= _REGISTER_VECTORS and not self.any_size else 0
+
     def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
         matrix = filter_matrix(layer)
@@ -93,7 +112,7 @@ class Conv2DMve(Kernel):
         pairs = (out.size // out.shape[3] + 1) // 2
         tail = out.shape[3] % mve.BLOCK != 0
         finish = blocks * 2 * mve.finish_terms(form)
-        if vectors <= _REGISTER_VECTORS:
+        if self.held_vectors(vectors):
             pair = Terms(
                 held_pair=1,
                 held_input=vectors,
@@ -146,14 +165,17 @@ class Conv2DMve(Kernel):
         padded = vectors * mve.LANES
         pixels = out.size // out.shape[3]
         blocks, int4 = self.pack(matrix, records)
+        finish_spec = dict(mve.finish_spec(form, clamp, out.shape[3]))
+        if self.any_size:
+            finish_spec["channel_tail"] = True
         parameters: dict[str, Parameter] = {
             "blocks": Constant("weights", blocks),
             "vectors": vectors,
             "output_channels": out.shape[3],
             **finish,
         }
-        ragged = pointwise and padded != depth
-        in_registers = vectors <= _REGISTER_VECTORS
+        ragged = pointwise and (padded != depth or self.any_size)
+        in_registers = self.held_vectors(vectors) > 0
         if in_registers and pointwise and not ragged:
             # Their number is in the code.
             del parameters["vectors"]
@@ -162,12 +184,12 @@ class Conv2DMve(Kernel):
         else:
             parameters |= {**shape_parameters(layer), "input_zero_point": x.quant.zero_point}
         spec = (
-            *mve.finish_spec(form, clamp, out.shape[3]),
+            *finish_spec.items(),
             ("pointwise", pointwise),
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
             ("run_vectors", 0 if pointwise else _run_vectors(layer)),
-            ("register_vectors", vectors if in_registers else 0),
+            ("register_vectors", self.held_vectors(vectors)),
             ("int4", int4),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
@@ -176,14 +198,16 @@ class Conv2DMve(Kernel):
 
 
 @register
+@dataclass(frozen=True, eq=False)
 class Conv2DMveInt4(Conv2DMve):
     """The same with weights of four bits: two channels a byte, see `packing.int4_mve`.
 
     `unsupported_sums` checks that 16 times a sum fits 32 bits.
     """
 
+    trades: frozenset[Trade] = frozenset({Trade.FOUR_BITS})
+
     name = "s8_s4w_conv2d__mve"
-    trades = frozenset({Trade.FOUR_BITS})
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer) or int4_mve.unsupported_sums(layer, filter_matrix(layer))
@@ -198,6 +222,6 @@ class Conv2DMveInt4(Conv2DMve):
         return super().terms(layer) + Terms(unpacked=unpacked, apart=unpacked * vectors * apart)
 
     def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
-        in_registers = matrix.shape[1] <= _REGISTER_VECTORS * mve.LANES
+        in_registers = self.held_vectors(-(-matrix.shape[1] // mve.LANES)) > 0
         blocks = int4_mve.pack_blocks(matrix, records, scaled=not in_registers)
         return blocks, int4_mve.choose_bytes(matrix).value
