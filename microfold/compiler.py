@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from microfold.external.registry import resolve
 from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
 from microfold.ir.domain import admit
-from microfold.ir.graph import Graph, State
+from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -26,20 +26,22 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.lowering.loops import estimated_size, has_loops
-from microfold.lowering.placement import check_placement
+from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.regions import with_regions
-from microfold.lowering.schedule import Choice, Locator, Places, Scheduler, claim_name, model_places
+from microfold.lowering.schedule import Choice, Locator, Scheduler, claim_name, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
 from microfold.lowering.stream import Streamed, stream_buffers, stream_layers, streamed
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.passes.kinds import Pass
-from microfold.pipeline import chosen_pipeline, default_pipeline
+from microfold.pipeline import chosen_pipeline, default_pipeline, slide
+from microfold.plan.memory import plan_memory
 from microfold.plan.overlap import align
 from microfold.plan.schedule import SchedulePlanner
 from microfold.program import Buffer, Origin, Program, StateSlot, origin_of
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
+from microfold.transform.requested.slide_window import Sliding
 from microfold.transform.simplify.split_grouped_conv2d import may_split
 from microfold.transform.subgraphs.limit_loops import with_limited_loops
 
@@ -118,11 +120,13 @@ def compile_graph(
     """
     options = options or Options()
     way = _way(graph, target, options, context, passes, costs, revise)
-    program = _plan(way, model_identifier(name or graph.name))
+    name = model_identifier(name or graph.name)
+    program = _plan(way, name)
     evidence = [decision.evidence for decision in way.decisions]
     return replace(
-        with_regions(program),
+        with_regions(program, lambda fetched: _plan(way, name, fetched)),
         context=way.context,
+        sliding=way.sliding,
         ranges=way.scope.ranges,
         pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
@@ -214,6 +218,7 @@ class _Way:
     Attributes:
         source: the model as the caller sees it: the reference.
         graph: the optimised one; `planned` may have its nodes in another order.
+        sliding: what `source` was made of, if only new frames are handed in.
         context: what the passes were told.
         decisions: what they decided.
         scope: of `graph`, with those of the graphs that it runs.
@@ -249,6 +254,11 @@ class _Way:
         self.decisions: list[Decision] = []
         limited = with_limited_loops(graph, options.max_iterations, self.context)
         self.source = with_io_layout(limited, options.io_layout, self.context)
+        self.sliding: Sliding | None = None
+        if options.sliding is not None:
+            self.source, self.sliding = slide(
+                self.source, options.sliding, options.sliding_step, self.context
+            )
         pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
         self.graph = pipeline(self.source, self.context.reporting_to(self.decisions.append))
         self.scope = Scope(self.graph, target, options, costs=costs)
@@ -302,6 +312,7 @@ class _Way:
         if options.io == "rows":
             return True
         may_be = options.io == "caller" and not (options.step or options.taps or self.scope.inner)
+        may_be = may_be and self.sliding is None
         if options.ram is None or not may_be:
             return False
         try:
@@ -338,7 +349,8 @@ class _Way:
     def planner(self) -> SchedulePlanner:
         """Of the calls in the graph's order, if none runs others."""
         layers = [ranking.layer for ranking in self.rankings]
-        return SchedulePlanner(self.graph, layers, range(len(layers)), self._io_in_arena)
+        order = range(len(layers))
+        return SchedulePlanner(self.graph, layers, order, self._io_in_arena, self.options.align)
 
     @property
     def _io_in_arena(self) -> bool:
@@ -359,6 +371,32 @@ class _Way:
         scope = self.scope.in_order(found.graph, found.order)
         return _Planned(found.order, scope, ScopeMemory(found.memory, {}, {}, len(kernels)))
 
+    def with_fetched(self, fetched: Mapping[int, int]) -> _Planned:
+        """The same order of calls, with room for constants that are copied into the arena; see `plan_memory`.
+
+        Raises:
+            InputError: this takes more RAM than the options allow.
+        """
+        order, scope = self.planned.order, self.planned.scope
+        layers = [self.rankings[index].layer for index in order]
+        kernels = [self.chosen[index].kernel for index in order]
+        memory = plan_memory(
+            scope.graph,
+            [*zip(layers, kernels, strict=True)],
+            [self.calls[index] for index in order],
+            include_io=self._io_in_arena,
+            alignment=self.options.align,
+            fetched=fetched,
+        )
+        limit = self.options.ram
+        needed = memory.size + sum(align(state.value.type.nbytes) for state in self.graph.state)
+        if limit is not None and needed > limit:
+            raise InputError(
+                f"arena and state must fit {limit} bytes; with room for the constants that are prefetched, "
+                f"they have {needed}: give the target more memory for constants that it reads directly"
+            )
+        return _Planned(order, scope, ScopeMemory(memory, {}, {}, len(kernels)))
+
 
 @dataclass(frozen=True)
 class _Planned:
@@ -374,10 +412,12 @@ class _Planned:
     memory: ScopeMemory
 
 
-def _plan(way: _Way, name: str) -> Program:
+def _plan(way: _Way, name: str, fetched: Mapping[int, int] | None = None) -> Program:
+    """A program; `fetched`: see `plan_memory`, by the layers' indices."""
     if way.by_rows:
         return _plan_stream(way, name)
-    options, planned = way.options, way.planned
+    options = way.options
+    planned = way.planned if not fetched else way.with_fetched(fetched)
     graph, memory, order = planned.scope.graph, planned.memory, planned.order
     calls = [way.calls[index] for index in order]
     if options.functions_of_their_own:
@@ -401,13 +441,17 @@ def _plan(way: _Way, name: str) -> Program:
         inputs=tuple(locate(value) for value in graph.inputs),
         outputs=tuple(locate(value) for value in graph.outputs),
         layers=layers,
-        state=tuple(
-            StateSlot(locate(s.value), locate(s.next) if s.next is not s.value else None) for s in graph.state
-        ),
+        state=tuple(StateSlot(locate(s.value), _moved(locate(s.value), locate(s.next))) for s in graph.state),
         arena=arena,
     )
     check_placement(program.calls, options)
+    check_alignment(program)
     return program
+
+
+def _moved(state: Buffer, after: Buffer) -> Buffer | None:
+    """Where the next content of a state is computed; None if that is where the state lies."""
+    return None if (state.region, state.offset) == (after.region, after.offset) else after
 
 
 def _plan_stream(way: _Way, name: str) -> Program:
@@ -428,19 +472,17 @@ def _plan_stream(way: _Way, name: str) -> Program:
         outputs=stream_buffers(found, graph.outputs, places),
         layers=stream_layers(found, calls, places),
         state=tuple(
-            StateSlot(stream_buffers(found, [s.value], places)[0], _next(found, s, places))
-            for s in graph.state
+            StateSlot(before, _moved(before, after))
+            for before, after in (
+                stream_buffers(found, [state.value, state.next], places) for state in graph.state
+            )
         ),
         arena=found.memory.arena,
         stream=found.memory,
     )
     check_placement(program.calls, options)
+    check_alignment(program)
     return program
-
-
-def _next(found: Streamed, state: State, places: Places) -> Buffer | None:
-    """Where the next content of a state is computed; None if it never changes."""
-    return stream_buffers(found, [state.next], places)[0] if state.next is not state.value else None
 
 
 def _with_own_functions(calls: Sequence[KernelCall]) -> list[KernelCall]:

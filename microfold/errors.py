@@ -31,7 +31,7 @@ class GraphError(MicrofoldError):
 
 
 class NoReferenceError(MicrofoldError):
-    """An operator's meaning is not known here: only other hardware computes it."""
+    """An operator's meaning is not known here: other hardware or a function of the user's computes it."""
 
 
 class ToolError(MicrofoldError):

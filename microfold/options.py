@@ -12,6 +12,9 @@ OPTIMIZE = ("size", "balanced", "speed")
 WHOLE_IO = ("arena", "caller")
 IO = (*WHOLE_IO, "rows")
 WEIGHTS = ("arrays", "blob")
+MEMORY = ("context", "split")
+# Bytes: from what the widest elements need to the longest cache lines.
+ALIGN = (8, 16, 32, 64)
 NUMERICS = ("exact", "relaxed")
 MAX_ITERATIONS = (1 << 31) - 1
 # What is generated belongs to whoever generates it, see docs/licence.md.
@@ -30,8 +33,15 @@ class Options:
             no limit.
         io: inputs and outputs live in the ``arena``, or the ``caller`` hands them in; with ``rows``, the
             input is handed in row by row, and the first layers compute rows as they come.
+        align: bytes at whose multiples the arena starts, and all that lies in it or is handed in: of a cache
+            line, or what DMA asks for. What lives at the same time shares no such line.
+        memory: the arena is part of the ``context``; or, ``split``, the caller hands it in with each run, so
+            that models can share one.
         io_layout: the layout in which the caller hands images in and takes them, e.g. ``NHWC``; ``model`` for
             that of the model.
+        sliding: the axis of the input along which frames come: a run takes new ones only, and what the
+            network computed of the others is kept. None: a run takes the whole input.
+        sliding_step: frames that such a run takes; None: the fewest that the network's strides allow.
         single_file: weights and code in one ``.c``.
         weights_section: linker section of the constants; empty for the default.
         weights: constants are C ``arrays``, or in a binary file, a ``blob``, which the caller hands in.
@@ -52,7 +62,11 @@ class Options:
     flash: int | None = None
     ram: int | None = None
     io: str = "arena"
+    align: int = ALIGN[0]
+    memory: str = MEMORY[0]
     io_layout: str = "model"
+    sliding: int | None = None
+    sliding_step: int | None = None
     single_file: bool = False
     weights_section: str = ""
     weights: str = "arrays"
@@ -82,6 +96,11 @@ class Options:
         return self.optimize == "speed" and self.flash is None
 
     @property
+    def split(self) -> bool:
+        """Whether the arena is apart from the context."""
+        return self.memory == "split"
+
+    @property
     def external_compile_flags(self) -> tuple[str, ...]:
         """Those of `external_flags` that are for the compiler; the others are for the linker only."""
         return tuple(f for f in self.external_flags if f[:1] == "-" and f[:2] not in ("-l", "-L", "-W"))
@@ -91,11 +110,13 @@ class Options:
             ("optimize", self.optimize, OPTIMIZE),
             ("io", self.io, IO),
             ("weights", self.weights, WEIGHTS),
+            ("memory", self.memory, MEMORY),
             ("numerics", self.numerics, NUMERICS),
+            ("align", self.align, ALIGN),
         )
         for name, value, allowed in choices:
             if value not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(allowed)}; it is {value!r}")
+                raise InputError(f"{name} must be one of {', '.join(map(str, allowed))}; it is {value!r}")
         if self.io_layout != "model" and sorted(self.io_layout) != sorted("NHWC"):
             raise InputError(
                 f"io_layout must be model, or the axes N, H, W and C in some order; it is {self.io_layout!r}"
@@ -116,6 +137,15 @@ class Options:
             raise InputError(
                 "weights in a blob are placed by the firmware: "
                 "leave single_file, weights_section and place away, or leave weights away"
+            )
+        if self.sliding_step is not None and self.sliding is None:
+            raise InputError(
+                "sliding_step is how many frames a run takes along an axis; give sliding with it"
+            )
+        if self.io == "rows" and self.sliding is not None:
+            raise InputError(
+                "with sliding, a run takes a few frames only, and there is nothing to hand in row by row: "
+                "leave io away, or sliding"
             )
         if self.io == "rows" and (self.step or self.taps):
             given = "step" if self.step else "taps"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from microfold.errors import InputError, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.passes.context import PassContext
 from microfold.passes.kinds import FixedPointIteration, Pass, Sequential
@@ -29,6 +32,7 @@ from microfold.transform.placement.materialize_outputs import materialize_output
 from microfold.transform.placement.slice_as_view import slice_as_view
 from microfold.transform.relaxed.fast_math import fast_math
 from microfold.transform.relaxed.to_mixed_precision import to_mixed_precision
+from microfold.transform.requested.slide_window import Sliding, slide_graph
 from microfold.transform.scales.combine_scale_shift import combine_scale_shift
 from microfold.transform.scales.fold_batchnorm_to_conv2d import fold_batchnorm_to_conv2d
 from microfold.transform.scales.fold_quantized_scale_axis import fold_quantized_scale_axis
@@ -197,6 +201,52 @@ def default_pipeline() -> FixedPointIteration:
         name="default_pipeline",
         known=available(),
     )
+
+
+def canonical_form() -> Sequential:
+    """The operators of a graph as themselves, so that rows can be followed through them; all of it exact."""
+    return Sequential(
+        [
+            inline,
+            fold_constant,
+            dead_code_elimination,
+            eliminate_common_subexpr,
+            # Dilated convolutions take images apart along the very axis.
+            flatten_atrous_conv,
+            ConvertLayout(),
+            optimize_layout_transform,
+            # Rows of reshapes, which may tear an axis apart and put it together again.
+            rewrite_dataflow_reshape,
+            remove_redundant_reshape,
+        ],
+        name="canonical_form",
+        known=available(),
+    )
+
+
+def slide(graph: Graph, axis: int, step: int | None, context: PassContext) -> tuple[Graph, Sliding]:
+    """The graph of a run that takes new frames only, and what it stands for; see `slide_window`.
+
+    Raises:
+        InputError: there is no such axis, or a run cannot take so many frames.
+        UnsupportedModelError: rows do not follow from frames alone.
+    """
+    quiet = PassContext(disabled_pass=context.disabled_pass)
+    result, sliding = slide_graph(canonical_form()(graph, quiet), axis, step, context)
+    return result, replace(sliding, window=graph)
+
+
+def sliding_axes(graph: Graph) -> list[Sliding]:
+    """What `slide` makes of a graph, for each axis along which it can, by the fewest frames."""
+    found: list[Sliding] = []
+    if len(graph.inputs) == 1:
+        graph = canonical_form()(graph, PassContext())
+        for axis in range(graph.inputs[0].type.rank):
+            try:
+                found.append(slide_graph(graph, axis, None, PassContext())[1])
+            except (InputError, UnsupportedModelError):
+                continue
+    return found
 
 
 def optimize(graph: Graph, context: PassContext | None = None) -> Graph:

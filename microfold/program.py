@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import NO_RANGES, Ranges
 from microfold.analysis.relaxation import Relaxation
@@ -26,6 +28,7 @@ from microfold.plan.arena import ArenaPlan
 from microfold.plan.regions import Regions
 from microfold.plan.stream.planner import StreamMemory
 from microfold.target import Target
+from microfold.transform.requested.slide_window import Sliding
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,7 @@ class Layer:
         candidates: the kernels that were considered, see `selection.cheapest.candidates`.
         control: what other layers it runs, and how; None: it is a call.
         measured_cycles: of one call, of a database of measurements; None: it has none.
+        fetched: offset in the arena of what constants are copied to before it runs, or None.
         rows: of layers that are computed row by row, the rows of the result that its calls write, in order;
             `call` is each of them. MACs and estimates are those of all of them. None: all in one call.
     """
@@ -185,6 +189,7 @@ class Layer:
     candidates: tuple[Candidate, ...] = ()
     control: LoopPlan | BranchPlan | None = None
     measured_cycles: int | None = None
+    fetched: int | None = None
     rows: tuple[int, ...] | None = None
 
     @property
@@ -217,7 +222,7 @@ class StateSlot:
 
     Attributes:
         buffer: where it lies in the state region.
-        next: where its next content lies at the end of a call; None if it never changes.
+        next: where its next content lies at the end of a call; None if it is there already, or never changes.
     """
 
     buffer: Buffer
@@ -264,6 +269,7 @@ class Program:
         labels_ignored: why labels that came with the model are not among them; empty if there is no such.
         measured_on: where the layers' measured cycles are from; empty: nothing was measured.
         stream: how the first layers are computed row by row; None: all compute whole tensors.
+        sliding: the network over a window whose new frames a run takes; None: a run takes the whole input.
         regions: in which memories of the target context and constants lie; None: it names none.
     """
 
@@ -286,6 +292,7 @@ class Program:
     labels_ignored: str = ""
     measured_on: str = ""
     stream: StreamMemory | None = None
+    sliding: Sliding | None = None
     regions: Regions | None = None
 
     @property
@@ -355,14 +362,15 @@ class Program:
     def weight_bytes(self) -> int:
         """Bytes of constants in flash: packed weights, channel records, tables, initial states.
 
-        Equal arrays are stored once; a state that begins as zeros needs none.
+        Equal arrays are stored once; what states begin as is stored without repetitions.
         """
         stored = [(c.array, c.record) for layer in self.calls for c in layer.call.constants.values()]
         places = Places(self.graphs)
         read = [buffer for layer in self.calls for buffer in layer.inputs]
         read += [move.source for move in self.moves if not move.zeros]
         stored += [(places.constant(buffer.value), "") for buffer in read if buffer.region == "constant"]
-        stored += [(state.initial, "") for state in self.graph.state if state.initial.any()]
+        units = (repeated_part(state.initial) for state in self.graph.state)
+        stored += [(unit, "") for unit in units if unit.nbytes > 1]
         distinct = {constant_key(array, record): array.nbytes for array, record in stored}
         return sum(distinct.values())
 
@@ -399,6 +407,18 @@ def _total(estimates: Sequence[int | None]) -> int | None:
     """Their sum; None if one is not known."""
     known = [estimate for estimate in estimates if estimate is not None]
     return sum(known) if len(known) == len(estimates) else None
+
+
+def repeated_part(array: Array) -> Array:
+    """What an array is copies of, in a row: a single byte, the fewest of its last axes, or all of it."""
+    data = np.frombuffer(array.tobytes(), np.uint8)
+    if not data.size or (data == data[0]).all():
+        return data[:1]
+    for axis in reversed(range(array.ndim)):
+        parts = array.reshape(-1, *array.shape[axis + 1 :])
+        if len(parts) > 1 and all(part.tobytes() == parts[0].tobytes() for part in parts[1:]):
+            return parts[:1]
+    return array
 
 
 def constant_key(array: Array, record: str = "") -> tuple[str, str, bytes]:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from microfold.frontend.operators import IMPORTERS
 from microfold.frontend.raw import RawOperator, RawSubgraph
 from microfold.frontend.reader import read_model
@@ -29,13 +31,17 @@ from tests.frontend.operators import (
     test_composed,
     test_decode,
     test_detection_postprocess,
+    test_hybrid,
+    test_hybrid_recurrent,
+    test_recurrent,
     test_reduce_window,
 )
 from tests.ops import deciding
 from tests.reduce_window_models import draw_reduce_window
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
-COLUMNS = ("int8", "int16", "int32", "int64", "uint8", "float16", "float32", "bool")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64")
+COLUMNS = (*_INTEGERS, "float16", "float32", "hybrid", "bool")
 
 # Where the values that an operator computes with are not its first input.
 _MAIN_INPUT = {
@@ -47,6 +53,9 @@ _MAIN_INPUT = {
     "TRANSPOSE_CONV": 2,
 }
 _MAIN_INPUT |= {"CONV_3D_TRANSPOSE": 2, "SPARSE_TO_DENSE": 2, "SELECT": 1, "SELECT_V2": 1, "IF": 1}
+# With float32 activations, these may have integer weights.
+_HYBRID = ("BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "LSTM", "RNN", "SVDF")
+_HYBRID += ("TRANSPOSE_CONV", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN")
 # Of these the first result tells more: the inputs are bytes.
 _BY_RESULT = ("CUSTOM TFLM_DECODE",)
 
@@ -89,6 +98,13 @@ def compared() -> Iterator[bytes]:
         if (name, dtype) not in test_drawn_models.BEYOND:
             yield draw_model(name, dtype, 0)[0]
     yield deciding.model(list({case.kind: case for case in deciding.load()}.values()))[0]
+    for kind in test_recurrent.OTHERS:
+        yield test_recurrent.other_layer(kind, 0)[0]
+    rng = np.random.default_rng(0)
+    yield from (draw(rng).data for draw in test_hybrid.EXACT.values())
+    yield from (
+        test_hybrid_recurrent.draw_layer(kind, rng, False)[0] for kind in test_hybrid_recurrent.LAYERS
+    )
     yield from (build() for build in test_composed.CASES.values())
     yield from (build()[0] for build, _ in test_computed_attributes.CASES.values())
     yield from (test_decode.model(dtype, *case[:2]) for dtype, case in test_decode.CASES.values())
@@ -120,8 +136,15 @@ def _types(subgraph: RawSubgraph, operator: RawOperator) -> Iterator[str]:
         tensors = operator.outputs[:1]
     for index in tensors:
         dtype = subgraph.tensors[index].dtype
-        if dtype is not None:
+        if dtype is DType.FLOAT32 and _has_integer_weights(subgraph, operator):
+            yield "hybrid"
+        elif dtype is not None:
             yield (DType.INT8 if dtype is DType.INT4 else dtype).value
+
+
+def _has_integer_weights(subgraph: RawSubgraph, operator: RawOperator) -> bool:
+    types = [subgraph.tensors[index].dtype for index in operator.inputs if index >= 0]
+    return operator.name in _HYBRID and (DType.INT8 in types or DType.INT4 in types)
 
 
 def page() -> str:
@@ -141,8 +164,8 @@ _HEAD = """# What is compared
 Written by `python -m tests.coverage_table` from the models that tests run: each x is an operator whose
 results, for values of this type, a test holds against those of TFLM's or LiteRT's wheel, live or as recorded
 in `tests/goldens`. All operators that TFLM registers have a row, and all that can be imported.
-[Operators](operators.md) says what compiles, which is more: other types are held against the reference in
-Python only.
+*hybrid* is float32 with integer weights. [Operators](operators.md) says what compiles, which is more: other
+types are held against the reference in Python only.
 
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tflite
@@ -98,6 +99,87 @@ def float_lstm(w: Writer, rng: np.random.Generator, size: Sequence, parts: Parts
     _float_cell(w, rng, size, parts, operands, 1, 18, 20)
     y = w.tensor(size.shape(parts.projection or size.units), "f4")
     _lstm(w, operands, y, size, *parts.clips)
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How numbers of a cell of int8 and 16-bit numbers are drawn.
+
+    Attributes:
+        cell: scale of the cell.
+        spread: of the products of the gates; at 1 some of them saturate the activations.
+        extreme: weights are -128 or 127.
+    """
+
+    cell: float = 2.0**-11
+    spread: float = 1.0
+    extreme: bool = False
+
+
+QUANTIZATION = Quantization()
+
+
+def lstm_8x8_16(
+    w: Writer,
+    rng: np.random.Generator,
+    size: Sequence,
+    parts: Parts,
+    how: Quantization = QUANTIZATION,
+    single: bool = False,
+) -> None:
+    """UNIDIRECTIONAL_SEQUENCE_LSTM of int8 with intermediate tensors, an input and an output of the file.
+
+    Args:
+        single: it is an LSTM, of one step.
+    """
+    outputs = parts.projection or size.units
+    zero, hidden_zero, shown_zero = (int(rng.integers(low, -low)) for low in (-128, -30, -30))
+    scale, hidden_scale = float(rng.uniform(0.5, 2)) / 128, float(rng.uniform(0.007, 0.009))
+    shown_scale = float(rng.uniform(0.006, 0.009))
+    x = w.input((size.batch, size.inputs) if single else size.shape(size.inputs), "i1", scale, zero)
+    operands = [x, *[-1] * 23]
+
+    def weights(rows: int, width: int, given: float, spread: float) -> tuple[int, float]:
+        choice = [-128, 127] if how.extreme else np.arange(-127, 128)
+        own = float(rng.uniform(0.5, 2.5)) * spread / (given * 128 * 0.6 * 74 * np.sqrt(width))
+        return w.tensor((rows, width), "i1", own, data=rng.choice(choice, (rows, width))), own
+
+    def words(large: float) -> int:
+        data = np.clip(rng.standard_normal(size.units) * 9000, -32768, 32767)
+        return w.tensor(data.shape, "i2", large / 32768, data=data)
+
+    def bias(count: int, unit: float, large: float) -> int:
+        data = rng.uniform(-large, large, count) / unit
+        return w.tensor((count,), "i4", unit, data=np.clip(data, -(2**30), 2**30))
+
+    intermediates = []
+    for gate in range(4):
+        own = float(rng.uniform(0.5, 2)) * GATE if parts.norm else GATE
+        intermediates.append(w.tensor((0,), "i2", own))
+        if parts.coupled and gate == 0:
+            continue
+        operands[1 + gate], step = weights(size.units, size.inputs, scale, how.spread)
+        operands[5 + gate], _ = weights(size.units, outputs, hidden_scale, how.spread)
+        norm = float(rng.uniform(1, 3))
+        unit = norm / 32768 / 1024 if parts.norm else scale * step
+        operands[12 + gate] = bias(size.units, unit, 1.5 if parts.norm else how.spread)
+        if parts.norm:
+            operands[20 + gate] = words(norm)
+        if parts.peephole and gate != 2:
+            operands[9 + min(gate, 2)] = words(float(rng.uniform(0.3, 3)))
+    intermediates.append(w.tensor((0,), "i1", shown_scale, shown_zero))
+    if parts.projection:
+        operands[16], step = weights(outputs, size.units, shown_scale, 0.6)
+        if rng.integers(2):
+            operands[17] = bias(outputs, shown_scale * step, 0.3)
+    operands[18] = w.tensor((size.batch, outputs), "i1", hidden_scale, hidden_zero, variable=True)
+    operands[19] = w.tensor((size.batch, size.units), "i2", how.cell, variable=True)
+    y = w.tensor((size.batch, outputs) if single else size.shape(outputs), "i1", hidden_scale, hidden_zero)
+    name = "LSTM" if single else "UNIDIRECTIONAL_SEQUENCE_LSTM"
+    options = "LSTMOptions" if single else "UnidirectionalSequenceLSTMOptions"
+    fields: dict[str, Any] = {} if single else {"TimeMajor": size.time_major}
+    fields |= {"FusedActivationFunction": TANH, "CellClip": parts.clips[0], "ProjClip": parts.clips[1]}
+    w.operator(name, operands, y, options, intermediates=intermediates, **fields)
 
 
 def single_lstm(w: Writer, rng: np.random.Generator, size: Sequence, parts: Parts = PLAIN) -> None:

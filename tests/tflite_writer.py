@@ -143,6 +143,7 @@ class Writer:
         *,
         custom: bytes | None = None,
         inner: bool = False,
+        intermediates: Sequence[int] = (),
         **fields: Any,
     ) -> None:
         """An operator, whose results are outputs of the model; `fields` are those of its options.
@@ -150,6 +151,7 @@ class Writer:
         Args:
             custom: options of a custom operator; None: it is a builtin one.
             inner: its results are no outputs.
+            intermediates: tensors that tell how values within the operator are quantised.
         """
         b = self.builder
         code = f"{_CUSTOM}{name}" if custom is not None else name
@@ -165,6 +167,8 @@ class Writer:
         table["Inputs"] = b.CreateNumpyVector(np.array(inputs, np.int32))
         outputs = [output] if isinstance(output, int) else list(output)
         table["Outputs"] = b.CreateNumpyVector(np.array(outputs, np.int32))
+        if intermediates:
+            table["Intermediates"] = b.CreateNumpyVector(np.array(intermediates, np.int32))
         self._operators.append(_table(b, "Operator", {"OpcodeIndex": self._codes.index(code), **table}))
         self.outputs += [] if inner else outputs
 

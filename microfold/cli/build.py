@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from microfold.cli.common import compile_model, print_json, report_files, working
-from microfold.cli.options import CodeOptions, Html, Json, Model, PassOptions, TargetName
+from microfold.cli.options import CodeOptions, Html, Json, Models, PassOptions, TargetName
 
 
 def build(
-    model: Model,
+    models: Models,
     code: CodeOptions,
     passes: PassOptions,
     target: TargetName = "host",
@@ -20,7 +20,13 @@ def build(
     html: Html = False,
     as_json: Json = False,
 ) -> None:
-    """Compile a model to C and write a report."""
+    """Compile a model to C and write a report; several ones share kernels and an arena."""
+    if len(models) > 1:
+        from microfold.cli.build_group import build_group
+
+        build_group(models, target, code, passes, output, html, as_json)
+        return
+    (model,) = models
     program = compile_model(model, target, code, passes, as_json)
     with working("measuring code size", as_json):
         from microfold.codegen.emit import emit_build

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from microfold.cli.options import WATCHING, CodeOptions, PassOptions
 
 
-def build_command(model: Path, target: str, code: CodeOptions, passes: PassOptions) -> str:
+def build_command(models: Sequence[Path], target: str, code: CodeOptions, passes: PassOptions) -> str:
     """`microfold build` with the options that differ from their defaults.
 
     Files are named without folders, and what only shows or measures is left out: the same build has the same
     text wherever it is made.
     """
-    words = ["microfold", "build", model.name, "--target", Path(target).name]
+    words = ["microfold", "build", *(model.name for model in models), "--target", Path(target).name]
     return shlex.join([*words, *_given(code), *_given(passes)])
 
 

@@ -153,7 +153,7 @@ def compile_model(model: Path, target: str, code: CodeOptions, passes: PassOptio
 
         with _prepared(model, target, code, passes) as (graph, data, core, options, context):
             costs = measured_costs(code, core, options)
-            origin = origin_of(model, data, build_command(model, target, code, passes))
+            origin = origin_of(model, data, build_command([model], target, code, passes))
             labels = labels_of_model(data) if code.labels is None else read_labels(code.labels)
             return compile_graph(
                 graph,

@@ -15,7 +15,7 @@ import typer
 from typer.models import OptionInfo
 
 from microfold.errors import InputError
-from microfold.options import IO, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
+from microfold.options import ALIGN, IO, MEMORY, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
 
 if TYPE_CHECKING:
     from microfold.options import Options
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     Path, typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False)
+]
+Models = Annotated[
+    list[Path],
+    typer.Argument(
+        help="The model: a .tflite file, or its text form (.mf). Several ones share kernels and an arena.",
+        show_default=False,
+        metavar="MODEL...",
+    ),
 ]
 TfliteModel = Annotated[Path, typer.Argument(help="The model: a .tflite file.", show_default=False)]
 
@@ -155,6 +163,25 @@ class CodeOptions:
             autocompletion=_words(*IO),
         ),
     ] = "arena"
+    align: Annotated[
+        int,
+        typer.Option(
+            "--align",
+            metavar="N",
+            help="For DMA and caches: arena, inputs and outputs start at multiples of N bytes, 8 to 64, and "
+            "share no such line.",
+            autocompletion=_words(*map(str, ALIGN)),
+        ),
+    ] = ALIGN[0]
+    memory: Annotated[
+        str,
+        typer.Option(
+            "--memory",
+            help="The arena is part of the context; or split: it is handed in with each run, so that models "
+            "can share one.",
+            autocompletion=_words(*MEMORY),
+        ),
+    ] = MEMORY[0]
     io_layout: Annotated[
         str,
         typer.Option(
@@ -163,6 +190,27 @@ class CodeOptions:
             help="The layout in which images are handed in and out, e.g. NHWC; model: as the model has them.",
         ),
     ] = "model"
+    sliding: Annotated[
+        int | None,
+        typer.Option(
+            "--sliding",
+            min=0,
+            metavar="AXIS",
+            help="The axis of the input along which frames come: a run takes new ones only, and keeps what "
+            "it computed of the others.",
+            show_default=False,
+        ),
+    ] = None
+    sliding_step: Annotated[
+        int | None,
+        typer.Option(
+            "--sliding-step",
+            min=1,
+            metavar="FRAMES",
+            help="How many frames such a run takes; default: the fewest that the network's strides allow.",
+            show_default=False,
+        ),
+    ] = None
     single_file: Annotated[bool, typer.Option("--single-file", help="Weights and code in one .c file.")] = (
         False
     )
@@ -242,7 +290,11 @@ class CodeOptions:
             flash=self.flash,
             ram=self.ram,
             io=self.io,
+            align=self.align,
+            memory=self.memory,
             io_layout=self.io_layout,
+            sliding=self.sliding,
+            sliding_step=self.sliding_step,
             single_file=self.single_file,
             weights_section=self.weights_section,
             weights=self.weights,

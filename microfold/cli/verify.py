@@ -53,9 +53,10 @@ def verify(
     from microfold.report.terminal import print_verification
     from microfold.verification.verify import input_sets
     from microfold.verification.verify import verify as run_verify
+    from microfold.verification.window import runs_to_make
 
     types = [buffer.type for buffer in program.inputs]
-    calls = load_inputs(inputs, program) if inputs else input_sets(types, runs)
+    calls = load_inputs(inputs, program) if inputs else input_sets(types, runs_to_make(program, runs))
     with working(f"running {len(calls)} input sets on {program.target.name}", as_json):
         result = run_verify(program, calls)
     if as_json:
@@ -95,7 +96,8 @@ def verify_piece(path: Path, piece: Piece) -> dict[str, Any]:
     from microfold.report.data import verify_report
     from microfold.verification.verify import input_sets
     from microfold.verification.verify import verify as run_verify
+    from microfold.verification.window import runs_to_make
 
     program = compile_model(path, piece.target, piece.code, piece.passes, quiet=True)
-    calls = input_sets([buffer.type for buffer in program.inputs], piece.runs)
+    calls = input_sets([buffer.type for buffer in program.inputs], runs_to_make(program, piece.runs))
     return verify_report(program, run_verify(program, calls))

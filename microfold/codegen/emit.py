@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from microfold.codegen import blob, helpers_header, provenance, requirements
 from microfold.codegen.environment import render
+from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.heads import in_section, kept_apart
 from microfold.codegen.layout import few_blank_lines, wrap_code
 from microfold.codegen.model import Model
-from microfold.codegen.names import own_helpers
 from microfold.codegen.provenance import Build
+from microfold.codegen.shared import Shared
 from microfold.kernels.call import CFunction
 from microfold.program import Program
 from microfold.target.memories import Memory
@@ -26,16 +26,37 @@ def emit(program: Program) -> dict[str, str]:
 def emit_build(program: Program) -> Build:
     """The C files of a program, and the identity that they share."""
     model = Model(program)
-    functions = [function.text for function in model.functions.values()]
+    parts = model_parts(model)
+    around = {f"{program.name}_helpers.h": _helpers(model, parts)}
+    if model.regions is not None:
+        around[f"{program.name}.ld"] = linker_fragment(model.regions.plan.memories, parts)
+    if model.blob:
+        return _emit_blob(model, parts, around)
+    return provenance.identify(_own_files(model, parts) | around)
+
+
+def emit_model(program: Program, shared: Shared) -> dict[str, str]:
+    """The files of one of several programs, its identity left open."""
+    model = Model(program, shared)
+    parts = model_parts(model)
+    return _own_files(model, parts) | {f"{program.name}_helpers.h": _helpers(model, parts)}
+
+
+def model_parts(model: Model) -> dict[str, object]:
+    """What the templates of a model's files print."""
+    program, shared = model.program, model.shared
+    functions = [function.text for function in model.own_functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
     copies = ["mf_copy_block"] if program.state or program.moves else []
     copies += ["mf_copy_bytes"] if program.stream is not None and program.stream.planner.windows.moved else []
-    copies += ["mf_noinline"] if any(_is_apart(model, function) for function in model.functions) else []
+    copies += ["mf_noinline"] if any(_is_apart(model, function) for function in model.own_functions) else []
     helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
+    if shared is not None:  # types of constants are where all models find them
+        types = requirements.helpers(sorted(shared.types))
+        helpers, records = [h for h in helpers if h not in types], []
     preludes = [
         render(library.prelude, {}, library.templates) for library in program.libraries if library.prelude
     ]
-    own = partial(own_helpers, program.name)
     single = program.options.single_file
     parts = provenance.facts(program) | {
         "magic": blob.MAGIC,
@@ -44,11 +65,11 @@ def emit_build(program: Program) -> Build:
         "port_names": True,
         "model": model,
         "preludes": [prelude.text.strip() for prelude in preludes],
-        "functions": [own(_placed(model, function)) for function in model.functions],
-        "records": [own(record.text) for record in records],
+        "functions": [model.own(_placed(model, function)) for function in model.own_functions],
+        "records": [model.own(record.text) for record in records],
         # With weights in a file of their own, its header defines the record types.
         "helpers": [
-            own(in_section(h.text, f"{model.macro}_CODE_SECTION"))
+            model.own(in_section(h.text, f"{model.macro}_CODE_SECTION"))
             for h in helpers
             if single or model.blob or h not in records
         ],
@@ -57,27 +78,31 @@ def emit_build(program: Program) -> Build:
         "uses_fpu": requirements.uses_fpu(program),
         "weight_headers": sorted(model.constant_headers),
     }
-    name = program.name
     headers = set(render("model/source.c.j2", parts | {"headers": []}).uses) | model.field_headers
-    headers |= {header for function in model.functions.values() for header in function.headers}
+    headers |= {header for function in model.own_functions.values() for header in function.headers}
     headers |= model.stream.headers if model.stream is not None else frozenset()
     headers |= {header for part in (*helpers, *preludes) for header in part.uses}
     if single:
         headers |= model.constant_headers
     parts["headers"] = sorted(headers)
-    around = {f"{name}_helpers.h": _render("model/helpers.h.j2", parts | helpers_header.variables(model))}
-    if model.regions is not None:
-        around[f"{name}.ld"] = _linker_fragment(model.regions.plan.memories, parts)
-    if model.blob:
-        return _emit_blob(model, parts, around)
-    files = _code(name, parts) | around
-    if not single:
-        files[f"{name}_weights.h"] = _render("model/weights.h.j2", parts)
-        files[f"{name}_weights.c"] = _render("model/weights.c.j2", parts)
-    return provenance.identify(files)
+    return parts
 
 
-def _linker_fragment(memories: Sequence[Memory], parts: Mapping[str, object]) -> str:
+def _helpers(model: Model, parts: Mapping[str, object]) -> str:
+    return render_file("model/helpers.h.j2", {**parts, **helpers_header.variables(model)})
+
+
+def _own_files(model: Model, parts: Mapping[str, object]) -> dict[str, str]:
+    """Code and constants."""
+    name = model.name
+    files = _code(name, parts)
+    if not model.options.single_file:
+        files[f"{name}_weights.h"] = render_file("model/weights.h.j2", parts)
+        files[f"{name}_weights.c"] = render_file("model/weights.c.j2", parts)
+    return files
+
+
+def linker_fragment(memories: Sequence[Memory], parts: Mapping[str, object]) -> str:
     """What a linker needs to know of the target's memories."""
     variables = {
         "memories": memories,
@@ -89,8 +114,8 @@ def _linker_fragment(memories: Sequence[Memory], parts: Mapping[str, object]) ->
 
 def _code(name: str, parts: Mapping[str, object]) -> dict[str, str]:
     return {
-        f"{name}.h": _render("model/header.h.j2", parts),
-        f"{name}.c": _render("model/source.c.j2", parts),
+        f"{name}.h": render_file("model/header.h.j2", parts),
+        f"{name}.c": render_file("model/source.c.j2", parts),
     }
 
 
@@ -127,17 +152,21 @@ def _is_apart(model: Model, function: CFunction) -> bool:
 def stand_ins(program: Program) -> dict[str, str]:
     """Files that take the place of libraries where the code is only tried out: file name to text.
 
-    None if the options say where the libraries are.
+    None for libraries if the options say where these are.
     """
+    found: dict[str, str] = {}
+    if any(fetched_bytes(program, layer) for layer in program.layers):
+        found[f"{program.name}_prefetch.c"] = render("host/prefetch.c.j2", {"name": program.name}).text
     if program.options.external_flags:
-        return {}
-    return {
+        return found
+    return found | {
         name: render(template, {}, library.templates).text
         for library in program.libraries
         for name, template in library.stand_in
     }
 
 
-def _render(template: str, parts: Mapping[str, object]) -> str:
+def render_file(template: str, parts: Mapping[str, object]) -> str:
+    """A file of C."""
     text = render(template, parts).text
     return wrap_code(few_blank_lines(text.strip() + "\n"))

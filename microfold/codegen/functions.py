@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from microfold.codegen.environment import render
@@ -19,38 +19,60 @@ class RenderedFunction:
 
     Attributes:
         name: its C name.
-        text: the layer struct, if it has one, and the function.
+        code: the function.
         headers: standard headers that it needs.
         structs: the layer struct, behind those of its members that are structs; empty if it has none.
         parameters: the types of its parameters, without the layer.
     """
 
     name: str
-    text: str
+    code: str
     headers: frozenset[str]
     structs: tuple[Struct, ...]
     parameters: tuple[str, ...]
 
+    @property
+    def text(self) -> str:
+        """The layer struct, if it has one, and the function."""
+        return f"{definitions(self.structs)}\n\n{self.code}".strip()
 
-def render_functions(program: Program) -> dict[CFunction, RenderedFunction]:
+
+def render_functions(
+    program: Program, elsewhere: Collection[CFunction] = ()
+) -> dict[CFunction, RenderedFunction]:
     """Every distinct function of the program, in order of its first use.
 
     Its name is the model's and the kernel's, numbered where functions of one kernel differ.
+
+    Args:
+        elsewhere: functions that are not the program's own.
+    """
+    calls = [layer.call for layer in program.calls if layer.call.function not in elsewhere]
+    return render_named(program.name, program.name.upper(), calls, narrow=program.options.optimize != "speed")
+
+
+def render_named(
+    prefix: str, macro: str, calls: Iterable[KernelCall], *, narrow: bool
+) -> dict[CFunction, RenderedFunction]:
+    """The functions of calls, in order of their first use.
+
+    Args:
+        prefix: of their names.
+        macro: prefix of macros.
+        narrow: see `layer_structs`; not of functions that call libraries.
     """
     numbers: dict[str, list[CFunction]] = {}
-    calls: dict[CFunction, list[KernelCall]] = {}
-    for layer in program.calls:
-        function = layer.call.function
-        if function not in calls:
-            numbers.setdefault(function.name, []).append(function)
-        calls.setdefault(function, []).append(layer.call)
+    by_function: dict[CFunction, list[KernelCall]] = {}
+    for call in calls:
+        if call.function not in by_function:
+            numbers.setdefault(call.function.name, []).append(call.function)
+        by_function.setdefault(call.function, []).append(call)
     rendered: dict[CFunction, RenderedFunction] = {}
-    for function in calls:
+    for function, own in by_function.items():
         same = numbers[function.name]
         number = f"_{same.index(function) + 1}" if len(same) > 1 else ""
-        name = private_name(program.name, f"{function.name}{number}")
-        narrow = program.options.optimize != "speed" and function.library is None
-        rendered[function] = render_function(name, program.name.upper(), calls[function], narrow=narrow)
+        name = private_name(prefix, f"{function.name}{number}")
+        rendered[function] = render_function(name, macro, own, narrow=narrow and function.library is None)
     return rendered
 
 
@@ -71,6 +93,5 @@ def render_function(
     variables = {"name": name, "macro": macro, "parameter_types": parameter_types}
     rendered = render(function.template, variables | dict(function.spec), folder)
     structs = layer_structs(name, calls, narrow=narrow)
-    text = f"{definitions(structs)}\n\n{rendered.text.strip()}".strip()
     parameters = parameter_types(rendered.text, name)[1 if structs else 0 :]
-    return RenderedFunction(name, text, rendered.uses, structs, parameters)
+    return RenderedFunction(name, rendered.text.strip(), rendered.uses, structs, parameters)

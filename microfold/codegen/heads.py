@@ -73,6 +73,24 @@ def in_section(code: str, section: str) -> str:
     return "".join([*parts, code[done:]])
 
 
+def exported(code: str, name: str, section: str) -> tuple[str, str]:
+    """A declaration of a function that other files call, and the code that defines it for them.
+
+    Args:
+        section: what gives each function that the code defines its section, see `in_section`.
+
+    Raises:
+        ValueError: the code does not define it.
+    """
+    for head in heads(code):
+        if head.name == name:
+            text = head.text.removeprefix(_STATIC)
+            return f"{text};", in_section(code, section).replace(
+                f"{section}\n{head.text}", f"{section}\n{text}"
+            )
+    raise ValueError(f"a template must define the function that it is given the name of; {name} is not")
+
+
 def kept_apart(code: str, name: str, attribute: str) -> str:
     """The code with an attribute that keeps a function from being made part of its callers."""
     marked = f"{_STATIC}{attribute} "

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from microfold.codegen import blob, taps
+from microfold.codegen.fetching import fetched_bytes, fetched_offsets
 from microfold.codegen.functions import render_functions
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import c_type, literal, literal_headers
@@ -27,16 +28,29 @@ from microfold.codegen.parts import (
     TapText,
     TapTexts,
 )
+from microfold.codegen.shared import Shared
 from microfold.codegen.stream import StreamTexts, StreamWriter
 from microfold.codegen.structs import Struct
 from microfold.ir.node import Value
+from microfold.ir.views import ALIGNMENT
 from microfold.kernels.call import CFunction, Constant, Parameter
 from microfold.plan.overlap import align
 from microfold.plan.regions import Regions
 from microfold.plan.stream.operations import Spot
 from microfold.plan.stream.planner import StreamMemory
 from microfold.plan.stream.region import pitch
-from microfold.program import Block, BranchPlan, Buffer, Layer, LoopPlan, Move, Places, Program, constant_key
+from microfold.program import (
+    Block,
+    BranchPlan,
+    Buffer,
+    Layer,
+    LoopPlan,
+    Move,
+    Places,
+    Program,
+    constant_key,
+    repeated_part,
+)
 
 # A root, and which of its bytes: where they begin, and how many.
 _Bytes = tuple[Value, int, int]
@@ -46,13 +60,16 @@ class Model:
     """A program as the templates see it.
 
     Attributes:
-        functions: every distinct kernel function.
+        shared: what the program has in common with others of the same build; None: nothing.
+        functions: every distinct kernel function, shared ones included.
+        own_functions: those that only this program calls.
         arena, state: places by name, in the order of the schedule.
         arrays: constants in flash; equal ones are there once.
     """
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, shared: Shared | None = None):
         self.program = program
+        self.shared = shared
         self.name = program.name
         self.macro = program.name.upper()
         self.options = program.options
@@ -73,13 +90,17 @@ class Model:
             *(self.outputs if self.given_outputs else ()),
         ]
         self.given_results = self.outputs if self.given_outputs else []
-        self.functions = render_functions(program)
+        self.own_functions = render_functions(program, shared.functions if shared is not None else ())
+        self.functions = dict(self.own_functions)
+        if shared is not None:
+            self.functions |= {function: each.rendered for function, each in shared.functions.items()}
         self._data_sections = program.options.data_sections
         self._namer = Namer()
         self._arrays: dict[tuple[str, str, bytes], ConstantArray] = {}
         self._views = Places(program.graphs)
         self._places: dict[_Bytes, NamedOffset] = {}
         self._scratch: dict[Layer, NamedOffset] = {}
+        self._fetched: dict[Layer, NamedOffset] = {}
         self._windows: dict[Value, NamedOffset] = {}
         self._numbers = dict(_numbered(program.layers))
         self._inner = {layer: index for index, layer in enumerate(program.inner_layers)}
@@ -88,17 +109,38 @@ class Model:
         self._regions = {"arena": self.arena, "state": self.state}
         self._place_everything()
         self.calls = [self._call(layer) for layer in program.layers]
+        # What is copied before each layer, for the next one; and before the first one, for itself.
+        self.copies = [self._copies(layer) for layer in program.layers]
         self.slots = [self._slot(index) for index in range(len(program.state))]
         self.taps = self._taps() if program.options.taps else None
         self.stream = self._stream(program.stream) if program.stream is not None else None
         self.regions = program.regions
+        self.sliding = program.sliding
         if self.regions is not None:
             self._place_constants(self.regions)
+
+    def own(self, code: str) -> str:
+        """The code with the helpers of the templates as those of this model, or of the whole build."""
+        return own_helpers(self.name, code) if self.shared is None else self.shared.own(code, self.name)
 
     @cached_property
     def arena_bytes(self) -> int:
         """Size of the arena's member; C has no empty arrays."""
-        return max(align(self.program.arena.size), 8)
+        return max(align(self.program.arena.size, self.alignment), self.alignment)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes at whose multiples the arena starts, and all that lies in it."""
+        return self.options.align
+
+    @property
+    def aligned(self) -> bool:
+        """Whether that is more than C's own types ask for."""
+        return self.alignment > ALIGNMENT
+
+    def aligned_size(self, port: Port) -> int:
+        """Bytes of an input or output that nothing else shares a line with."""
+        return align(port.type.nbytes, self.alignment)
 
     @cached_property
     def state_bytes(self) -> int:
@@ -106,11 +148,26 @@ class Model:
         return align(self.program.state_size)
 
     @property
-    def context_size(self) -> int:
-        """sizeof the context struct: its members are unions with a uint64_t."""
+    def split(self) -> bool:
+        """Whether the arena is apart from the context."""
+        return self.options.split
+
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the context's members besides the arena: they are unions with a uint64_t."""
         stream = self.stream.context_bytes if self.stream is not None else 0
-        more = 8 * (self.blob + self.program.may_stop + self.options.taps)
-        return self.arena_bytes + self.state_bytes + stream + more
+        return self.state_bytes + stream + 8 * (self.blob + self.program.may_stop + self.options.taps)
+
+    @property
+    def context_size(self) -> int:
+        """sizeof the context struct; C has no empty ones."""
+        if self.split:
+            return max(self.kept_bytes, 1)
+        return align(self.arena_bytes + self.kept_bytes, self.alignment)
+
+    def base(self, region: str) -> str:
+        """Where a region begins, in C."""
+        return "arena->bytes" if self.split and region == "arena" else f"context->{region}.bytes"
 
     @cached_property
     def blob_alignment(self) -> int:
@@ -142,14 +199,26 @@ class Model:
     def unused_parameters(self) -> list[str]:
         """Parameters of the run function that nothing reads."""
         if self.taps:
-            return []
+            # Taps read what calls do not.
+            return ["arena"] if self.split else []
         addresses = {argument for call in self.all_calls for argument in call.arguments}
         addresses |= {slot.next for slot in self.slots}
         addresses |= {a for call in self.calls if call.control is not None for a in call.control.addresses}
-        context = self.program.may_stop or any("(" in address for address in addresses)
-        context = context or any(call.local for call in self.all_calls)
+        addresses |= {slot.address for slot in self.slots if slot.next}
+        in_arena = {address for address in addresses if f"{self.macro}_ARENA(" in address}
+        context = self.program.may_stop or any(
+            "(" in a for a in addresses - (in_arena if self.split else set())
+        )
+        context = context or (self.blob and any(call.local for call in self.all_calls))
+        context = context or (self.fetches and not self.split)
+        used = {"context": context, "arena": not self.split or bool(in_arena) or self.fetches}
         ports = [port.name for port in self.given]
-        return [*(() if context else ("context",)), *(name for name in ports if name not in addresses)]
+        return [*(n for n, is_used in used.items() if not is_used), *(n for n in ports if n not in addresses)]
+
+    @property
+    def fetches(self) -> bool:
+        """Whether constants are copied into the arena."""
+        return any(self.copies)
 
     @property
     def arrays(self) -> list[ConstantArray]:
@@ -211,6 +280,11 @@ class Model:
                 name = self._claim(f"{layer.name}_scratch", "_offset")
                 self._scratch[layer] = NamedOffset(name, layer.scratch, comment)
                 self.arena.append(self._scratch[layer])
+            if layer.fetched is not None and (size := fetched_bytes(self.program, layer)):
+                comment = f"{size} bytes of constants, from the layer before on"
+                name = self._claim(f"{layer.name}_fetched", "_offset")
+                self._fetched[layer] = NamedOffset(name, layer.fetched, comment)
+                self.arena.append(self._fetched[layer])
         # An output may be what rows are computed into.
         for port in self.outputs:
             self._add_place(port.buffer, port.name)
@@ -268,7 +342,7 @@ class Model:
         if key not in self._arrays:
             name = self._claim(constant.label, "_offset" if self.blob else "")
             shape = ", ".join(map(str, array.shape))
-            element = own_helpers(self.name, record) or c_type(array)
+            element = self.own(record) or c_type(array)
             comment = f"{comment}: [{shape}]"
             self._arrays[key] = ConstantArray(name, element, array, record, comment, constant.members)
         if section:
@@ -287,11 +361,11 @@ class Model:
             return CallText(index, "", "", (), False, (), comment, control)
         function = self.functions[layer.call.function]
         values = {name: self._field(layer, value) for name, value in layer.call.parameters.items()}
-        local = self.blob and bool(layer.call.constants)
+        local = bool(layer.call.constants) and (self.blob or layer in self._fetched)
         if local:
             types = _member_types(function.structs)
             for name in layer.call.constants:
-                values[name] = f"({own_helpers(self.name, types[name])}){values[name]}"
+                values[name] = f"({self.own(types[name])}){values[name]}"
         fields = _field_values(function.structs, values)
         description = "description" if local else self._claim(layer.name, "_layer") if fields else ""
         if layer.rows is not None:
@@ -339,8 +413,26 @@ class Model:
         if isinstance(value, Constant):
             what = f"Layer {self._numbers[layer]}, {layer.name}"
             section = self._data_sections.get(layer.name, "")
-            return self._array(replace(value, label=f"{layer.name}_{value.label}"), what, section)
+            name = self._array(replace(value, label=f"{layer.name}_{value.label}"), what, section)
+            copied = fetched_offsets(self.program, layer) if layer in self._fetched else {}
+            key = constant_key(value.array, value.record)
+            return self._fetched_at(layer, copied[key][0]) if key in copied else name
         return "0" if value is None else literal(value)
+
+    def _fetched_at(self, layer: Layer, offset: int) -> str:
+        """Where a constant of a layer is copied to."""
+        name = self._fetched[layer].name
+        return self._at("arena", f"{name} + {offset}" if offset else name)
+
+    def _copies(self, layer: Layer) -> list[MoveText]:
+        """Of a layer's constants into the arena."""
+        if layer not in self._fetched:
+            return []
+        offsets = fetched_offsets(self.program, layer)
+        return [
+            MoveText(self._fetched_at(layer, offset), self._arrays[key].name, size)
+            for key, (offset, size) in offsets.items()
+        ]
 
     def _at(self, region: str, offset: str) -> str:
         return f"{self.macro}_{region.upper()}({offset})"
@@ -377,16 +469,20 @@ class Model:
 
     def _slot(self, index: int) -> StateText:
         slot = self.program.state[index]
-        initial = self.program.graph.state[index].initial
+        part = repeated_part(self.program.graph.state[index].initial)
         label = slot.buffer.value.name
         name = f"{short_name(label, 'state')}_initial"
+        place = self._places[self._bytes(slot.buffer)].name
         return StateText(
             label_text(label),
-            self._address(slot.buffer),
+            self._at("state", place),
+            self._at("state", f"{place} + i * {part.nbytes}"),
             slot.buffer.type.nbytes,
-            self._array(Constant(name, initial), f"Initial state {label_text(label)}")
-            if initial.any()
+            self._array(Constant(name, part), f"Initial state {label_text(label)}")
+            if part.nbytes > 1
             else "",
+            part.nbytes,
+            part.tobytes()[0],
             self._address(slot.next) if slot.next is not None else "",
         )
 

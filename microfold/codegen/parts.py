@@ -255,15 +255,26 @@ class StateText:
     """What the templates print for a value that lives from run to run.
 
     Attributes:
-        initial: name of the constant it begins as; empty for zeros.
-        next: address of its content in the next run; empty if it never changes.
+        copy_address: where copy i of the constant lies.
+        initial: name of the constant that it begins as copies of; empty if that is a single byte.
+        part: bytes of the constant.
+        byte: that single byte.
+        next: address of its content in the next run; empty if it is there already, or never changes.
     """
 
     label: str
     address: str
+    copy_address: str
     size: int
     initial: str
+    part: int
+    byte: int
     next: str
+
+    @property
+    def copies(self) -> int:
+        """How often the constant is in it."""
+        return self.size // self.part
 
 
 @dataclass(frozen=True)

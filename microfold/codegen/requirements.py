@@ -176,6 +176,11 @@ def _without(known: Mapping[str, bool]) -> Callable[[str], str]:
     return view
 
 
+def closure_names(code: Iterable[str]) -> set[str]:
+    """Names of the helpers that the code uses, directly or through other helpers."""
+    return _closure(code)
+
+
 def _closure(code: Iterable[str], view: Callable[[str], str] = str) -> set[str]:
     """Names of the helpers that the code, seen through `view`, refers to."""
     vocabulary = _vocabulary()

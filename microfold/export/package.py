@@ -75,6 +75,11 @@ def check_exportable(program: Program, kind: Format) -> None:
             "a package stands alone; with taps the firmware must define a function: leave --taps away, "
             "or use `microfold build`"
         )
+    if program.options.split:
+        raise InputError(
+            "a package stands alone: no other model shares its arena; leave --memory split away, or use "
+            "`microfold build`"
+        )
     if program.options.io == "rows":
         raise InputError(
             "the example of a package runs a whole input; with --io rows it would have to push rows: take "

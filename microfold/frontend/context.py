@@ -13,7 +13,7 @@ from microfold.frontend.half import WIDENED
 from microfold.frontend.legacy import MOVING, SHIFTED, is_legacy, signed, signed_array
 from microfold.frontend.raw import OperatorOptions, RawOperator, RawTensor
 from microfold.frontend.reader import type_name
-from microfold.frontend.schema import NO_OPTIONS, option_faults, options_code, options_name
+from microfold.frontend.schema import NO_OPTIONS, activation_name, option_faults, options_code, options_name
 from microfold.frontend.scope import Scope, Unsupported, describe
 from microfold.frontend.variables import Variable
 from microfold.ir.limits import shape_fault
@@ -197,6 +197,24 @@ class OperatorContext:
                 f"{list(tensor.shape)}"
             )
         return scales.astype(np.float32), length
+
+    def intermediate(self, index: int) -> ElementType:
+        """How the file quantises value `index` within the operator.
+
+        Raises:
+            Unsupported: it does not say.
+        """
+        tensor = self.raw.intermediates[index] if index < len(self.raw.intermediates) else -1
+        element = self.scope.declared_element(tensor) if tensor >= 0 else None
+        if element is None or element.quant is None or element.quant.axis is not None:
+            raise Unsupported(f"intermediate tensor {index} must have one scale; it has none")
+        return element
+
+    def intermediate_scale(self, index: int) -> float:
+        """The scale of value `index` within the operator, as `intermediate`."""
+        quant = self.intermediate(index).quant
+        assert quant is not None
+        return quant.scale
 
     def check_complete(self) -> None:
         """Refuse inputs that the importer did not look at, and outputs that it did not give.
@@ -436,7 +454,7 @@ class OperatorContext:
         can be an operator of its own.
         """
         if activation != tflite.ActivationFunctionType.NONE and activation not in CLIPS:
-            raise Unsupported(f"fused activation {activation} is not supported")
+            raise Unsupported(f"its fused activation must be a ReLU; it is {activation_name(activation)}")
         low, high = CLIPS.get(activation, (-math.inf, math.inf))
         if value.type.dtype is DType.FLOAT32 and self._may_overflow():
             self.scope.large.add(value)

@@ -55,7 +55,11 @@ class RawTensor:
 
 @dataclass(frozen=True)
 class RawOperator:
-    """An operator as the file has it; input -1 means absent."""
+    """An operator as the file has it; input -1 means absent.
+
+    Attributes:
+        intermediates: tensors that tell how values within the operator are quantised; -1 means absent.
+    """
 
     index: int
     name: str
@@ -63,6 +67,7 @@ class RawOperator:
     outputs: tuple[int, ...]
     table: Any
     source: str
+    intermediates: tuple[int, ...] = ()
 
     def options_code(self) -> int:
         """The kind of its builtin options: a number of the format."""

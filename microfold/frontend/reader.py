@@ -168,9 +168,14 @@ class _Reader:
         what = f"operator {index}"
         inputs = self.many(table.InputsLength(), lambda i: int(table.Inputs(i)), what)
         outputs = self.many(table.OutputsLength(), lambda i: int(table.Outputs(i)), what)
-        if any(not -1 <= i < tensors for i in inputs) or any(not 0 <= i < tensors for i in outputs):
+        between = self.many(table.IntermediatesLength(), lambda i: int(table.Intermediates(i)), what)
+        if any(not -1 <= i < tensors for i in (*inputs, *between)) or any(
+            not 0 <= i < tensors for i in outputs
+        ):
             raise ValueError(f"{what} refers to a tensor outside 0..{tensors - 1}")
-        return RawOperator(index, self.codes[table.OpcodeIndex()], inputs, outputs, table, self.source)
+        return RawOperator(
+            index, self.codes[table.OpcodeIndex()], inputs, outputs, table, self.source, between
+        )
 
     def tensor(self, table: Any, index: int) -> RawTensor:
         what = f"tensor {index}"

@@ -28,12 +28,20 @@ _ENUMERATIONS: dict[str, Any] = {
     "WeightsFormat": tflite.FullyConnectedOptionsWeightsFormat,
 }
 _OPTIONS = {code: name for name, code in vars(tflite.BuiltinOptions).items() if isinstance(code, int)}
+_ACTIVATIONS = {
+    code: name for name, code in vars(tflite.ActivationFunctionType).items() if isinstance(code, int)
+}
 NO_OPTIONS = tflite.BuiltinOptions.NONE
 
 
 def options_name(code: int) -> str:
     """What the format calls the options of a number."""
     return _OPTIONS.get(code, f"options number {code}")
+
+
+def activation_name(code: int) -> str:
+    """What the format calls an activation function."""
+    return _ACTIVATIONS.get(code, f"number {code}")
 
 
 def options_code(name: str) -> int:

@@ -15,6 +15,7 @@ from microfold.codegen.emit import emit_build, stand_ins
 from microfold.codegen.environment import environment
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import ToolError
+from microfold.plan.overlap import align
 from microfold.program import Program
 from microfold.support.scratch import scratch_folder
 from microfold.support.tools import COMPILE_SECONDS, run_tool
@@ -77,7 +78,11 @@ class HostLibrary:
             for file, text in (dict(build.files) | stand_ins(program)).items():
                 (directory / file).write_text(text, encoding="utf-8")
             for file in ("observer.h", "observer.c"):
-                text = environment().get_template(f"host/{file}.j2").render(name=name, macro=name.upper())
+                text = (
+                    environment()
+                    .get_template(f"host/{file}.j2")
+                    .render(name=name, macro=name.upper(), has_state=bool(program.state_size))
+                )
                 (directory / f"{name}_{file}").write_text(text, encoding="utf-8")
             sources = [str(path) for path in sorted(directory.glob("*.c"))]
             library = directory / f"lib{name}.so"
@@ -92,9 +97,25 @@ class HostLibrary:
 
     def new_context(self) -> Any:
         """An uninitialised context; freed with the last reference."""
-        context = self.ffi.new("uint64_t[]", self.context_size // 8)
-        self.ffi.buffer(context)[:] = bytes([RUBBISH]) * self.context_size
-        return context
+        return self.new_object(self.context_size)
+
+    def new_object(self, size: int) -> Any:
+        """Bytes that nobody has written yet, at a multiple of the program's alignment.
+
+        They are freed with the last reference to the pointer.
+        """
+        alignment = self.program.options.align
+        whole = self.ffi.new("uint8_t[]", size + alignment)
+        self.ffi.buffer(whole)[:] = bytes([RUBBISH]) * (size + alignment)
+        start = int(self.ffi.cast("uintptr_t", whole))
+        # The pointer into it keeps it.
+        return self.ffi.gc(whole + -start % alignment, lambda _pointer, _whole=whole: None)
+
+    def new_arena(self) -> Any:
+        """Where runs compute, if that is apart from the context; else None."""
+        alignment = self.program.options.align
+        size = max(align(self.program.arena.size, alignment), alignment)
+        return self.new_object(size) if self.program.options.split else None
 
     def init(self, context: Any) -> Any:
         """Prepare a context.
@@ -149,6 +170,7 @@ class HostLibrary:
     def _declarations(self) -> str:
         program = self.program
         name = program.name
+        memory = "void *, void *" if program.options.split else "void *"
         ports = [("input", i, b, "const ") for i, b in enumerate(program.inputs)]
         ports += [("output", i, b, "") for i, b in enumerate(program.outputs)]
         lines = [
@@ -158,21 +180,22 @@ class HostLibrary:
             "typedef struct { long double wide; } max_align;",
             f"void {name}_reset(void *);",
             f"unsigned long {name}_context_size(void);",
+            f"unsigned long {name}_state_offset(void);",
             f"void {name}_set_observer(void (*)(int));",
             f"int {name}_external_failure(void);",
         ]
         if program.options.io == "rows":
             row = C_TYPES[program.inputs[0].type.dtype]
             lines.append(f"void {name}_begin(void *);")
-            lines.append(f"int32_t {name}_push_rows(void *, const {row} *);")
-            lines.append(f"void {name}_run(void *, const {row} *);")
+            lines.append(f"int32_t {name}_push_rows({memory}, const {row} *);")
+            lines.append(f"void {name}_run({memory}, const {row} *);")
             lines += [
                 f"{C_TYPES[b.type.dtype]} *{name}_{k}_{i}(void *);" for k, i, b, _ in ports if k == "output"
             ]
         elif program.options.io == "caller":
             more = "".join(f", {const}{C_TYPES[b.type.dtype]} *" for _, _, b, const in ports)
-            lines.append(f"void {name}_run(void *{more});")
+            lines.append(f"void {name}_run({memory}{more});")
         else:
-            lines.append(f"void {name}_run(void *);")
+            lines.append(f"void {name}_run({memory});")
             lines += [f"{C_TYPES[b.type.dtype]} *{name}_{kind}_{i}(void *);" for kind, i, b, _ in ports]
         return "\n".join(lines)

@@ -23,7 +23,6 @@ from microfold.ir.types import Array
 from microfold.options import Options
 from microfold.passes.context import Instrument, PassContext
 from microfold.passes.kinds import Pass, Sequential
-from microfold.plan.overlap import align
 from microfold.plan.stream.planner import ComputedRows
 from microfold.program import Buffer, Program
 from microfold.transform import available
@@ -107,6 +106,7 @@ class Session:
         self._library = HostLibrary(program)
         self._lock = threading.Lock()
         self._context = self._library.new_context()
+        self._arena = self._library.new_arena()
         self._weights = self._library.init(self._context)
 
     def __repr__(self) -> str:
@@ -192,34 +192,44 @@ class Session:
         }
 
     def _checked(self, inputs: Sequence[Array]) -> list[Array]:
+        check_inputs([b.value for b in self.program.inputs], [np.asarray(array) for array in inputs])
         # Copies, since the C wants its buffers aligned.
-        arrays = [np.array(array, order="C") for array in inputs]
-        check_inputs([b.value for b in self.program.inputs], arrays)
+        arrays = [self._buffer(port) for port in self.inputs]
+        for array, given in zip(arrays, inputs, strict=True):
+            array[...] = given
         return arrays
 
     def _new_outputs(self) -> list[Array]:
-        return [np.empty(port.shape, port.dtype) for port in self.outputs]
+        return [self._buffer(port) for port in self.outputs]
+
+    def _buffer(self, port: Port) -> Array:
+        """An array that starts where the C wants the caller's buffers to."""
+        alignment = max(self.program.options.align, port.dtype.itemsize)
+        size = port.type.nbytes
+        memory = np.empty(size + alignment, np.uint8)
+        start = -memory.ctypes.data % alignment
+        return memory[start : start + size].view(port.dtype).reshape(port.shape)
 
     def _run(self, inputs: Sequence[Array], outputs: list[Array]) -> tuple[Array, ...]:
         if self.program.options.io == "caller":
             buffers = [*self.program.inputs, *self.program.outputs]
             arrays = [*inputs, *outputs]
             pointers = [self._pointer(b, a) for b, a in zip(buffers, arrays, strict=True)]
-            self._library.run(self._context, *pointers)
+            self._library.run(*self._memory, *pointers)
             return tuple(outputs)
         if self.program.options.io == "rows":
-            self._library.run(self._context, self._pointer(self.program.inputs[0], inputs[0]))
+            self._library.run(*self._memory, self._pointer(self.program.inputs[0], inputs[0]))
             return self._results()
         for index, array in enumerate(inputs):
-            destination = self._library.call(f"input_{index}", self._context)
+            destination = self._library.call(f"input_{index}", self._memory[-1])
             self._library.ffi.memmove(destination, array.tobytes(), array.nbytes)
-        self._library.run(self._context)
+        self._library.run(*self._memory)
         return self._results()
 
     def _results(self) -> tuple[Array, ...]:
         """The outputs in the arena."""
         return tuple(
-            self._copy(self._library.call(f"output_{index}", self._context), buffer)
+            self._copy(self._library.call(f"output_{index}", self._memory[-1]), buffer)
             for index, buffer in enumerate(self.program.outputs)
         )
 
@@ -227,16 +237,21 @@ class Session:
         """Where a layer's result lies during a run."""
         if buffer.region == "output":
             return self._pointer(buffer, outputs[buffer.offset])
-        base = self._library.ffi.cast("uint8_t *", self._context)
         if buffer.region == "state":
-            base += self._library.context_size - align(self.program.state_size)
-        return base + buffer.offset
+            base = self._library.ffi.cast("uint8_t *", self._context)
+            return base + self._library.call("state_offset") + buffer.offset
+        return self._library.ffi.cast("uint8_t *", self._memory[-1]) + buffer.offset
+
+    @property
+    def _memory(self) -> tuple[Any, ...]:
+        """What a run is handed: the context, and the arena if that is apart. The last one holds tensors."""
+        return (self._context,) if self._arena is None else (self._context, self._arena)
 
     def _copy_rows(self, computed: ComputedRows, values: dict[Value, Array]) -> None:
         """Take rows that have been computed over into their value."""
         t = computed.value.type
         whole = values.setdefault(computed.value, np.zeros(t.shape, t.dtype.numpy))
-        pointer = self._library.ffi.cast("uint8_t *", self._context) + computed.address
+        pointer = self._library.ffi.cast("uint8_t *", self._memory[-1]) + computed.address
         data = bytes(self._library.ffi.buffer(pointer, computed.size))
         rows = whole[:, slice(*computed.rows)]
         rows[...] = np.frombuffer(data, t.dtype.numpy).reshape(rows.shape)

@@ -58,6 +58,7 @@ class Op:
         pattern: see `Pattern`.
         is_view: the output is the input's bytes, or a part of them, under another shape: no code, no copy.
         is_concat_view: a view the other way round: the inputs are the output's bytes, one after the other.
+        updates_in_place: every kernel can compute the result where the first operand lies.
         any_zero_point: its meaning is one thing also where int16 values have a zero point other than 0. The
             arithmetic of the references' kernels differs there: some subtract it, some ignore it.
         takes_infinities: an infinite constant has a meaning: it is moved, compared, or wins or loses a sum.
@@ -69,6 +70,7 @@ class Op:
     pattern: ClassVar[Pattern] = Pattern.OPAQUE
     is_view: ClassVar[bool] = False
     is_concat_view: ClassVar[bool] = False
+    updates_in_place: ClassVar[bool] = False
     any_zero_point: ClassVar[bool] = False
     takes_infinities: ClassVar[bool] = False
     open_ended: ClassVar[tuple[str, ...]] = ()

@@ -1,4 +1,4 @@
-"""Linker sections of layers: that the layers are there, and that what they share has one section."""
+"""What the options ask of places: linker sections of layers, alignment of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from microfold.errors import InputError
 from microfold.options import Options
-from microfold.program import Layer, constant_key
+from microfold.program import Layer, Program, constant_key
 
 
 def check_placement(layers: Sequence[Layer], options: Options) -> None:
@@ -24,6 +24,26 @@ def check_placement(layers: Sequence[Layer], options: Options) -> None:
     _check_shared("a constant", constants, options.data_sections)
     placed = [layer for layer in layers if layer.name in options.code_sections]
     _check_shared("their kernel", ((layer, layer.call.function) for layer in placed), options.code_sections)
+
+
+def check_alignment(program: Program) -> None:
+    """Raises `InputError` where inputs or outputs in the arena start at no multiple of the alignment.
+
+    A part of another value may not, nor rows behind those of padding.
+    """
+    alignment = program.options.align
+    ports = {"input": program.inputs, "output": program.outputs}
+    wrong = [
+        f"{kind} {index} ({buffer.value.name!r}) starts at {buffer.offset}"
+        for kind, buffers in ports.items()
+        for index, buffer in enumerate(buffers)
+        if buffer.region == "arena" and buffer.offset % alignment
+    ]
+    if wrong:
+        raise InputError(
+            f"with align={alignment}, inputs and outputs must start at multiples of {alignment} bytes; "
+            f"{', '.join(wrong)}: leave align away, or choose another io"
+        )
 
 
 def _check_shared(what: str, users: Iterable[tuple[Layer, Hashable]], sections: Mapping[str, str]) -> None:

@@ -3,43 +3,145 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.model import Model
+from microfold.errors import InputError
 from microfold.plan.overlap import align
 from microfold.plan.regions import Item, Regions, check_regions, plan_regions
-from microfold.program import Layer, Program, constant_key
+from microfold.program import Layer, Places, Program, constant_key
+
+# A program whose layers, by index, have room in the arena for so many bytes of constants.
+Replan = Callable[[Mapping[int, int]], Program]
 
 
-def with_regions(program: Program) -> Program:
+def with_regions(program: Program, replan: Replan) -> Program:
     """The program with a place for its context and its constants, if the target names memories.
 
-    What the options place, or put into a blob, is the firmware's.
+    What the options place, or put into a blob, is the firmware's. Constants in memories that the core does
+    not compute from get room in the arena. As this leaves other places for others, all are placed again then.
 
     Raises:
         InputError: something fits none of the memories.
     """
-    memories = program.target.memories
-    if not memories:
+    if not program.target.memories:
         return program
-    model, options = Model(program), program.options
-    calls = [*_calls(program.layers)]
-    context = Item("the context", align(model.context_size), _activations(calls), "data")
+    room: dict[int, int] = {}
+    while True:
+        placed = _with_regions(program)
+        needed = {layer.index: fetched_bytes(placed, layer) for layer in placed.layers}
+        more = {index: size for index, size in needed.items() if size > room.get(index, 0)}
+        if not more:
+            return placed
+        room |= more
+        program = replan(room)
+
+
+def _with_regions(program: Program) -> Program:
+    model, calls = Model(program), [*_calls(program.layers)]
+    context = _context(model, calls)
+    arena = [_arena([model], model.arena_bytes)] if model.split else []
+    return _placed([program], [context], arena, [_constants(model, calls)])[0]
+
+
+def with_shared_regions(programs: Sequence[Program], arena: int) -> list[Program]:
+    """Programs with places for all that is theirs, and for the arena that they share.
+
+    Args:
+        arena: bytes.
+
+    Raises:
+        InputError: something fits none of the memories.
+    """
+    if not programs[0].target.memories:
+        return [*programs]
+    if prefetched := [memory.name for memory in programs[0].target.memories if memory.prefetch]:
+        raise InputError(
+            f"several models are placed together in memories that the core reads; {', '.join(prefetched)} is "
+            "for prefetching: build the models one by one, or take another target"
+        )
+    # What each would have alone does not count.
+    models = [Model(replace(program, regions=None)) for program in programs]
+    calls = [[*_calls(program.layers)] for program in programs]
+    contexts = [_context(model, own) for model, own in zip(models, calls, strict=True)]
+    constants = [_constants(model, own) for model, own in zip(models, calls, strict=True)]
+    return _placed(programs, contexts, [_arena(models, arena)], constants)
+
+
+_Key = tuple[str, str, bytes]
+
+
+def _placed(
+    programs: Sequence[Program],
+    contexts: Sequence[Item],
+    arena: Sequence[Item],
+    constants: Sequence[Mapping[_Key, Item]],
+) -> list[Program]:
+    """Programs with a plan for all of them; `arena`: one, if it is not in the contexts."""
+    items = [*contexts, *arena, *(item for own in constants for item in own.values())]
+    plan = plan_regions(items, programs[0].target.memories)
+    check_regions(items, plan)
+    placed: list[Program] = []
+    for program, context, own in zip(programs, contexts, constants, strict=True):
+        places = {key: plan.places[item] for key, item in own.items()}
+        home = plan.places[context]
+        shared = plan.places[arena[0]] if arena else home
+        placed.append(replace(program, regions=Regions(plan, home, places, shared)))
+    return placed
+
+
+def _context(model: Model, calls: Sequence[tuple[Layer, int]]) -> Item:
+    """The context, with or without the arena."""
+    kept = sum(slot.buffer.type.size * (1 + (slot.next is not None)) for slot in model.program.state)
+    label = "the context" if not model.split else f"the context of {model.name}"
+    return Item(label, align(model.context_size), kept if model.split else _activations(calls), "data")
+
+
+def _arena(models: Sequence[Model], size: int) -> Item:
+    """The arena where it is apart: it is read in the runs of all models."""
+    accesses = sum(_activations([*_calls(model.program.layers)]) for model in models)
+    return Item("the arena", align(size, models[0].alignment), accesses, "data")
+
+
+def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[_Key, Item]:
+    """The constants that no option places."""
+    options = model.options
     planned = [] if options.weights == "blob" or options.weights_section else model.arrays
-    counts = _accesses(calls)
+    counts, copied = _accesses(calls), _may_be_fetched(model.program)
     unit = max([8, *(array.alignment for array in planned)])
-    constants = {
-        key: Item(array.name, align(array.array.nbytes, unit), counts[key] or array.array.size, "constants")
+    return {
+        key: Item(
+            array.name,
+            align(array.array.nbytes, unit),
+            counts[key] or array.array.size,
+            "constants",
+            key not in copied,
+        )
         for array in planned
         if not array.section
         for key in [constant_key(array.array, array.record)]
     }
-    items = [context, *constants.values()]
-    plan = plan_regions(items, memories)
-    check_regions(items, plan)
-    places = {key: plan.places[item] for key, item in constants.items()}
-    return replace(program, regions=Regions(plan, plan.places[context], places))
+
+
+def _may_be_fetched(program: Program) -> set[_Key]:
+    """Constants that nothing reads but layers which run once, one after the other."""
+    if program.stream is not None or any(layer.control is not None for layer in program.layers):
+        return set()
+    alignment = program.options.align
+    own = [layer for layer in program.layers if layer.call.function.library is None]
+    constants = [constant for layer in own for constant in layer.call.constants.values()]
+    found = {constant_key(c.array, c.record) for c in constants if c.alignment <= alignment}
+    places = Places(program.graphs)
+    read = (
+        buffer.value for layer in program.layers for buffer in layer.inputs if buffer.region == "constant"
+    )
+    direct = [(places.constant(value), "") for value in read]
+    direct += [(state.initial, "") for state in program.graph.state]
+    outside = [layer for layer in program.layers if layer.call.function.library is not None]
+    direct += [(c.array, c.record) for layer in outside for c in layer.call.constants.values()]
+    return found - {constant_key(array, record) for array, record in direct}
 
 
 def _calls(layers: Sequence[Layer], runs: int = 1) -> Iterator[tuple[Layer, int]]:

@@ -10,6 +10,7 @@ import numpy as np
 from microfold.codegen.names import Namer
 from microfold.external.kernel import ExternalKernel
 from microfold.ir.graph import Graph
+from microfold.ir.in_place import updated_states
 from microfold.ir.node import Value
 from microfold.ir.views import Views
 from microfold.kernels.call import KernelCall
@@ -49,6 +50,7 @@ def model_places(graph: Graph, options: Options) -> Places:
     for state in graph.state:
         places[state.value] = ("state", offset)
         offset += align(state.value.type.nbytes)
+    places |= {after: places[before] for after, before in updated_states(graph).items()}
     if options.io == "caller":
         for region, values in (("input", graph.inputs), ("output", graph.outputs)):
             for index, value in enumerate(values):
@@ -75,7 +77,7 @@ class Locator:
         place = self.views[value]
         if place.root in self.special:
             region, offset = self.special[place.root]
-            return Buffer(value, region, offset)
+            return Buffer(value, region, offset + place.offset if region == "state" else offset)
         return Buffer(value, "arena", self.base + self.offsets[self.owners[place.root]] + place.offset)
 
 
@@ -92,7 +94,7 @@ class Scheduler:
 
     def layers(self, scope: Scope, memory: ScopeMemory, locate: Locator) -> tuple[Layer, ...]:
         """Those of a scope, with what they run."""
-        check_plan(memory.own.blocks, memory.own.arena)
+        check_plan(memory.own.blocks, memory.own.arena, scope.options.align)
         return tuple(
             self._layer(index, ranking, scope, memory, locate) for index, ranking in enumerate(scope.rankings)
         )
@@ -106,6 +108,7 @@ class Scheduler:
         name = claim_name(self._namer, layer, kernel)
         block = memory.own.scratch.get(index)
         scratch = locate.base + memory.own.arena.offsets[block] if block else None
+        buffer = memory.own.fetched.get(index)
         control = None
         costs = scope.model.costs
         instructions = cycles = None
@@ -137,6 +140,7 @@ class Scheduler:
             scratch=scratch,
             candidates=tuple(ranking.candidates),
             control=control,
+            fetched=memory.own.arena.offsets[buffer] if buffer is not None else None,
             measured_cycles=costs.measured(kernel, layer)
             if costs is not None and not ranking.fixed
             else None,

@@ -197,7 +197,14 @@ class Scope:
         elif part == "branch":
             direct = whole_outputs(self.graph)
         elsewhere = [*self.graph.inputs, *direct.values()] if part is not None else []
-        own = plan_memory(self.graph, own_kernels, own_calls, include_io=include_io, elsewhere=elsewhere)
+        own = plan_memory(
+            self.graph,
+            own_kernels,
+            own_calls,
+            include_io=include_io,
+            elsewhere=elsewhere,
+            alignment=self.options.align,
+        )
         return ScopeMemory(own, direct, inner, len(own_calls))
 
 

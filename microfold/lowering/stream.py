@@ -149,7 +149,7 @@ class _Cuts:
 
     def _planner(self, region: Region) -> StreamPlanner:
         layers = [self._layers[node].layer for node in region.rest if not needs_no_code(node)]
-        return StreamPlanner(region, layers, self._outputs)
+        return StreamPlanner(region, layers, self._outputs, self.options.align)
 
     def _with_sums(
         self, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode]
@@ -369,7 +369,8 @@ class _Locator:
         planner, memory = self.found.planner, self.found.memory
         place = planner.place(value)
         if place.root in self.special:
-            return Buffer(value, *self.special[place.root])
+            region, offset = self.special[place.root]
+            return Buffer(value, region, offset + place.offset if region == "state" else offset)
         if place.root in self.fronts:
             return Buffer(value, "arena", self.fronts[place.root] + place.offset)
         if place.root in self.windows:

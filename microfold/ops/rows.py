@@ -52,6 +52,7 @@ from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.movement.scatter_nd import ScatterNd
+from microfold.ops.movement.shift_in import ShiftIn
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.movement.transpose import Transpose
 from microfold.ops.normalize.batch_norm import BatchNorm
@@ -63,6 +64,7 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
 from microfold.ops.recurrent.lstm import Lstm
+from microfold.ops.recurrent.lstm_8x8_16 import Lstm8x8To16
 from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
@@ -408,9 +410,11 @@ REFUSED: Mapping[type[Op], str] = {
     LimitedWhile: "it is a graph of its own",
     Loop: "it is a graph of its own",
     Lstm: _NO_IMAGE,
+    Lstm8x8To16: _NO_IMAGE,
     ResizeBilinear: "where its rows lie between two others depends on the height of the image",
     ScatterNd: _COMPUTED_POSITIONS,
     SequenceRnn: _NO_IMAGE,
+    ShiftIn: "it keeps rows of earlier runs",
     SignalOp: _NO_IMAGE,
     Svdf: _NO_IMAGE,
     TopK: "it has two results",

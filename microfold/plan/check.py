@@ -14,10 +14,14 @@ from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
 
 
-def check_plan(blocks: Sequence[Storage], plan: ArenaPlan) -> None:
+def check_plan(blocks: Sequence[Storage], plan: ArenaPlan, alignment: int = ALIGNMENT) -> None:
     """Verify that no two live storages share bytes, but for the overlaps that kernels allow.
 
     Shares no code with the planner.
+
+    Args:
+        alignment: all storages start at multiples of so many bytes, and those that live together have none of
+            these units in common.
 
     Raises:
         GraphError: lists every storage that is misplaced, or shares bytes with others.
@@ -26,11 +30,11 @@ def check_plan(blocks: Sequence[Storage], plan: ArenaPlan) -> None:
     for block in blocks:
         if block not in plan.offsets:
             faults.append(f"{block.label!r} has no place")
-        elif plan.offsets[block] % ALIGNMENT or not 0 <= plan.offsets[block] <= plan.size - block.size:
+        elif plan.offsets[block] % alignment or not 0 <= plan.offsets[block] <= plan.size - block.size:
             faults.append(
                 f"{block.label!r} lies at {plan.offsets[block]}, outside of {plan.size} or unaligned"
             )
-    faults += _Replay(plan).conflicts([block for block in blocks if block in plan.offsets])
+    faults += _Replay(plan, alignment).conflicts([block for block in blocks if block in plan.offsets])
     if faults:
         raise GraphError("the memory plan is wrong:\n" + "\n".join(f"  - {fault}" for fault in faults))
 
@@ -38,8 +42,9 @@ def check_plan(blocks: Sequence[Storage], plan: ArenaPlan) -> None:
 class _Replay:
     """The arena from call to call."""
 
-    def __init__(self, plan: ArenaPlan):
+    def __init__(self, plan: ArenaPlan, alignment: int):
         self.plan = plan
+        self.alignment = alignment
         self.allowed = {(o.source, o.target): o for o in plan.overlaps}
         self.targets = {o.target for o in plan.overlaps}
         # Where live storages start, in order, and which they are. They share no bytes: what does is not kept.
@@ -114,4 +119,5 @@ class _Replay:
         return distance == leave.distance if leave.exact else distance >= leave.distance
 
     def _extent(self, block: Storage) -> tuple[int, int]:
-        return self.plan.offsets[block], self.plan.offsets[block] + block.size
+        begin = self.plan.offsets[block]
+        return begin, begin - -block.size // self.alignment * self.alignment

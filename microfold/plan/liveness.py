@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
+from microfold.ir.in_place import updated_states
 from microfold.ir.node import Node, Value
 from microfold.ir.views import Views, needs_no_code
 
@@ -43,8 +44,9 @@ def storages(
 ) -> dict[Value, Storage]:
     """Arena storage of every value that needs some, views included.
 
-    Constants and state have storage of their own. Inputs live from before the first call, outputs and next
-    states until after the last.
+    Constants and state have storage of their own; what states become lies there, too, where it is computed
+    over them (`updated_states`). Inputs live from before the first call, outputs and next states until after
+    the last.
 
     Args:
         calls: the computing nodes in scheduled order.
@@ -54,6 +56,7 @@ def storages(
     views = Views(graph)
     end = len(calls)
     outside = set(graph.constants) | {state.value for state in graph.state} | set(elsewhere)
+    outside |= set(updated_states(graph))
     if not include_io:
         outside |= set(graph.inputs) | {views[v].root for v in graph.outputs}
     first: dict[Value, int] = dict.fromkeys(graph.inputs, -1)

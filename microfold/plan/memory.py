@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
-from microfold.ir.views import Views
+from microfold.ir.views import ALIGNMENT, Views
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.plan.arena import ArenaPlan, plan_arena
 from microfold.plan.bound import call_need
+from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.overlap import Leave, Overlap
 
@@ -24,6 +25,7 @@ class Memory:
     Attributes:
         owners: the storage of every value in the arena.
         scratch: that of calls which need it, by index.
+        fetched: where constants of calls are copied to before, by index.
         overlaps: that the kernels allow.
     """
 
@@ -31,6 +33,7 @@ class Memory:
     scratch: Mapping[int, Storage]
     overlaps: list[Overlap]
     arena: ArenaPlan
+    fetched: Mapping[int, Storage] = field(default_factory=dict[int, Storage])
 
     @property
     def size(self) -> int:
@@ -40,7 +43,7 @@ class Memory:
     @property
     def blocks(self) -> list[Storage]:
         """All storages."""
-        return [*dict.fromkeys(self.owners.values()), *self.scratch.values()]
+        return [*dict.fromkeys(self.owners.values()), *self.scratch.values(), *self.fetched.values()]
 
     def need(self, index: int) -> int:
         """Bytes of the smallest arena for what is alive during one call."""
@@ -55,6 +58,8 @@ def plan_memory(
     include_io: bool,
     elsewhere: Collection[Value] = (),
     wanted: int | None = None,
+    alignment: int = ALIGNMENT,
+    fetched: Mapping[int, int] | None = None,
 ) -> Memory:
     """The arena.
 
@@ -64,6 +69,9 @@ def plan_memory(
         include_io: whether the graph's inputs and outputs are in it.
         elsewhere: values that own storage outside of it.
         wanted: bytes that are few enough, see `plan_arena`.
+        alignment: of all storages, bytes.
+        fetched: bytes of constants that are copied into the arena while the call before runs, by the index of
+            the call that reads them.
     """
     nodes = [layer.node for layer, _ in kernels]
     owners = storages(graph, nodes, include_io=include_io, elsewhere=elsewhere)
@@ -72,14 +80,19 @@ def plan_memory(
         for index, call in enumerate(calls)
         if call.scratch
     }
-    blocks = [*dict.fromkeys(owners.values()), *scratch.values()]
+    buffers = {
+        index: Storage(f"constants of call {index}", size, max(index - 1, 0), index)
+        for index, size in (fetched or {}).items()
+    }
+    blocks = [*dict.fromkeys(owners.values()), *scratch.values(), *buffers.values()]
     views = Views(graph)
     overlaps = [
         overlap
         for index, (layer, kernel) in enumerate(kernels)
         for overlap in overlaps_of(index, layer, kernel, owners, views)
     ]
-    return Memory(owners, scratch, overlaps, plan_arena(blocks, overlaps, wanted))
+    arena = plan_coarsely(blocks, overlaps, alignment, wanted, plan_arena)
+    return Memory(owners, scratch, overlaps, arena, buffers)
 
 
 def overlaps_of(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from microfold.errors import GraphError, InputError
-from microfold.target.memories import Memory
+from microfold.target.memories import MOST_ACCESS_CYCLES, Memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +24,18 @@ class Item:
         size: bytes, rounded up so that neither order nor alignment of others adds any.
         accesses: of one run, estimated.
         use: ``data`` or ``constants``.
+        direct: it must be where the core reads it, not where it is prefetched from.
     """
 
     label: str
     size: int
     accesses: int
     use: str
+    direct: bool = True
+
+    def may_be_in(self, memory: Memory) -> bool:
+        """Whether a memory is for such things."""
+        return self.use in memory.use and not (self.direct and memory.prefetch)
 
 
 @dataclass(frozen=True)
@@ -65,18 +71,20 @@ class Regions:
     Attributes:
         context: the memory that the firmware is to define its context in.
         constants: by `program.constant_key`, the memory of each constant that nothing else places.
+        arena: the memory for the arena; that of the context where it is a part of it.
     """
 
     plan: RegionPlan
     context: Memory
     constants: Mapping[tuple[str, str, bytes], Memory]
+    arena: Memory
 
 
 def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPlan:
     """A memory for each item.
 
     Args:
-        items: in a deterministic order; at most one of use ``data``.
+        items: in a deterministic order.
 
     Raises:
         InputError: something fits nowhere.
@@ -84,7 +92,7 @@ def plan_regions(items: Sequence[Item], memories: Sequence[Memory]) -> RegionPla
     search = _Search(memories)
     for item in sorted(items, key=lambda item: item.use != "data"):
         _require_home(item, memories)
-    data = [item for item in items if item.use == "data"]
+    data = sorted((i for i in items if i.use == "data"), key=lambda i: -i.accesses)
     constants = [item for item in items if item.use == "constants"]
     dense = sorted(constants, key=lambda item: -item.accesses / max(item.size, 1))
     # What is placed by its density may leave no room for the large ones.
@@ -112,6 +120,8 @@ def check_regions(items: Sequence[Item], plan: RegionPlan) -> None:
             continue
         if item.use not in home.use:
             faults.append(f"{item.label} is in {home.name}, which is not for {item.use}")
+        if item.direct and home.prefetch:
+            faults.append(f"{item.label} is in {home.name}, and nothing prefetches it")
         taken[home.name] += item.size
         if home.load and item.use != "data":
             taken[home.load] += item.size
@@ -122,11 +132,16 @@ def check_regions(items: Sequence[Item], plan: RegionPlan) -> None:
         raise GraphError("the placement in memories is wrong: " + "; ".join(faults))
 
 
+def _cycles(memory: Memory) -> int:
+    """Of one access; what is prefetched takes room in the arena, so that it comes last."""
+    return memory.cycles + MOST_ACCESS_CYCLES * memory.prefetch
+
+
 class _Search:
     """A placement under way."""
 
     def __init__(self, memories: Sequence[Memory]):
-        self.memories = sorted(memories, key=lambda memory: memory.cycles)
+        self.memories = sorted(memories, key=_cycles)
         self.clear()
 
     def clear(self) -> None:
@@ -153,12 +168,12 @@ class _Search:
 
     def _moved(self, item: Item) -> bool:
         home = self.places[item]
-        faster = (memory for memory in self.memories if memory.cycles < home.cycles)
+        faster = (memory for memory in self.memories if _cycles(memory) < _cycles(home))
         return any(self._try([(item, memory)]) for memory in faster)
 
     def _exchanged(self, one: Item, other: Item) -> bool:
         first, second = self.places[one], self.places[other]
-        if (second.cycles - first.cycles) * (one.accesses - other.accesses) >= 0:
+        if (_cycles(second) - _cycles(first)) * (one.accesses - other.accesses) >= 0:
             return False
         return self._try([(one, second), (other, first)])
 
@@ -175,7 +190,7 @@ class _Search:
     def _fits(self, moves: Sequence[tuple[Item, Memory]]) -> bool:
         needed: dict[str, int] = {}
         for item, memory in moves:
-            if item.use not in memory.use:
+            if not item.may_be_in(memory):
                 return False
             for name in _names(item, memory):
                 needed[name] = needed.get(name, 0) + item.size
@@ -198,7 +213,7 @@ def _names(item: Item, memory: Memory) -> list[str]:
 
 def _require_home(item: Item, memories: Sequence[Memory]) -> None:
     """Raises InputError if no memory, empty, could hold the item."""
-    homes = [memory for memory in memories if item.use in memory.use]
+    homes = [memory for memory in memories if item.may_be_in(memory)]
     if not homes:
         raise InputError(
             f"{item.label} must lie in a memory for {item.use}; the target has none: "

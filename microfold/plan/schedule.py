@@ -41,12 +41,14 @@ class SchedulePlanner:
         layers: of all computing nodes, in the order of the graph that was given.
         order: that of `graph`, as indices of layers.
         include_io: whether the graph's inputs and outputs are in the arena.
+        alignment: of all that is in the arena, bytes.
     """
 
     graph: Graph
     layers: Sequence[LayerContext]
     order: Sequence[int]
     include_io: bool
+    alignment: int = ALIGNMENT
 
     def plan(
         self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], wanted: int | None = None
@@ -59,7 +61,14 @@ class SchedulePlanner:
         """
         ordered = [(self.layers[index], kernels[index]) for index in self.order]
         now = [calls[index] for index in self.order]
-        return plan_memory(self.graph, ordered, now, include_io=self.include_io, wanted=wanted)
+        return plan_memory(
+            self.graph,
+            ordered,
+            now,
+            include_io=self.include_io,
+            wanted=wanted,
+            alignment=self.alignment,
+        )
 
     def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
         """Whether `schedule` finds an arena with so many bytes at most."""

@@ -13,6 +13,7 @@ from microfold.analysis.interval import channel_count
 from microfold.analysis.product_sum import Accumulator
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.ranges import Ranges, analyze
+from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.provenance import API_VERSION
 from microfold.codegen.requirements import needs
 from microfold.external.kernel import ExternalKernel
@@ -24,9 +25,9 @@ from microfold.passes.context import PassContext
 from microfold.plan.regions import Regions
 from microfold.program import Buffer, Layer, Program
 from microfold.report.rows import rows_report
+from microfold.report.sliding import sliding_report
 from microfold.report.structure import Report, blocks, edges
 from microfold.simulate.run import Cycles, SimulationResult
-from microfold.target.pipeline import Pipeline
 from microfold.verification.measure import Measurement
 from microfold.verification.verify import Verification, input_sets
 
@@ -62,6 +63,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "estimated_cycles": cycles,
         "cycles_source": timing.source if cycles is not None and timing is not None else None,
         "cycles_error": None,
+        "least_cycles": None,
         "measured_on": program.measured_on or None,
         "ram": {
             "arena": program.arena.size,
@@ -99,8 +101,10 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
                 "estimated_instructions": layer.estimated_instructions,
                 "instructions": None,
                 "estimated_cycles": layer.estimated_cycles,
+                "least_cycles": None,
                 "measured_cycles": layer.measured_cycles,
                 "scratch": layer.call.scratch,
+                "fetched": fetched_bytes(program, layer),
                 "weights": sum(
                     c.array.nbytes for each in layer.all_layers for c in each.call.constants.values()
                 ),
@@ -114,6 +118,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "edges": edges(program),
         "blocks": blocks(program),
         "rows": rows_report(program),
+        "sliding": sliding_report(program),
         "libraries": [
             {"name": library.name, "headers": list(library.headers), "functions": list(functions)}
             for library, functions in program.libraries.items()
@@ -121,11 +126,11 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "accumulators": _overflow_proof(program, ranges),
         "pruned": [_pruned(proof) for proof in program.pruned],
         "relaxed": _relaxed(program),
-        "memories": _memories(program.regions) if program.regions is not None else [],
+        "memories": memories_report(program.regions) if program.regions is not None else [],
     }
 
 
-def _memories(regions: Regions) -> list[Report]:
+def memories_report(regions: Regions) -> list[Report]:
     """How far the target's memories are filled."""
     plan = regions.plan
     return [
@@ -138,6 +143,7 @@ def _memories(regions: Regions) -> list[Report]:
             "constants": plan.used(memory, "constants"),
             "loaded": plan.used(memory, "load"),
             "used": plan.fill(memory),
+            "prefetch": memory.prefetch,
         }
         for memory in plan.memories
     ]
@@ -324,13 +330,17 @@ def bench_report(
     model = program.target.cycle_model if cycles is not None else None
     report["estimated_cycles"] = cycles.total[-1] if cycles is not None else None
     report["cycles_source"] = model.source if model is not None else None
-    report["cycles_error"] = model.error if isinstance(model, Pipeline) else None
-    layer_cycles = cycles.layers[-1] if cycles is not None else (None,) * len(program.layers)
-    for layer, count, estimate in zip(
-        report["layers"], result.layer_instructions[-1], layer_cycles, strict=True
+    report["cycles_error"] = model.error if model is not None else None
+    report["least_cycles"] = cycles.least[-1] if cycles is not None else None
+    unknown = (None,) * len(program.layers)
+    layer_cycles = cycles.layers[-1] if cycles is not None else unknown
+    least_cycles = cycles.least_of_layers[-1] if cycles is not None else unknown
+    for layer, count, estimate, least in zip(
+        report["layers"], result.layer_instructions[-1], layer_cycles, least_cycles, strict=True
     ):
         layer["instructions"] = count
         layer["estimated_cycles"] = estimate
+        layer["least_cycles"] = least
     report["image"] = {"flash": memory.flash, "ram": memory.ram}
     return report
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from microfold.frontend.tflite import read_file, survey
+from microfold.frontend.tflite import import_model, read_file, survey
 from microfold.ir.node import Value
 from microfold.ir.types import Quant
+from microfold.pipeline import sliding_axes
 
 
 def inspect_model(path: Path, signature: str | None = None) -> dict[str, Any]:
@@ -40,7 +41,18 @@ def inspect_model(path: Path, signature: str | None = None) -> dict[str, Any]:
         "outputs": [_port(value) for value in found.outputs],
         "operators": operators,
         "problems": [str(problem) for problem in found.problems],
+        "sliding": [] if found.problems else _sliding(data, path, signature),
     }
+
+
+def _sliding(data: bytes, path: Path, signature: str | None) -> list[dict[str, Any]]:
+    """Along which axes of its input a model can take new frames only, where a run then computes less."""
+    graph = import_model(data, path.stem, path.name, signature=signature)
+    return [
+        {"axis": s.axis, "frames": s.frames, "step": s.step, "macs": s.macs}
+        for s in sliding_axes(graph)
+        if s.macs < s.window_macs
+    ]
 
 
 def _port(value: Value) -> dict[str, str]:

@@ -171,7 +171,7 @@ class Block:
     bytes: int
     first_layer: int
     last_layer: int
-    kind: Literal["input", "result", "scratch"] = "result"
+    kind: Literal["input", "result", "scratch", "constants"] = "result"
 
     @property
     def end(self) -> int:
@@ -244,6 +244,16 @@ class Relaxed:
 
 
 @dataclass(frozen=True)
+class Sliding:
+    """Of runs that take new frames only."""
+
+    frames: int
+    step: int
+    macs: int
+    window_macs: int
+
+
+@dataclass(frozen=True)
 class BuildReport:
     """A whole report."""
 
@@ -272,6 +282,7 @@ class BuildReport:
     relaxed: Relaxed | None
     needs: tuple[str, ...] = ()
     memories: tuple[MemoryFill, ...] = ()
+    sliding: Sliding | None = None
 
     @property
     def time(self) -> int | None:

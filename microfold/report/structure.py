@@ -73,10 +73,11 @@ def blocks(program: Program) -> list[Report]:
         for block, offset in program.arena.offsets.items()
     ]
     scratch = {(layer.index, layer.scratch) for layer in program.layers if layer.scratch is not None}
+    fetched = {(layer.index, layer.fetched) for layer in program.layers if layer.fetched is not None}
     return [
         {
             "name": block.label,
-            "kind": _kind(block, (first, offset) in scratch),
+            "kind": "constants" if (last, offset) in fetched else _kind(block, (first, offset) in scratch),
             "offset": offset,
             "bytes": block.size,
             # Inputs are there before the first layer, and only then if nothing reads them; outputs behind

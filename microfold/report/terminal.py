@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from microfold.codegen.names import Namer
-from microfold.options import Options
+from microfold.options import ALIGN, Options
 from microfold.program import Program
 from microfold.report.console import Output
 from microfold.report.data import Report, deviation_report
@@ -47,20 +47,30 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         f"static {section}{name}_context network;",
         f"{name}_init(&network{given});",
     ]
+    arena, holder = "", "&network"
+    if program.options.split:
+        section = section.replace("CONTEXT", "ARENA")
+        lines.insert(2, f"static {section}{name}_arena arena; /* of other networks, too, in a union */")
+        arena, holder = ", &arena", "&arena"
     if program.options.io == "caller":
         ports = [f"input_{i}" for i in range(len(program.inputs))]
         ports += [f"output_{i}" for i in range(len(program.outputs))]
-        lines.append(f"{name}_run(&network, {', '.join(ports)});")
+        lines.append(f"{name}_run(&network{arena}, {', '.join(ports)});")
     elif program.options.io == "rows":
         lines.append(f"{name}_begin(&network);")
-        lines.append(f"while ({name}_push_rows(&network, row) == 0) {{ /* the next row */ }}")
-        lines.append(f"/* read {name}_output_0(&network) */")
+        lines.append(f"while ({name}_push_rows(&network{arena}, row) == 0) {{ /* the next row */ }}")
+        lines.append(f"/* read {name}_output_0({holder}) */")
     else:
-        lines.append(f"/* fill {name}_input_0(&network) */")
-        lines.append(f"{name}_run(&network);")
-        lines.append(f"/* read {name}_output_0(&network) */")
+        lines.append(f"/* fill {name}_input_0({holder}) */")
+        lines.append(f"{name}_run(&network{arena});")
+        lines.append(f"/* read {name}_output_0({holder}) */")
     for line in lines:
         _console.print(f"    {line}", soft_wrap=True)
+    if fetched := sum(layer["fetched"] for layer in report["layers"]):
+        _console.print(
+            f"\nDefine {name}_prefetch and {name}_prefetch_wait, see {name}.h: they bring {fetched:,} bytes "
+            "of constants into the arena in each run.",
+        )
     if program.options.taps:
         _console.print(
             f"\nDefine void {name}_tap_write(const void *bytes, uint32_t size); what it gets is for "
@@ -107,6 +117,8 @@ def _print_layers(report: Report, *, instructions: bool) -> None:
     )
     if report["estimated_cycles"] is not None:
         columns.append(number("est. cycles"))
+    if report["least_cycles"] is not None:
+        columns += [number("CPI", rank=3), number("limit", rank=3)]
     if report["measured_on"] is not None:
         columns.append(number("measured cycles"))
     table = Table(f"{report['model']} for {report['target']}", columns)
@@ -122,11 +134,20 @@ def _print_layers(report: Report, *, instructions: bool) -> None:
             row.append(_number(layer["estimated_instructions"], unknown="unknown"))
         if report["estimated_cycles"] is not None:
             row.append(_number(layer["estimated_cycles"]))
+        if report["least_cycles"] is not None:
+            row += _per_instruction(layer)
         if report["measured_on"] is not None:
             row.append(_number(layer["measured_cycles"], unknown="no"))
         table.add(*row)
     _console.show(table)
     _print_measured(report)
+
+
+def _per_instruction(figures: Report) -> list[str]:
+    """Cycles per instruction, as they are estimated, and what they would be if no instruction waited."""
+    count = figures["instructions"]
+    keys = ("estimated_cycles", "least_cycles")
+    return [f"{figures[key] / count:.2f}" if count else "" for key in keys]
 
 
 def _print_measured(report: Report) -> None:
@@ -158,6 +179,8 @@ def _print_memory(program: Program, report: Report) -> None:
     kept = "these kernels" if program.stream is None else "these kernels and this order of rows"
     least = f"the least for {kept}" if proved else f"{ram['arena_bound']:,} at least"
     note = f"{least}; largest scratch {scratch:,}"
+    if program.options.align > ALIGN[0]:
+        note += f"; all at multiples of {program.options.align}"
     table.add("RAM: arena", _number(ram["arena"]), note)
     table.add("RAM: state", _number(ram["state"]), "kept from run to run")
     used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
@@ -176,6 +199,14 @@ def _print_memory(program: Program, report: Report) -> None:
     if flash["padding"]:
         table.add("flash: padding", _number(flash["padding"]), "between all of these, for alignment")
     table.add("MACs", _number(report["macs"]), _describe_pruning(report))
+    if (sliding := report["sliding"]) is not None:
+        share = 100 * sliding["macs"] / max(sliding["window_macs"], 1)
+        note = f"of the window's {sliding['frames']} in a run: {share:.1f} % of its "
+        note += (
+            f"{sliding['window_macs']:,} MACs; from run {sliding['warmup_runs']} on, those from before the "
+        )
+        note += "first one do not count"
+        table.add("frames", _number(sliding["step"]), note)
     sums = report["accumulators"]
     if sums["largest_layer"]:
         unproved = ", ".join(sums["unproved_layers"])
@@ -224,11 +255,11 @@ def print_bench(program: Program, report: Report) -> None:
 def _cycles(report: Report) -> str:
     """Of one run, with what they rest on, and how far that is to be trusted."""
     cycles, error = report["estimated_cycles"], report["cycles_error"]
-    text = f"{cycles:,} cycles estimated, {cycles / report['instructions']:.2f} per instruction"
-    how = f"by the timing of the {report['cycles_source']}"
-    if error is not None:
-        how = f"on the core's pipeline, ±{error} %, from {report['cycles_source']}"
-    return f"{text}, not measured: executed instructions {how}; without wait states, caches and buses"
+    each, least = _per_instruction(report)
+    text = f"{cycles:,} cycles estimated, {each} per instruction ({least} if none waited for another one)"
+    known = f"±{error} %, " if error is not None else ""
+    how = f"executed instructions, {known}timing from {report['cycles_source']}"
+    return f"{text}, not measured: {how}; without wait states, caches and buses"
 
 
 def print_bench_summary(reports: Sequence[Report]) -> None:
@@ -333,7 +364,7 @@ def print_verification(program: Program, result: Verification, *, every_layer: b
         )
         for label in result.unchecked:
             _console.print(
-                f"not checked: {label!r}: only other hardware computes it; "
+                f"not checked: {label!r}: nothing here tells what it computes; "
                 "what follows was checked on its results",
             )
         if result.cut_short:
@@ -387,6 +418,9 @@ def print_inspection(inspection: Report) -> None:
     _console.print(f"{len(inspection['operators'])} operators, {_number(inspection['macs'])} MACs")
     for problem in inspection["problems"]:
         _console.print(f"not supported: {problem}")
+    for found in inspection["sliding"]:
+        frames = f"{found['step']} of {found['frames']} frames"
+        _console.print(f"with --sliding {found['axis']}, {_number(found['macs'])} MACs for a run of {frames}")
 
 
 def print_tradeoffs(rows: Sequence[Report]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,15 @@ from microfold.simulate.memory import ImageMemory, image_memory, placed_sections
 from microfold.simulate.pipeline.disassembly import disassemble
 from microfold.simulate.pipeline.estimate import on_pipeline
 from microfold.simulate.sources import Array, LayerPart, LayerTensor, ModelSources, TensorSpec
-from microfold.simulate.trace import COUNTS, Trace, plugin_arguments, read_counts, timed, with_plugin
+from microfold.simulate.trace import (
+    COUNTS,
+    LayerCounts,
+    Trace,
+    plugin_arguments,
+    read_counts,
+    timed,
+    with_plugin,
+)
 from microfold.support.elf import load_code
 from microfold.support.scratch import ScratchFolder, scratch_folder
 from microfold.target.pipeline import Pipeline
@@ -55,6 +63,8 @@ class SimulatedRun:
         layer_instructions: of each layer, without the hook; empty if the image has no hooks.
         layer_tensors: of each layer, or each of its parts, its captured tensors as flat arrays; empty if not
             asked for.
+        inner_tensors: of each layer that another one runs, what it wrote the last time, as flat arrays; none
+            of a layer that did not run. Empty if not asked for.
     """
 
     outputs: tuple[Array, ...]
@@ -62,6 +72,7 @@ class SimulatedRun:
     stack: int
     layer_instructions: tuple[int, ...] = ()
     layer_tensors: tuple[tuple[Array, ...], ...] = ()
+    inner_tensors: tuple[tuple[Array, ...], ...] = ()
 
 
 class Firmware:
@@ -73,6 +84,8 @@ class Firmware:
         cpu_flags: compiler flags that select the core.
         optimize: the compiler's optimisation flag.
         hooked: compile the model with its layer hook, which costs time; totals are of images without.
+        watches_inner: with that of layers that others run, too, which costs time in the loops; for images
+            that capture tensors.
         extra_flags: further flags for all files, e.g. warnings.
         compiler: the cross compiler's executable.
     Attributes:
@@ -89,12 +102,14 @@ class Firmware:
         *,
         optimize: str = "-O2",
         hooked: bool = False,
+        watches_inner: bool = False,
         extra_flags: Sequence[str] = (),
         compiler: str = toolchain.ARM_COMPILER,
     ):
         self.sources = sources
         self.board = board
         self.hooked = hooked and bool(sources.layers)
+        self.watches_inner = self.hooked and watches_inner and bool(sources.inner)
         toolchain.find_tool(compiler)
         toolchain.find_tool(toolchain.EMULATOR)  # before the work, not after it
         self._folder = ScratchFolder()
@@ -151,6 +166,7 @@ class Firmware:
             "board": self.board,
             "stack_size": STACK_SIZE,
             "hooked": self.hooked,
+            "watches_inner": self.watches_inner,
         }
         jinja = environment()
         for name in (*_HARNESS, *(_HOOKED_HARNESS if self.hooked else ())):
@@ -178,7 +194,8 @@ class Firmware:
 
         Args:
             calls: for each call, one array per input.
-            capture_layers: also return the layers' tensors; needs a hooked image.
+            capture_layers: also return the layers' tensors; needs a hooked image, and one that watches for
+                those of layers that others run.
             timeout: seconds of real time for all calls together.
         Raises:
             InputError: an input does not fit.
@@ -189,7 +206,14 @@ class Firmware:
             self._execute(folder, calls, capture_layers, timeout)
             results = _Reader(_written(folder / "results.bin"))
             tensors = _Reader(_written(folder / "layers.bin") if captured else b"")
+            watched = captured and self.watches_inner
+            # Layers that did not run leave holes, and nothing at the end.
+            inner = _written(folder / "inner.bin") if watched else b""
+            inner = _Reader(inner.ljust(len(calls) * self.sources.inner_places[-1], b"\0"))
         found = tuple(self._read_call(results, tensors if captured else None) for _ in calls)
+        if watched:
+            found = tuple(replace(run, inner_tensors=self._read_inner(inner)) for run in found)
+            inner.expect_end()
         results.expect_end()
         tensors.expect_end()
         return found
@@ -198,25 +222,32 @@ class Firmware:
         self, calls: Sequence[Sequence[Array]], timing: Timing | Pipeline, *, timeout: float = DEFAULT_TIMEOUT
     ) -> tuple[Trace, ...]:
         """What the core executes in each call; arguments and errors as for `run`."""
+        runs = self.count(calls, edges=isinstance(timing, Pipeline), timeout=timeout)
+        if isinstance(timing, Timing):
+            code = load_code(self.elf)
+            return tuple(timed(run, code, timing) for run in runs)
+        image = disassemble(self.elf)
+        return tuple(on_pipeline(run, image, timing) for run in runs)
+
+    def count(
+        self, calls: Sequence[Sequence[Array]], *, edges: bool, timeout: float = DEFAULT_TIMEOUT
+    ) -> list[list[LayerCounts]]:
+        """How often each block of instructions runs, for each call and layer; errors as for `run`.
+
+        Args:
+            edges: whether to count which block ran behind which, too.
+        """
         sections = list(placed_sections(self._link_map))
         with scratch_folder() as folder:
-            arguments = plugin_arguments(
-                sections, self.sources.name, self._harness, edges=isinstance(timing, Pipeline)
-            )
+            arguments = plugin_arguments(sections, self.sources.name, self._harness, edges=edges)
             with_plugin(
                 folder, arguments, lambda plugin: self._execute(folder, calls, False, timeout, plugin)
             )
             counts = _written(folder / COUNTS).decode("ascii", errors="replace")
         runs = list(read_counts(counts))
-        if isinstance(timing, Timing):
-            code = load_code(self.elf)
-            traces = tuple(timed(run, code, timing) for run in runs)
-        else:
-            image = disassemble(self.elf)
-            traces = tuple(on_pipeline(run, image, timing) for run in runs)
-        if len(traces) != len(calls):
-            raise ToolError(f"QEMU's plugin must count {len(calls)} runs; it counted {len(traces)}")
-        return traces
+        if len(runs) != len(calls):
+            raise ToolError(f"QEMU's plugin must count {len(calls)} runs; it counted {len(runs)}")
+        return runs
 
     def _execute(
         self,
@@ -253,6 +284,14 @@ class Firmware:
         total = self.board.instructions(_unwrapped(ticks, seconds, self.board.counter_hz))
         total -= self.board.instructions(empty_ticks) - 1
         return SimulatedRun(outputs, total, stack, layers, captured)
+
+    def _read_inner(self, tensors: _Reader) -> tuple[tuple[Array, ...], ...]:
+        found: list[tuple[Array, ...]] = []
+        for layer in self.sources.inner:
+            (ran,) = tensors.integers(1)
+            arrays = tuple(tensors.array(t) for t in layer.tensors)
+            found.append(arrays if ran else ())
+        return tuple(found)
 
 
 def _unwrapped(ticks: int, seconds: int, hertz: int) -> int:

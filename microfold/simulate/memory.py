@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from microfold.simulate.boards import Region
 
-CONTEXT_SECTION = ".bss.simulate_context"
-"""The harness's variable that is the model's context struct has this input section."""
+CONTEXT_SECTIONS = (".bss.simulate_context", ".bss.simulate_arena")
+"""The harness's variables that are the model's context struct, and its arena if that is apart."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ImageMemory:
         image: everything that was linked, the simulation harness and padding included, the stack not.
         model: the model's own object files.
         library: what the linker took from libc, libm and libgcc; the harness uses none of them.
-        context: size of the model's context struct (arena and state), which is part of ``image.bss``.
+        context: size of the model's arena and of what it keeps, which is part of ``image.bss``.
         stack: of one run, below the caller's frame: down to the deepest word that was written.
     """
 
@@ -130,6 +130,6 @@ def image_memory(
         image=section_sizes(sections, ram),
         model=section_sizes((s for s in sections if s.file in model_objects), ram),
         library=section_sizes((s for s in sections if s.file and s.file not in ours), ram),
-        context=sum(s.size for s in sections if s.name == CONTEXT_SECTION),
+        context=sum(s.size for s in sections if s.name in CONTEXT_SECTIONS),
         stack=stack,
     )

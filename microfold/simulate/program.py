@@ -6,7 +6,7 @@ from microfold.codegen.emit import emit_build, stand_ins
 from microfold.codegen.literals import C_TYPES
 from microfold.errors import TargetError
 from microfold.ir.node import Value
-from microfold.program import Buffer, Program
+from microfold.program import Buffer, Layer, Program
 from microfold.simulate import boards
 from microfold.simulate.run import Simulator
 from microfold.simulate.sources import LayerPart, LayerSpec, LayerTensor, ModelSources, TensorSpec
@@ -22,12 +22,11 @@ def model_sources(program: Program) -> ModelSources:
         blob=build.blob,
         inputs=tuple(_tensor(i, b) for i, b in enumerate(program.inputs)),
         outputs=tuple(_tensor(i, b) for i, b in enumerate(program.outputs)),
-        layers=tuple(
-            LayerSpec(layer.index, layer.name, tuple(_layer_tensor(b) for b in layer.outputs))
-            for layer in program.layers
-        ),
+        layers=tuple(_layer_spec(layer.index, layer) for layer in program.layers),
+        inner=tuple(_layer_spec(index, layer) for index, layer in enumerate(program.inner_layers)),
         parts=_parts(program),
         io=program.options.io,
+        split=program.options.split,
         stand_ins=stand_ins(program),
         compile_flags=program.options.external_compile_flags,
         link_flags=program.options.external_flags,
@@ -78,6 +77,10 @@ def simulator(program: Program, optimize: str | None = None) -> Simulator:
 def _tensor(index: int, buffer: Buffer) -> TensorSpec:
     dtype = buffer.type.dtype
     return TensorSpec(index, C_TYPES[dtype], buffer.type.size, dtype.numpy)
+
+
+def _layer_spec(index: int, layer: Layer) -> LayerSpec:
+    return LayerSpec(index, layer.name, tuple(_layer_tensor(b) for b in layer.outputs))
 
 
 def _layer_tensor(buffer: Buffer) -> LayerTensor:

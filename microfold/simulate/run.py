@@ -28,6 +28,8 @@ class SimulationResult:
             up to the total only roughly: the hook changes what the compiler inlines and keeps in registers.
         layer_tensors: for each call and layer, the layer's tensors; for each of `ModelSources.parts`, if
             there are any; empty if not captured.
+        inner_tensors: for each call and layer that another one runs, what it wrote the last time; none of a
+            layer that did not run. Empty if not captured.
         memory: of the image without hooks; the stack is the deepest of all calls.
     """
 
@@ -35,6 +37,7 @@ class SimulationResult:
     instructions: tuple[int, ...]
     layer_instructions: tuple[tuple[int, ...], ...]
     layer_tensors: tuple[tuple[tuple[Array, ...], ...], ...]
+    inner_tensors: tuple[tuple[tuple[Array, ...], ...], ...]
     memory: ImageMemory
 
 
@@ -45,10 +48,13 @@ class Cycles:
     Attributes:
         total: of each call, without layer hooks.
         layers: for each call, those of each layer, with them.
+        least, least_of_layers: likewise, what they are if nothing waits, see `Trace`.
     """
 
     total: tuple[int, ...]
     layers: tuple[tuple[int, ...], ...]
+    least: tuple[int, ...]
+    least_of_layers: tuple[tuple[int, ...], ...]
 
 
 class Simulator:
@@ -79,7 +85,7 @@ class Simulator:
         self._optimize = optimize
         self._extra_flags = tuple(extra_flags)
         self._compiler = compiler
-        self._images: dict[bool, Firmware] = {}
+        self._images: dict[tuple[bool, bool], Firmware] = {}
 
     def __enter__(self) -> Simulator:
         return self
@@ -92,23 +98,25 @@ class Simulator:
         while self._images:
             self._images.popitem()[1].close()
 
-    def firmware(self, *, hooked: bool) -> Firmware:
-        """The image with or without layer hooks.
+    def firmware(self, *, hooked: bool, watches_inner: bool = False) -> Firmware:
+        """The image with or without layer hooks, and with or without those of layers that others run.
 
         Raises:
             ToolError: a tool is missing or fails.
         """
-        if hooked not in self._images:
-            self._images[hooked] = Firmware(
+        kind = hooked, watches_inner and bool(self._sources.inner)
+        if kind not in self._images:
+            self._images[kind] = Firmware(
                 self._sources,
                 self._board,
                 self._cpu_flags,
                 optimize=self._optimize,
                 hooked=hooked,
+                watches_inner=watches_inner,
                 extra_flags=self._extra_flags,
                 compiler=self._compiler,
             )
-        return self._images[hooked]
+        return self._images[kind]
 
     def run(
         self,
@@ -123,7 +131,8 @@ class Simulator:
         Args:
             calls: for each call, one array per input.
             layers: also count the instructions of each layer, in a second run with layer hooks.
-            capture_layers: also return the layers' tensors; implies ``layers``.
+            capture_layers: also return the layers' tensors, and those of layers that others run, whose hooks
+                are then part of what is counted; implies ``layers``.
             timeout: seconds of real time for each of the two runs.
         Raises:
             InputError: an input does not fit.
@@ -133,13 +142,15 @@ class Simulator:
         done = plain.run(calls, timeout=timeout)
         hooked: tuple[SimulatedRun, ...] = ()
         if layers or capture_layers:
-            hooked = self.firmware(hooked=True).run(calls, capture_layers=capture_layers, timeout=timeout)
+            image = self.firmware(hooked=True, watches_inner=capture_layers)
+            hooked = image.run(calls, capture_layers=capture_layers, timeout=timeout)
             self._check_same_outputs(done, hooked)
         return SimulationResult(
             outputs=tuple(call.outputs for call in done),
             instructions=tuple(call.instructions for call in done),
             layer_instructions=tuple(call.layer_instructions for call in hooked),
             layer_tensors=tuple(call.layer_tensors for call in hooked) if capture_layers else (),
+            inner_tensors=tuple(call.inner_tensors for call in hooked) if capture_layers else (),
             memory=plain.memory(max((call.stack for call in done), default=0)),
         )
 
@@ -156,6 +167,8 @@ class Simulator:
         return Cycles(
             tuple(sum(trace.cycles) for trace in plain),
             tuple(self._by_layer(trace.cycles) for trace in hooked),
+            tuple(sum(trace.least) for trace in plain),
+            tuple(self._by_layer(trace.least) for trace in hooked),
         )
 
     def _by_layer(self, passed: Sequence[int]) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import numpy.typing as npt
 from microfold.errors import InputError
 
 Array = npt.NDArray[Any]
+
+_MARK = 4  # bytes in front of what a layer wrote that another one runs: 1 if it ran
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class LayerTensor:
         length: number of elements.
         dtype: element type.
         offset: bytes from the start of the region; for ``caller``, the index of the model's output.
-        region: a member of the context struct, ``arena`` or ``state``, or ``caller`` for an output that the
-            caller hands in.
+        region: ``arena`` or ``state``, which are members of the context struct or objects of their own, or
+            ``caller`` for an output that the caller hands in.
     """
 
     length: int
@@ -90,10 +93,12 @@ class ModelSources:
         files: file name to text; every ``.c`` is compiled.
         inputs, outputs: in the order of their indices.
         layers: in the order of execution; ``layers[i].index == i``.
+        inner: layers that others run, loops for one; ``inner[i].index == i``.
         parts: the calls of all layers in the order of their hooks, where some layers run several times; none
             otherwise.
         io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run
             function), or ``rows`` (inputs are arguments, outputs live in the context).
+        split: the arena is apart from the context, and the run function is handed both.
         stand_ins: further files, which take the place of libraries; they do not count as the model's.
         blob: the constants, where the init function is handed them.
         compile_flags, link_flags: arguments that find the libraries which the model calls.
@@ -104,8 +109,10 @@ class ModelSources:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     layers: tuple[LayerSpec, ...]
+    inner: tuple[LayerSpec, ...] = ()
     parts: tuple[LayerPart, ...] = ()
     io: str = "arena"
+    split: bool = False
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
     blob: bytes | None = None
     compile_flags: tuple[str, ...] = ()
@@ -115,6 +122,12 @@ class ModelSources:
     def hooks(self) -> tuple[int, ...]:
         """The layers in the order of their hooks."""
         return tuple(part.layer for part in self.parts) or tuple(range(len(self.layers)))
+
+    @property
+    def inner_places(self) -> tuple[int, ...]:
+        """Where each layer of `inner` is captured: a mark, then its tensors. In the end, the size of all."""
+        sizes = (_MARK + sum(tensor.size for tensor in layer.tensors) for layer in self.inner)
+        return tuple(accumulate(sizes, initial=0))
 
     def pack(self, call: Sequence[Array], number: int) -> bytes:
         """The bytes of one call's inputs, one after the other.

@@ -26,6 +26,7 @@ _HOST_COMPILER = "cc"
 _PLUGIN_VERSIONS = (1, 2, 3, 4, 5)
 _BUILD_SECONDS = 60.0
 COUNTS = "counts.txt"
+_SINGLE = frozenset({Kind.LOAD, Kind.STORE, Kind.STORE_INDEXED})
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,13 @@ class Trace:
     Attributes:
         instructions: of each layer; what comes behind the last layer is a last entry.
         cycles: likewise, by the timing table or on the pipeline.
+        least: of these, what is left if no instruction waits for another one: what it takes to issue them, or
+            what the busiest unit takes.
     """
 
     instructions: tuple[int, ...]
     cycles: tuple[int, ...]
+    least: tuple[int, ...]
 
 
 # A block of instructions: its address, and its bytes as QEMU counts them.
@@ -151,25 +155,24 @@ def _count(layer: LayerCounts, figures: list[int], *, edge: bool) -> None:
 
 def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
     """The cycles of a run by a timing table."""
-    costs: dict[Key, int] = {}
+    costs: dict[Key, tuple[int, int]] = {}
 
-    def cost(key: Key, number: int) -> int:
+    def cost(key: Key, number: int) -> tuple[int, int]:
         if key not in costs:
             address, size = key
             # QEMU counts only half of a last instruction that goes on in another page.
-            block = itertools.islice(instructions(code.at(address, size + 2)), number)
-            costs[key] = block_cycles(block, timing)
+            block = list(itertools.islice(instructions(code.at(address, size + 2)), number))
+            costs[key] = (block_cycles(block, timing), least_cycles(block, timing))
         return costs[key]
 
+    cycles: list[int] = []
+    least: list[int] = []
     layers = list(layers)
-    cycles = (
-        sum(
-            cost(key, number) * count + timing.taken * entered
-            for key, (number, count, entered) in each.blocks.items()
-        )
-        for each in layers
-    )
-    return Trace(tuple(each.instructions for each in layers), tuple(cycles))
+    for each in layers:
+        blocks = [(*cost(key, number), *counts) for key, (number, *counts) in each.blocks.items()]
+        cycles.append(sum(taken * count + timing.taken * entered for taken, _, count, entered in blocks))
+        least.append(sum(unhindered * count for _, unhindered, count, _ in blocks))
+    return Trace(tuple(each.instructions for each in layers), tuple(cycles), tuple(least))
 
 
 def block_cycles(block: Iterable[Instruction], timing: Timing) -> int:
@@ -177,13 +180,21 @@ def block_cycles(block: Iterable[Instruction], timing: Timing) -> int:
     total = 0
     loaded = -1  # what the instruction before loaded, if it was a single load
     for instruction in block:
-        kind = instruction.kind
-        single = kind in (Kind.LOAD, Kind.STORE, Kind.STORE_INDEXED)
-        if kind is Kind.MULTIPLE:
-            total += timing.multiple + instruction.words
-        elif single and loaded >= 0 and instruction.base != loaded:
-            total += timing.next_transfer
-        else:
-            total += getattr(timing, kind.value)
-        loaded = instruction.target if kind is Kind.LOAD else -1
+        behind_load = instruction.kind in _SINGLE and loaded >= 0 and instruction.base != loaded
+        total += timing.next_transfer if behind_load else _cycles(instruction, timing)
+        loaded = instruction.target if instruction.kind is Kind.LOAD else -1
     return total
+
+
+def least_cycles(block: Iterable[Instruction], timing: Timing) -> int:
+    """Cycles of instructions, were every single transfer right behind a load."""
+    return sum(
+        min(timing.next_transfer, _cycles(each, timing)) if each.kind in _SINGLE else _cycles(each, timing)
+        for each in block
+    )
+
+
+def _cycles(instruction: Instruction, timing: Timing) -> int:
+    if instruction.kind is Kind.MULTIPLE:
+        return timing.multiple + instruction.words
+    return getattr(timing, instruction.kind.value)

@@ -200,11 +200,9 @@ def _timing(table: dict[str, Any], path: Path) -> Timing:
         if key not in known:
             raise TargetError(f"{path.name}: unknown key timing.{key}; known are {', '.join(known)}")
         if type(value) is not known[key] or (isinstance(value, int) and not 0 <= value <= MOST_CYCLES):
-            cycles = f"a number of cycles, 0 to {MOST_CYCLES}"
-            raise TargetError(
-                f"{path.name}: timing.{key} must be {'a text' if key == 'source' else cycles}; "
-                f"it is {_shown(value)}"
-            )
+            kinds = {"source": "a text", "error": f"percent, 0 to {MOST_CYCLES}"}
+            kind = kinds.get(key, f"a number of cycles, 0 to {MOST_CYCLES}")
+            raise TargetError(f"{path.name}: timing.{key} must be {kind}; it is {_shown(value)}")
     _check_texts("timing.source", table.get("source"), path)
     if "source" not in table:
         raise TargetError(f"{path.name}: timing needs its source")

@@ -30,6 +30,8 @@ class Memory:
         load: the memory that its constants and code are copied from at start-up; empty if it keeps them
             itself.
         region: what the firmware's linker script calls it.
+        prefetch: nothing computes from it: constants are copied from there into the arena while the layer
+            before runs, by a function of the firmware.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Memory:
     use: tuple[str, ...]
     load: str = ""
     region: str = ""
+    prefetch: bool = False
 
     def section(self, use: str) -> str:
         """The linker section of what has this use: compilers want code, constants and data apart."""
@@ -50,6 +53,7 @@ _KEYS: Mapping[str, tuple[type, str]] = {
     "use": (list, f"a list of {', '.join(USES)}"),
     "load": (str, "the name of another memory"),
     "region": (str, "a text"),
+    "prefetch": (bool, "true or false"),
 }
 
 
@@ -89,7 +93,7 @@ def _memory(name: str, table: Any, where: str) -> Memory:
         if key not in _KEYS:
             raise TargetError(f"{where}: unknown key memory.{name}.{key}; known are {', '.join(_KEYS)}")
         kind, what = _KEYS[key]
-        if not isinstance(value, kind) or isinstance(value, bool):
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise TargetError(f"{where}: memory.{name}.{key} must be {what}; it is {reprlib.repr(value)}")
     for key in ("size", "cycles", "use"):
         if key not in values:
@@ -110,8 +114,14 @@ def _memory(name: str, table: Any, where: str) -> Memory:
             f"{where}: memory.{name}.region is a name in a linker script: letters, digits and '_'; "
             f"it is {reprlib.repr(region)}"
         )
+    prefetch = values.get("prefetch", False)
+    if prefetch and (use != ["constants"] or "load" in values):
+        raise TargetError(
+            f"{where}: memory.{name}.prefetch is for constants that stay there: use must be constants alone, "
+            f"without load; use is {', '.join(map(str, use))}"
+        )
     return Memory(
-        name, values["size"], values["cycles"], tuple(map(str, use)), values.get("load", ""), region
+        name, values["size"], values["cycles"], tuple(map(str, use)), values.get("load", ""), region, prefetch
     )
 
 
@@ -127,11 +137,12 @@ def _check_load(memory: Memory, by_name: Mapping[str, Memory], where: str) -> No
         )
     if memory.use == ("data",):
         raise TargetError(f"{key} is for constants and code; its use is data alone: leave load away")
-    if source.load or "constants" not in source.use:
+    if source.load or source.prefetch or "constants" not in source.use:
         raise TargetError(
             f"{key} must name a memory that keeps constants itself: use has constants, and there is no load; "
             f"memory.{source.name} is used for {', '.join(source.use)}"
             + (f" and loaded from {source.load}" if source.load else "")
+            + (" and prefetched" if source.prefetch else "")
         )
 
 

@@ -11,6 +11,7 @@ class Timing:
 
     Attributes:
         source: the document.
+        error: percent; how far estimates of whole models may be off. None: not known.
         load, store, store_indexed: single transfers; indexed: the address is the sum of two registers.
         next_transfer: a single transfer right behind a single load whose result is not its address.
         multiple: of an instruction that transfers several words, besides one cycle for each.
@@ -18,6 +19,7 @@ class Timing:
     """
 
     source: str
+    error: int | None = None
     alu: int = 1
     multiply: int = 1
     multiply_add: int = 1

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from microfold.codegen.emit import emit, stand_ins
+from microfold.codegen.provenance import Build
 from microfold.errors import ToolError
 from microfold.program import Program
 from microfold.simulate.memory import placed_sections
@@ -51,46 +52,122 @@ def measure(program: Program) -> Measurement | None:
         ToolError: the compiler refuses the code.
     """
     program = program.untapped
+    found = _measure([program], emit(program) | stand_ins(program), _api(program))
+    if found is None:
+        return None
+    weights = program.weight_bytes if program.options.weights == "arrays" else 0
+    stack = found.stack + _stacked_arguments(program) if found.stack is not None else None
+    return Measurement(sum(found.files.values()) - weights, found.library, found.padding, stack)
+
+
+@dataclass(frozen=True)
+class GroupMeasurement:
+    """The same of several programs that share kernels, linked together.
+
+    Attributes:
+        models: code of each program's own files.
+        kernels: code of what they share.
+        library, padding, stack: of all of them, as in `Measurement`.
+    """
+
+    models: tuple[int, ...]
+    kernels: int
+    library: int | None
+    padding: int | None
+    stack: int | None
+
+
+def measure_group(programs: Sequence[Program], build: Build) -> GroupMeasurement | None:
+    """Compile and link programs of one build; results and errors as of `measure`.
+
+    Args:
+        build: their files.
+    """
+    files = dict(build.files)
+    for program in programs:
+        files |= stand_ins(program)
+    found = _measure(programs, files, [name for program in programs for name in _api(program)])
+    if found is None:
+        return None
+    own = tuple(
+        sum(found.files.get(f"{program.name}{part}.o", 0) for part in ("", "_weights")) - program.weight_bytes
+        for program in programs
+    )
+    weights = sum(program.weight_bytes for program in programs)
+    arguments = max(map(_stacked_arguments, programs))
+    return GroupMeasurement(
+        own,
+        sum(found.files.values()) - sum(own) - weights,
+        found.library,
+        found.padding,
+        found.stack + arguments if found.stack is not None else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Bytes of flash by object file, and as in `Measurement`."""
+
+    files: Mapping[str, int]
+    library: int | None
+    padding: int | None
+    stack: int | None
+
+
+def _measure(programs: Sequence[Program], files: Mapping[str, str], api: Sequence[str]) -> _Found | None:
+    """What compiler and linker make of C files.
+
+    Args:
+        programs: whose files they are, for one target with the same options.
+        api: functions that a firmware calls.
+    """
+    program = programs[0]
     compiler = shutil.which(program.target.compiler)
     if compiler is None:
         return None
     with scratch_folder() as folder:
-        objects = _compile(program, compiler, folder)
-        if objects is None:
+        given = {name for each in programs for name in stand_ins(each)}
+        sources = sorted(name for name in files if name.endswith(".c") and name not in given)
+        # The firmware's own functions: linked, so that the rest is complete, and not counted.
+        own = sorted(name for name in given if name.endswith("_prefetch.c"))
+        linked_objects = _compile(programs, files, [*sources, *own], compiler, folder)
+        if linked_objects is None:
             return None
-        files = [read_elf(folder / name) for name in objects]
-        found = [file for file in files if file is not None]
-        if len(found) != len(files):
+        objects = linked_objects[: len(sources)]
+        read = {name: read_elf(folder / name) for name in objects}
+        elves = {name: file for name, file in read.items() if file is not None}
+        if len(elves) != len(read):
             return None
-        weights = program.weight_bytes if program.options.weights == "arrays" else 0
-        code = sum(file.flash for file in found) - weights
-        if any(file.machine != ARM for file in found):
-            return Measurement(code, None, None, None)
-        images = list(_link(program, compiler, folder, objects))
+        sizes = {name: file.flash for name, file in elves.items()}
+        if any(file.machine != ARM for file in elves.values()):
+            return _Found(sizes, None, None, None)
+        images = list(_link(program, api, compiler, folder, linked_objects))
         if not images:
-            return Measurement(code, None, None, None)
+            return _Found(sizes, None, None, None)
         linked = read_elf(images[0])
         sections = list(placed_sections(images[0].with_suffix(".map").read_text(errors="replace")))
-        model = library = 0
+        placed = dict.fromkeys(linked_objects, 0)
+        library = 0
         for section in sections:
             if linked is not None and section.output in linked.in_flash and section.file:
-                if section.file in objects:
-                    model += section.size
+                if section.file in placed:
+                    placed[section.file] += section.size
                 else:
                     library += section.size
-        padding = linked.flash - model - library if linked is not None else None
+        padding = linked.flash - sum(placed.values()) - library if linked is not None else None
+        placed = {name: placed[name] for name in objects}
         listings = [_disassemble(compiler, image, folder) for image in images]
-        stack = None if None in listings else deepest([text for text in listings if text], _api(program))
-    arguments = _stacked_arguments(program)
-    return Measurement(model - weights, library, padding, stack + arguments if stack is not None else None)
+        stack = None if None in listings else deepest([text for text in listings if text], api)
+    return _Found(placed, library, padding, stack)
 
 
-def _compile(program: Program, compiler: str, folder: Path) -> list[str] | None:
-    """Names of the object files; None if headers of libraries are missing."""
-    files = emit(program)
-    for name, text in (files | stand_ins(program)).items():
+def _compile(
+    programs: Sequence[Program], files: Mapping[str, str], sources: Sequence[str], compiler: str, folder: Path
+) -> list[str] | None:
+    """Names of the object files of the sources; None if headers of libraries are missing."""
+    program = programs[0]
+    for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    sources = sorted(name for name in files if name.endswith(".c"))
     flags = [*program.target.cpu_flags, "-std=c99", program.options.compiler_flag]
     flags += ["-ffunction-sections", "-fdata-sections", *program.options.external_compile_flags]
     what = "compiling the generated code"
@@ -104,7 +181,7 @@ def _compile(program: Program, compiler: str, folder: Path) -> list[str] | None:
                 f"{' '.join(flags)}?"
             )
         return objects
-    if program.libraries and not program.options.external_flags:
+    if any(each.libraries for each in programs) and not program.options.external_flags:
         return None
     target = program.target
     raise ToolError(
@@ -114,11 +191,13 @@ def _compile(program: Program, compiler: str, folder: Path) -> list[str] | None:
     )
 
 
-def _link(program: Program, compiler: str, folder: Path, objects: Sequence[str]) -> Iterator[Path]:
+def _link(
+    program: Program, api: Sequence[str], compiler: str, folder: Path, objects: Sequence[str]
+) -> Iterator[Path]:
     """Images of the model alone with each C library that is there; their maps lie beside them."""
     for number, library in enumerate(_C_LIBRARIES):
         image = folder / f"image{number}.elf"
-        entry, *others = _api(program)
+        entry, *others = api
         command = [compiler, *program.target.cpu_flags, *library, "-nostartfiles", "-Wl,--gc-sections"]
         command += [f"-Wl,-e,{entry}", *(f"-Wl,-u,{name}" for name in others)]
         command += [f"-Wl,-Map={image.with_suffix('.map').name}", *objects, *program.options.external_flags]
@@ -153,5 +232,5 @@ def _stacked_arguments(program: Program) -> int:
     """Bytes of arguments that do not fit into registers (Arm IHI 0042, 6.4)."""
     if program.options.io != "caller":
         return 0
-    beyond = max(1 + len(program.inputs) + len(program.outputs) - 4, 0)
+    beyond = max(1 + program.options.split + len(program.inputs) + len(program.outputs) - 4, 0)
     return -(-4 * beyond // 8) * 8

@@ -17,8 +17,9 @@ from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.ops.elementwise.conversions.dynamic_quantize import DynamicQuantize
 from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
-from microfold.program import Program
+from microfold.program import Layer, Program
 from microfold.simulate.program import simulator
+from microfold.verification.window import WindowReference
 
 # Of the largest magnitude in a tensor; of layers that compute in float16, whose kernels may round sums of a
 # few products, it is the other one, of the largest magnitude before clips. So it is of layers that quantise
@@ -102,19 +103,21 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
     """Run the program, on the host or on its simulated core, and the reference over the same calls.
 
     The calls are made in sequence on one context, so that state is compared too. The optimised graph's
-    outputs are held against those of the graph as imported, every layer's against the optimised graph; on the
-    host, those of layers that others run, too, as they are after the last time. Where the program computes in
-    float16, or quantises floats by steps that follow from them, each layer is checked on what the program
-    gave it to read.
+    outputs are held against those of the graph as imported, every layer's against the optimised graph, and
+    those of layers that others run as they are after the last time. Where layers hand floats on, each layer
+    is checked on what the program gave it to read. Outputs of a program that takes new frames only are also
+    held against the network over its window, in every run.
 
     Raises:
         MicrofoldError: a tool is missing or fails.
     """
     computed = _run_simulated(program, calls) if program.target.board else _run_host(program, calls)
-    isolated = any(rounds_coarsely(layer.node, program.graph) for layer in program.layers)
-    tolerance = HALF_TOLERANCE if isolated else FLOAT_TOLERANCE
+    coarse = any(rounds_coarsely(layer.node, program.graph) for layer in program.layers)
+    isolated = coarse or _hands_floats_on(program)
+    tolerance = HALF_TOLERANCE if coarse else FLOAT_TOLERANCE
     interpreter = Interpreter(program.graph)
     imported, rewritten = Interpreter(program.source), Interpreter(program.graph)
+    windows = WindowReference(program.sliding) if program.sliding is not None else None
     found: dict[tuple[int, int], Difference] = {}
     inner = [(top.index, each) for top in program.layers for each in top.all_layers if each is not top]
     last = len(inner)
@@ -149,12 +152,17 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
             outputs = rewritten.run(*inputs, missing=take)
         # What relaxed numerics have changed is measured, not refused.
         originals = outputs if program.relaxations else _original(imported, inputs, measured, outputs)
-        for index, (optimized, original) in enumerate(zip(outputs, originals, strict=True)):
-            difference = compare(optimized, original, tolerance)
-            if difference is not None:
-                name = f"output {index}: the optimised graph against the imported one"
-                end = len(program.layers)
-                found.setdefault((end, last), Difference(end, name, call, *difference))
+        ends = [("the optimised graph against the imported one", originals)]
+        if windows is not None and not program.relaxations:
+            ends.append(("a run against the network over its whole window", windows.run(*inputs)))
+            tensors += len(outputs)
+        for what, wanted_outputs in ends:
+            for index, (optimized, original) in enumerate(zip(outputs, wanted_outputs, strict=True)):
+                difference = compare(optimized, original, tolerance)
+                if difference is not None:
+                    end = len(program.layers)
+                    name = f"output {index}: {what}"
+                    found.setdefault((end, last), Difference(end, name, call, *difference))
         for layer in program.layers:
             for buffer in layer.outputs if layer.node not in unchecked else ():
                 tensors += 1
@@ -175,11 +183,12 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
                         (layer.index, last), Difference(layer.index, layer.label, call, *difference)
                     )
         # What float16 has changed in one run, the next one reads.
-        for number, (top, layer) in enumerate(inner if not isolated else ()):
+        for number, (top, layer) in enumerate(inner if not coarse else ()):
             for buffer in layer.outputs:
                 if buffer.value in values and buffer.value in expected:
                     tensors += 1
-                    difference = compare(values[buffer.value], expected[buffer.value])
+                    array = values[buffer.value].reshape(buffer.type.shape)
+                    difference = compare(array, expected[buffer.value])
                     if difference is not None:
                         found.setdefault((top, number), Difference(top, layer.label, call, *difference))
     ordered = tuple(found[index] for index in sorted(found))
@@ -194,6 +203,13 @@ def verify(program: Program, calls: Sequence[Sequence[Array]]) -> Verification:
         tuple(layer.label for layer in program.layers if layer.node in unchecked),
         cut_short,
     )
+
+
+def _hands_floats_on(program: Program) -> bool:
+    """A layer reads floats that another one has computed, or a run before: differences would add up."""
+    computed = {*program.graph.producers(), *(state.value for state in program.graph.state)}
+    read = (value for layer in program.layers for value in layer.node.operands)
+    return any(value.type.dtype.is_float and value in computed for value in read)
 
 
 def rounds_coarsely(node: Node, graph: Graph) -> bool:
@@ -294,7 +310,11 @@ def _run_host(program: Program, calls: Sequence[Sequence[Array]]) -> list[dict[V
 def _run_simulated(program: Program, calls: Sequence[Sequence[Array]]) -> list[dict[Value, Array]]:
     with simulator(program) as machine:
         result = machine.run(calls, capture_layers=True)
-    return [_values(program, tensors) for tensors in result.layer_tensors]
+    found = [_values(program, tensors) for tensors in result.layer_tensors]
+    for values, inner in zip(found, result.inner_tensors, strict=True):
+        for layer, arrays in zip(program.inner_layers, inner, strict=bool(inner)):
+            values.update(_by_value(layer, arrays))
+    return found
 
 
 def _values(program: Program, tensors: Sequence[Sequence[Array]]) -> dict[Value, Array]:
@@ -308,5 +328,10 @@ def _values(program: Program, tensors: Sequence[Sequence[Array]]) -> dict[Value,
         rows[...] = array.reshape(rows.shape)
     whole_layers = [layer for layer in program.layers if layer.rows is None]
     for layer, arrays in zip(whole_layers, tensors[len(computed) :], strict=True):
-        values.update(zip((buffer.value for buffer in layer.outputs), arrays, strict=True))
+        values.update(_by_value(layer, arrays))
     return values
+
+
+def _by_value(layer: Layer, arrays: Sequence[Array]) -> dict[Value, Array]:
+    """What a layer has computed; none if it did not run."""
+    return {b.value: array for b, array in zip(layer.outputs, arrays, strict=bool(arrays))}

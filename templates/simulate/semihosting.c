@@ -7,6 +7,7 @@
 #define SYS_WRITE0 0x04
 #define SYS_WRITE 0x05
 #define SYS_READ 0x06
+#define SYS_SEEK 0x0A
 #define SYS_EXIT_EXTENDED 0x20
 #define ADP_STOPPED_APPLICATION_EXIT 0x20026u
 
@@ -56,6 +57,14 @@ void semihosting_write(int32_t file, const void *data, uint32_t size)
     const uint32_t block[3] = {(uint32_t)file, (uint32_t)(uintptr_t)data, size};
     if (size != 0u && semihosting_call(SYS_WRITE, block) != 0) {
         fail("harness: the results cannot be written\n");
+    }
+}
+
+void semihosting_seek(int32_t file, uint32_t position)
+{
+    const uint32_t block[2] = {(uint32_t)file, position};
+    if (semihosting_call(SYS_SEEK, block) != 0) {
+        fail("harness: no place in a file of the results can be reached\n");
     }
 }
 

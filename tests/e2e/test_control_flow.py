@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from microfold.ir.node import Value
 from microfold.options import Options
 from microfold.passes.kinds import Sequential
 from microfold.program import LoopPlan, Program
+from microfold.simulate.firmware import Firmware, SimulatedRun
 from microfold.transform.simplify.fold_constant import fold_constant
 from microfold.transform.subgraphs.if_conversion import if_conversion
 from microfold.transform.subgraphs.inline import inline
@@ -220,26 +223,51 @@ def test_tensors_in_loops_are_where_nothing_else_is() -> None:
 
 
 @pytest.mark.usefixtures("no_unrolling")
-def test_values_within_loops_are_compared_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("core", ["host", "cortex-m4"])
+def test_values_within_loops_are_compared(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they are after the last run; a difference is that of the loop, under the value's own name."""
-    program = compile_graph(loops.again(), target.load("host"))
+    need_tools(*(CROSS_TOOLS if core != "host" else ()))
+    program = compile_graph(loops.again(), target.load(core))
     types = [buffer.type for buffer in program.inputs]
     inner = sum(len(layer.outputs) for layer in program.inner_layers)
     own = sum(len(layer.outputs) for layer in program.layers)
     assert inner >= 3
     assert verify(program, input_sets(types, 2)).tensors == 2 * (inner + own)
     layer = program.inner_layers[1]
-    right = Session.run_layers
+    right, simulated = Session.run_layers, Firmware.run
 
     def wrong(self: Session, *inputs: np.ndarray) -> tuple[object, dict[Value, np.ndarray]]:
         outputs, values = right(self, *inputs)
         return outputs, {**values, layer.outputs[0].value: values[layer.outputs[0].value] + 1}
 
+    def wrong_there(self: Firmware, *arguments: Any, **options: Any) -> tuple[SimulatedRun, ...]:
+        runs = simulated(self, *arguments, **options)
+        return tuple(replace(run, inner_tensors=_one_more(run.inner_tensors, 1)) for run in runs)
+
     monkeypatch.setattr(Session, "run_layers", wrong)
+    monkeypatch.setattr(Firmware, "run", wrong_there)
     result = verify(program, input_sets(types, 2))
     (difference,) = result.differences
     (loop,) = (each for each in program.layers if each.control is not None)
     assert (difference.layer, difference.name) == (loop.index, layer.label)
+
+
+def _one_more(tensors: tuple[tuple[np.ndarray, ...], ...], layer: int) -> tuple[tuple[np.ndarray, ...], ...]:
+    """The same, and one more in what a layer wrote; nothing of an image that did not watch."""
+    return tuple(tuple(t + 1 for t in each) if index == layer else each for index, each in enumerate(tensors))
+
+
+@pytest.mark.usefixtures("no_unrolling")
+def test_of_each_run_what_it_computed_is_compared() -> None:
+    """On a core as on the host: a branch that a run did not take left nothing."""
+    need_tools(*CROSS_TOOLS)
+    host, core = (compile_graph(loops.branch(), target.load(name)) for name in ("host", "cortex-m4"))
+    sets = input_sets([buffer.type for buffer in host.inputs], 5)
+    here, there = verify(host, sets), verify(core, sets)
+    assert here.exact
+    assert there.exact
+    every = sum(len(layer.outputs) for layer in (*core.layers, *core.inner_layers))
+    assert here.tensors == there.tensors < len(sets) * every
 
 
 def test_the_hook_of_inner_layers(tmp_path: Path) -> None:

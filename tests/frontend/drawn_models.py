@@ -188,7 +188,7 @@ def _negative(d: Draw, name: str) -> None:
 
 def _prelu(d: Draw, name: str) -> None:
     x = d.values(d.shape(2, 4))
-    slopes = d.values((1,) * (x.ndim - 2) + x.shape[-1:], "i1")
+    slopes = d.values((1,) * (x.ndim - 2) + x.shape[-1:], "" if d.dtype == "f4" else "i1")
     d.writer.operator(name, [d.given(x), d.constant(slopes)], d.result(x.shape))
 
 
@@ -477,7 +477,7 @@ OPERATORS: Mapping[str, tuple[str, Drawer]] = {
     "NEG": ("i1 i4 i8", _negative),
     "ONE_HOT": (f"{_MOVED} ?", _one_hot),
     "POW": ("f4 i4", _plain_binary),
-    "PRELU": ("i2", _prelu),
+    "PRELU": ("i2 f4", _prelu),
     "RANGE": ("f4 i4 i8", _range),
     "RANK": ("f4", _rank),
     "REDUCE_ALL": ("?", _reduce_truth),

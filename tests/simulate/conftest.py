@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -120,6 +122,31 @@ def toy(layer_0: str = "", layer_1: str = "", prologue: str = "") -> ModelSource
                 1, "count", (LayerTensor(LENGTH, INT8, 64), LayerTensor(1, np.dtype("<i4"), 0, "state"))
             ),
         ),
+    )
+
+
+INNER = """
+    for (int k = 0; k < 5; k++) {
+        for (int i = 0; i < 32; i++) {
+            context->arena[32 + i] = (int8_t)(context->arena[i] + toy_bias[0] + k);
+        }
+        TOY_INNER_DONE(context, 0);
+    }
+    if (context->state[0] == 1) {
+        TOY_INNER_DONE(context, 1);
+    }
+"""
+
+
+def inner_toy() -> ModelSources:
+    """Layer 0 runs another one five times, and one more in the second call only."""
+    hook = "#ifndef TOY_INNER_DONE\n#define TOY_INNER_DONE(context, layer) ((void)0)\n#endif\n"
+    model = toy(INNER)
+    body = model.files["toy.c"].replace("static const", hook + "static const", 1)
+    return dataclasses.replace(
+        model,
+        files={**model.files, "toy.c": body},
+        inner=tuple(LayerSpec(i, f"inner{i}", (LayerTensor(LENGTH, INT8, 32),)) for i in range(2)),
     )
 
 

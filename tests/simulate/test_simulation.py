@@ -16,7 +16,7 @@ from microfold.simulate.firmware import Firmware
 from microfold.simulate.run import SimulationResult, Simulator, run
 from microfold.simulate.toolchain import find_tool
 
-from .conftest import CORES, LENGTH, STRICT, caller_toy, toy
+from .conftest import CORES, LENGTH, STRICT, caller_toy, inner_toy, toy
 
 Core = tuple[Board, tuple[str, ...]]
 INPUT = np.arange(LENGTH, dtype=np.int8)
@@ -47,6 +47,20 @@ def test_outputs_state_and_captured_layers(core: Core):
         np.testing.assert_array_equal(second[0], INPUT + 3 + call)
         assert second[1].tolist() == [call + 1]
     assert [len(layers) for layers in result.layer_instructions] == [2, 2, 2]
+
+
+def test_captured_inner_layers(core: Core):
+    """The last time of each run; nothing of a layer that the run left out, and nothing between the counts."""
+    result = simulate(core, inner_toy(), calls=3, capture_layers=True, extra_flags=STRICT)
+    for call in range(3):
+        counted, skipped = result.inner_tensors[call]
+        np.testing.assert_array_equal(counted[0], INPUT + 3 + 4)
+        assert len(skipped) == (1 if call == 1 else 0)
+    assert simulate(core, inner_toy(), extra_flags=STRICT).inner_tensors == ()
+    # Writing what was captured counts for no layer; the calls of the hook are some instructions.
+    (plain,) = simulate(core, inner_toy()).layer_instructions
+    (watched,) = simulate(core, inner_toy(), capture_layers=True).layer_instructions
+    assert plain[0] <= watched[0] <= plain[0] + 500
 
 
 def test_buffers_of_the_caller(core: Core):

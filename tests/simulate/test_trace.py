@@ -12,7 +12,7 @@ from microfold.simulate.boards import find
 from microfold.simulate.run import Simulator
 from microfold.simulate.thumb import Instruction, Kind, instructions
 from microfold.simulate.toolchain import ARM_COMPILER, find_tool
-from microfold.simulate.trace import block_cycles
+from microfold.simulate.trace import block_cycles, least_cycles
 from microfold.target import load
 from microfold.target.timing import Timing
 from tests.needs import CROSS_TOOLS, need_tools
@@ -85,6 +85,14 @@ def test_kinds_and_cycles_of_instructions(tmp_path: Path):
         assert block_cycles(block, TIMING) == cycles, text
 
 
+def test_at_least_transfers_are_in_a_row():
+    loads = [Instruction(Kind.LOAD, target=n, base=n) for n in range(3)]
+    assert block_cycles(loads, TIMING) == 4
+    assert least_cycles(loads, TIMING) == 3
+    assert least_cycles([Instruction(Kind.STORE_INDEXED)], TIMING) == 1
+    assert least_cycles([Instruction(Kind.MULTIPLE, words=4)], TIMING) == 5
+
+
 def test_a_dependent_load_waits():
     load = Instruction(Kind.LOAD, target=0, base=1)
     assert block_cycles([load, Instruction(Kind.LOAD, target=2, base=0)], TIMING) == 4
@@ -128,3 +136,7 @@ def test_layers():
         cycles = simulator.trace([(INPUT,)], TIMING)
     assert len(cycles.layers[0]) == len(result.layer_instructions[0])
     assert abs(cycles.total[0] - sum(cycles.layers[0])) < 50  # the calls of the hook
+    # Two instructions a round: the branches that are taken are what the rest waits for.
+    assert cycles.least[0] >= 1000
+    assert cycles.total[0] - cycles.least[0] >= 500 * TIMING.taken
+    assert abs(cycles.least[0] - sum(cycles.least_of_layers[0])) < 50

@@ -18,6 +18,7 @@ from tests.recurrent_models import (
     float_lstm,
     float_rnn,
     integer_lstm,
+    lstm_8x8_16,
     single_lstm,
     single_rnn,
 )
@@ -40,6 +41,9 @@ MODELS: dict[str, Make] = {
     "rnn_f32": lambda w, rng: float_rnn(w, rng, BATCH_MAJOR, "RELU6"),
     "rnn_step_f32": lambda w, rng: single_rnn(w, rng, BATCH_MAJOR),
     "rnn_bidirectional_f32": lambda w, rng: bidirectional_rnn(w, rng, BATCH_MAJOR, merged=False),
+    "lstm_coupled_int8": lambda w, rng: lstm_8x8_16(w, rng, TIME_MAJOR, Parts(coupled=True)),
+    "lstm_parts_int8": lambda w, rng: lstm_8x8_16(w, rng, BATCH_MAJOR, EVERY_PART),
+    "lstm_step_int8": lambda w, rng: lstm_8x8_16(w, rng, BATCH_MAJOR, Parts(), single=True),
 }
 
 

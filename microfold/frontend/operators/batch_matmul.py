@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.hybrid import is_hybrid, quantized
 from microfold.ir.node import Value
-from microfold.ir.types import ElementType
+from microfold.ir.types import DType, ElementType
 from microfold.ops.batch_matmul import BatchMatmul
+from microfold.ops.elementwise.conversions.requantize import Requantize
+from microfold.ops.elementwise.unary_rule import QUANTIZED
+from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.movement.transpose import Transpose
@@ -24,35 +28,84 @@ def batch_matmul(context: OperatorContext) -> None:
         asymmetric = bool(options.AsymmetricQuantizeInputs())
         _hybrid(context, bool(options.AdjX()), bool(options.AdjY()), asymmetric=asymmetric)
         return
-    op = BatchMatmul(bool(options.AdjX()), bool(options.AdjY()), context.element())
-    context.finish(*context.emit(op, first, second))
+    adj_x, adj_y = bool(options.AdjX()), bool(options.AdjY())
+    if first.type.dtype in QUANTIZED and second.type.quant is not None and second.type.quant.axis is not None:
+        _by_columns(context, adj_x, adj_y)
+        return
+    if first.type.dtype is DType.INT16 and second.type.dtype is DType.INT8:
+        second = _widened(context, second)
+    context.finish(*context.emit(BatchMatmul(adj_x, adj_y, context.element()), first, second))
+
+
+def _widened(context: OperatorContext, value: Value) -> Value:
+    """The same numbers in int16."""
+    element = ElementType(DType.INT16, value.type.quant)
+    array = context.known(1)
+    if array is not None:
+        return context.add_constant(array.astype(np.int16), f"{value.name}_wide", element)
+    (result,) = context.emit(Requantize(element), value, names=[f"{value.name}_wide"])
+    return result
+
+
+def _by_columns(context: OperatorContext, adj_x: bool, adj_y: bool) -> None:
+    """Times one matrix that has a scale for each column: a fully connected layer."""
+    rows, turned = _layer_operands(context, adj_x, adj_y)
+    second = context.input(1).type
+    assert second.quant is not None
+    columns = second.rank - (2 if adj_y else 1)
+    if second.quant.axis != columns or turned.type.dtype is not DType.INT8:
+        raise Unsupported(
+            f"its second operand must be int8 with scales along its columns, axis {columns}; it is {second}",
+            "quantise it per tensor",
+        )
+    _finish_layer(
+        context, *context.emit(FullyConnected(context.element()), _flat(context, rows), turned), rows
+    )
 
 
 def _hybrid(context: OperatorContext, adj_x: bool, adj_y: bool, *, asymmetric: bool) -> None:
     """Rows of float32, each quantised by itself, times one matrix of int8: a fully connected layer."""
+    second = context.input(1)
+    if second.type.quant is None or second.type.quant.axis is not None:
+        raise Unsupported("its int8 operand must have one scale", "quantise it per tensor")
+    rows, turned = _layer_operands(context, adj_x, adj_y)
+    values, steps = quantized(context, _flat(context, rows), asymmetric=asymmetric)
+    zeros = context.add_constant(np.zeros(turned.type.shape[0], np.float32), f"{context.name()}_bias")
+    _finish_layer(context, *context.emit(HybridFullyConnected(), values, turned, zeros, steps), rows)
+
+
+def _layer_operands(context: OperatorContext, adj_x: bool, adj_y: bool) -> tuple[Value, Value]:
+    """The first operand, in rows, and the second one, a constant, as weights of a fully connected layer."""
     first, second = context.input(0), context.input(1)
     matrix = context.constant(1, "weights")
-    quant = second.type.quant
     if matrix.ndim < 2 or math.prod(matrix.shape[:-2]) != 1:
         raise Unsupported(f"its int8 operand must be one matrix; it is {second.type}")
     if first.type.rank < 2:
-        raise Unsupported(f"its float32 operand must have rows; it is {first.type}")
-    if quant is None or quant.axis is not None:
-        raise Unsupported("its int8 operand must have one scale", "quantise it per tensor")
+        raise Unsupported(f"its first operand must have rows; it is {first.type}")
     rows = _swapped(context, first) if adj_x else first
     weights = matrix.reshape(matrix.shape[-2:])
-    # [units, K], as a fully connected layer has them.
     weights = np.ascontiguousarray(weights if adj_y else weights.T)
-    units, depth = weights.shape
+    depth = weights.shape[1]
     if rows.type.shape[-1] != depth:
         raise Unsupported(f"the inner dimensions must agree; they are {rows.type.shape[-1]} and {depth}")
-    (flat,) = context.emit(Reshape((rows.type.size // depth, depth)), rows, names=[f"{first.name}_rows"])
-    values, steps = quantized(context, flat, asymmetric=asymmetric)
-    turned = context.add_constant(weights, f"{second.name}_units", ElementType(second.type.dtype, quant))
-    zeros = context.add_constant(np.zeros(units, np.float32), f"{context.name()}_bias")
-    (product,) = context.emit(HybridFullyConnected(), values, turned, zeros, steps)
-    leading = np.broadcast_shapes(rows.type.shape[:-2], second.type.shape[:-2])
-    context.finish(*context.emit(Reshape((*leading, rows.type.shape[-2], units)), product))
+    quant = second.type.quant
+    if quant is not None and quant.axis is not None:
+        quant = replace(quant, axis=0)
+    return rows, context.add_constant(weights, f"{second.name}_units", ElementType(second.type.dtype, quant))
+
+
+def _flat(context: OperatorContext, rows: Value) -> Value:
+    depth = rows.type.shape[-1]
+    name = f"{context.input(0).name}_rows"
+    (flat,) = context.emit(Reshape((rows.type.size // depth, depth)), rows, names=[name])
+    return flat
+
+
+def _finish_layer(context: OperatorContext, product: Value, rows: Value) -> None:
+    """A layer's rows, in the batches of the operands."""
+    leading = np.broadcast_shapes(rows.type.shape[:-2], context.input(1).type.shape[:-2])
+    shape = (*leading, rows.type.shape[-2], product.type.shape[-1])
+    context.finish(*context.emit(Reshape(shape), product))
 
 
 def _swapped(context: OperatorContext, x: Value) -> Value:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 
-from microfold.ir.types import DType
+from microfold.ir.types import Array, DType, Tensor, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES
@@ -33,18 +36,10 @@ _RELATIONS = {
 
 
 class _Compare(BinaryKernel):
-    """``a < b`` and the like, element by element; the relation is in the code.
-
-    int8 operands are first brought to a common scale: `scales` are two records (minus the zero point,
-    multiplier, 0, shift), and the multiplication in two roundings is the reference's. Other types are
-    compared as they are.
-    """
+    """``a < b`` and the like, element by element, as they are; the relation is in the code."""
 
     template = "elementwise/compare.c.j2"
-    fields = declare(
-        Field("scales", "of both operands; bias: zero point with the other sign"),
-        *LOOP_FIELDS,
-    )
+    fields = declare(*LOOP_FIELDS)
 
     def supports(self, layer: LayerContext) -> str | None:
         assert isinstance(layer.node.op, Compare)
@@ -53,33 +48,131 @@ class _Compare(BinaryKernel):
         return "it fuses nothing" if layer.node.epilogue else super().supports(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        op = layer.node.op
-        assert isinstance(op, Compare)
-        scaled = self.dtype is DType.INT8
-        fields: dict[str, Parameter] = {}
-        if scaled:
-            records: list[tuple[int, ...]] = []
-            for value in layer.node.operands[:2]:
-                assert value.type.quant is not None
-                multiplier = op.multiplier(value.type.quant)
-                records.append((-value.type.quant.zero_point, multiplier.mantissa, 0, multiplier.shift))
-            fields["scales"] = Constant("scales", np.array(records, np.int32), record="mf_channel")
+        return self.compare(layer, _RELATIONS[_operator(layer).relation], "as they are", {})
+
+    def compare(
+        self, layer: LayerContext, relation: str, form: str, fields: Mapping[str, Parameter]
+    ) -> KernelCall:
         spec = (
             ("type", C_TYPES[self.dtype]),
-            ("relation", _RELATIONS[op.relation]),
-            ("left_shift", LEFT_SHIFT if scaled else 0),
+            ("relation", relation),
+            ("form", form),
+            ("left_shift", LEFT_SHIFT if form == "scaled" else 0),
         )
         return self.call(layer, spec, fields)
 
 
-for _dtype in (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL):
+def _operator(layer: LayerContext) -> Compare:
+    assert isinstance(layer.node.op, Compare)
+    return layer.node.op
+
+
+def _scaled(layer: LayerContext) -> tuple[Array, Array]:
+    """What the reference makes of each int8 number of either operand, from -128 on."""
+    every = np.arange(-128, 128).astype(np.int8)
+    first, second = (
+        _operator(layer).scaled(Tensor(TensorType(DType.INT8, every.shape, value.type.quant), every))
+        for value in layer.node.operands[:2]
+    )
+    return first, second
+
+
+@register
+class CompareInt8(_Compare):
+    """int8 elements, brought to a common scale first.
+
+    `scales` are two records (minus the zero point, multiplier, 0, shift), and the multiplication in two
+    roundings is the reference's.
+    """
+
+    name = "s8_compare__c"
+    op = Compare
+    dtype = DType.INT8
+    fields = declare(Field("scales", "of both operands; bias: zero point with the other sign"), *LOOP_FIELDS)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        op, records = _operator(layer), list[tuple[int, ...]]()
+        for value in layer.node.operands[:2]:
+            assert value.type.quant is not None
+            multiplier = op.multiplier(value.type.quant)
+            records.append((-value.type.quant.zero_point, multiplier.mantissa, 0, multiplier.shift))
+        scales = Constant("scales", np.array(records, np.int32), record="mf_channel")
+        return self.compare(layer, _RELATIONS[op.relation], "scaled", {"scales": scales})
+
+
+@register
+class CompareInt8Alike(_Compare):
+    """int8 elements that are quantised alike, as they are: larger numbers stay larger at the common scale."""
+
+    name = "s8_compare__c_alike"
+    op = Compare
+    dtype = DType.INT8
+    like = "s16_compare__c"
+
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
+            return reason
+        first, second = (value.type.quant for value in layer.node.operands[:2])
+        if first != second:
+            return f"its operands must be quantised alike; they are {first} and {second}"
+        return (
+            None if _increases(_scaled(layer)[0]) else "numbers of its operands are equal at the common scale"
+        )
+
+
+@register
+class CompareInt8Table(_Compare):
+    """int8 elements of different scales: the first one against a limit that a table has for the second.
+
+    `limits` has 256 int16: for each second number the least first number that is as large at the common
+    scale, or larger, as the relation says; 128 if there is none. For equality, the first number that is
+    equal, or `NO_NUMBER`.
+    """
+
+    name = "s8_compare__c_limits"
+    op = Compare
+    dtype = DType.INT8
+    like = "s16_compare__c"
+    NO_NUMBER: ClassVar[int] = 256
+    fields = declare(Field("limits", "of the first element, by the second one, from -128 on"), *LOOP_FIELDS)
+
+    def supports(self, layer: LayerContext) -> str | None:
+        if reason := super().supports(layer):
+            return reason
+        if _operator(layer).relation in ("equal", "not_equal") and not _increases(_scaled(layer)[0]):
+            return "numbers of its first operand are equal at the common scale"
+        return None
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        relation = _operator(layer).relation
+        first, second = _scaled(layer)
+        least = np.searchsorted(first, second, "right" if relation in ("less_equal", "greater") else "left")
+        limits = (least - 128).astype(np.int16)
+        if relation in ("equal", "not_equal"):
+            found = first[np.minimum(least, 255)] == second
+            limits = np.where(found, limits, self.NO_NUMBER).astype(np.int16)
+            in_c = _RELATIONS[relation]
+        else:
+            in_c = "<" if relation in ("less", "less_equal") else ">="
+        return self.compare(layer, in_c, "limits", {"limits": Constant("limits", limits)})
+
+
+def _increases(numbers: Array) -> bool:
+    return bool((np.diff(numbers) > 0).all())
+
+
+for _dtype in (DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32, DType.BOOL):
     _name = f"{TYPES[_dtype]}_compare__c"
-    _how = "brought to a common scale first" if _dtype is DType.INT8 else "compared as they are"
     register(
         type(
             f"Compare{_dtype.name.title()}",
             (_Compare,),
-            {"__doc__": f"{_dtype.value} elements, {_how}.", "name": _name, "op": Compare, "dtype": _dtype},
+            {
+                "__doc__": f"{_dtype.value} elements, compared as they are.",
+                "name": _name,
+                "op": Compare,
+                "dtype": _dtype,
+            },
         )
     )
 

@@ -80,8 +80,8 @@ class LstmFloat(Kernel):
         assert weights is not None and recurrent is not None and bias is not None
         gates = "ifgo" if len(bias) == 4 * units else "fgo"
         parameters: dict[str, Parameter] = {
-            "input_weights": Constant("input_weights", _by_unit(weights, units)),
-            "hidden_weights": Constant("hidden_weights", _by_unit(recurrent, units)),
+            "input_weights": Constant("input_weights", self.pack_gates(weights, units)),
+            "hidden_weights": Constant("hidden_weights", self.pack_gates(recurrent, units)),
             "biases": Constant("biases", _by_unit(bias, units)),
             "units": units,
             **sequence_parameters(x, out, op.time_major),
@@ -90,7 +90,8 @@ class LstmFloat(Kernel):
             if (array := given[name]) is not None:
                 parameters[name] = Constant(name, _by_unit(array, units))
         if (projection := given["projection"]) is not None:
-            parameters |= {"projection": Constant("projection", projection), "outputs": out.shape[2]}
+            packed = Constant("projection", self.pack_projection(projection))
+            parameters |= {"projection": packed, "outputs": out.shape[2]}
             if (biases := given["projection_bias"]) is not None:
                 parameters["projection_biases"] = Constant("projection_biases", biases)
             if op.projection_clip:
@@ -110,6 +111,14 @@ class LstmFloat(Kernel):
         function = CFunction("recurrent/lstm_f32.c.j2", self.name, spec, self.fields)
         scratch = 4 * floats + 2 * self.quantized(layer)
         return KernelCall(function, parameters | self.scales(layer), scratch)
+
+    def pack_gates(self, rows: Array, units: int) -> Array:
+        """Rows of gates [gates * units, inputs] as the code reads them."""
+        return _by_unit(rows, units)
+
+    def pack_projection(self, matrix: Array) -> Array:
+        """A matrix [outputs, units] as the code reads it."""
+        return matrix
 
     def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
         """Compile-time choices besides those that say what the cell has."""

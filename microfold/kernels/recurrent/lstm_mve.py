@@ -1,38 +1,44 @@
-"""int8 LSTM cells for Helium."""
+"""LSTM cells of int8 and int16 for Helium."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
 from microfold.ir.types import Array, DType
+from microfold.kernels.call import KernelCall
+from microfold.kernels.conv2d.s16_mve import LANES, row_weights
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import mve, product_sum
-from microfold.kernels.recurrent.gates import GateMatrix
+from microfold.kernels.recurrent.gates import GateMatrix, plan_int16
 from microfold.kernels.recurrent.lstm import IntegerLstm, Products, step_count
 from microfold.ops.recurrent.lstm import Lstm
 from microfold.ops.recurrent.lstm_integer import cell_parameters
 
 
-@register
-class LstmInt8Mve(IntegerLstm):
-    """Four units at a time, one gate after the other, 16 products an instruction; then the four cells.
+class _Mve(IntegerLstm):
+    """Four units at a time, one gate after the other; then the four cells.
 
-    Weights are [units / 4][4 gates][vectors][4][16], with zeros behind rows and units; table entries are
-    gathered. Multipliers behind the gates are below one half, for the form PLAIN of `packing.mve`, which has
-    the proof; so are those of the gates, or they take its form GENERAL.
+    Weights are by vectors of the inputs, [units / 4][4 gates][vectors][4 units][inputs in a vector], with
+    zeros behind rows and units; table entries are gathered. Multipliers behind the gates are below one half,
+    for the form PLAIN of `packing.mve`, which has the proof.
+
+    Class attributes:
+        lanes: inputs in a vector.
     """
 
-    name = "s8_lstm__mve_4"
     features = frozenset({"mve"})
-    dtype = DType.INT8
     code = 900
     template = "recurrent/lstm_mve.c.j2"
+    lanes: ClassVar[int]
 
     def refuses(self, layer: LayerContext) -> str | None:
-        matrices = self.matrices(layer)
-        if any(matrix.overflows for matrix in matrices):
+        if any(matrix.overflows for matrix in self.matrices(layer)):
             return "accumulators might overflow"
         hidden, cell = (layer.node.operands[i].type.quant for i in (4, 5))
         assert hidden is not None and cell is not None and isinstance(layer.node.op, Lstm)
@@ -42,26 +48,78 @@ class LstmInt8Mve(IntegerLstm):
         return None
 
     def terms(self, layer: LayerContext) -> Terms:
-        vectors = sum(-(-matrix.weights.shape[2] // mve.LANES) for matrix in self.matrices(layer))
+        vectors = sum(-(-matrix.weights.shape[2] // self.lanes) for matrix in self.matrices(layer))
         steps = step_count(layer)
         blocks = steps * -(-layer.node.operands[5].type.shape[1] // mve.BLOCK)
         return Terms(call=1, step=steps, block=blocks, vector=4 * blocks * vectors)
 
+
+@register
+class LstmInt8Mve(_Mve):
+    """16 products an instruction; multipliers of gates take the form PLAIN, or GENERAL from one half on."""
+
+    name = "s8_lstm__mve_4"
+    dtype = DType.INT8
+    lanes = mve.LANES
+
     def products(self, layer: LayerContext) -> Products:
-        first, second = (_packed(matrix) for matrix in self.matrices(layer))
+        first, second = (
+            (*_packed(matrix, mve.block_weights), _records(matrix)) for matrix in self.matrices(layer)
+        )
         plain = max(first[2][:, 3].max(), second[2][:, 3].max()) < 0
         form = mve.MveForm.PLAIN if plain else mve.MveForm.GENERAL
-        return Products((("requantize", form.value),), (first, second))
+        return Products((("type", "int8_t"), ("requantize", form.value)), (first, second))
 
 
-def _packed(matrix: GateMatrix) -> tuple[Array, Array, Array]:
-    """Weights and biases by blocks of units and gates, and the records of the gates."""
-    assert matrix.multipliers is not None
+@register
+class LstmInt16Mve(_Mve):
+    """8 products an instruction, in sums of 32 bits; the gates' multipliers are of 16 bits, rounded once.
+
+    `int16_single_rounding` has the proof; the rounding shift is its addend and shift.
+    """
+
+    name = "s16_lstm__mve_4"
+    dtype = DType.INT16
+    lanes = LANES
+
+    def refuses(self, layer: LayerContext) -> str | None:
+        return super().refuses(layer) or (
+            "a multiplier is too large or too small"
+            if plan_int16(self.matrices(layer))[0] != "once"
+            else None
+        )
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        call = super().lower(layer)
+        parameters = {name: value for name, value in call.parameters.items() if name != "output_zero_point"}
+        return replace(call, parameters=parameters)
+
+    def products(self, layer: LayerContext) -> Products:
+        matrices = self.matrices(layer)
+        form, records = plan_int16(matrices)
+        first, second = (
+            (*_packed(matrix, lambda rows: row_weights(rows).array), record)
+            for matrix, record in zip(matrices, records, strict=True)
+        )
+        return Products((("type", "int16_t"), ("requantize", form)), (first, second))
+
+
+def _packed(matrix: GateMatrix, pack: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """Weights and biases by blocks of units and gates.
+
+    Args:
+        pack: rows of weights [rows, inputs] in blocks of four.
+    """
     padded = product_sum.pad_channels(matrix.weights, mve.BLOCK)
     blocks = padded.reshape(-1, mve.BLOCK, *padded.shape[1:]).swapaxes(1, 2)
-    weights = mve.block_weights(blocks.reshape(-1, padded.shape[2]))
+    weights = pack(blocks.reshape(-1, padded.shape[2]))
     starts = product_sum.pad_channels(matrix.biases, mve.BLOCK).reshape(-1, mve.BLOCK, 4).swapaxes(1, 2)
+    return weights, np.ascontiguousarray(starts, np.int32)
+
+
+def _records(matrix: GateMatrix) -> Array:
+    """The records of the gates of int8."""
+    assert matrix.multipliers is not None
     mantissas, shifts = matrix.multipliers
     none = np.zeros_like(mantissas)
-    records = np.stack([none, mantissas, none, shifts], axis=1).astype(np.int32)
-    return weights, np.ascontiguousarray(starts, np.int32), records
+    return np.stack([none, mantissas, none, shifts], axis=1).astype(np.int32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from microfold.ir.types import DType
+from microfold.ir.types import Array, DType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.dynamic_quantize import vector_helper
@@ -67,8 +67,8 @@ class SequenceRnnFloat(Kernel):
         assert weights is not None and recurrent is not None and bias is not None
         x, out = layer.node.operands[0].type, layer.node.outputs[0].type
         parameters: dict[str, Parameter] = {
-            "input_weights": Constant("input_weights", product_sum.interleave_channels(weights, GROUP)),
-            "hidden_weights": Constant("hidden_weights", product_sum.interleave_channels(recurrent, GROUP)),
+            "input_weights": Constant("input_weights", self.pack(weights)),
+            "hidden_weights": Constant("hidden_weights", self.pack(recurrent)),
             "biases": Constant("biases", product_sum.pad_channels(bias, GROUP)),
             "units": len(bias),
             **sequence_parameters(x, out, op.time_major),
@@ -80,6 +80,10 @@ class SequenceRnnFloat(Kernel):
         )
         function = CFunction("recurrent/sequence_rnn.c.j2", self.name, spec, self.fields)
         return KernelCall(function, parameters | self.scales(layer), self.scratch(layer))
+
+    def pack(self, matrix: Array) -> Array:
+        """A matrix [units, inputs] as the code reads it."""
+        return product_sum.interleave_channels(matrix, GROUP)
 
     def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
         """Compile-time choices besides the activation."""

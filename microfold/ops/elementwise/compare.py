@@ -71,9 +71,10 @@ class Compare(Op):
         relation = RELATIONS[self.relation]
         if first.type.dtype is not DType.INT8:
             return relation(first.data, second.data)
-        return relation(self._scaled(first), self._scaled(second))
+        return relation(self.scaled(first), self.scaled(second))
 
-    def _scaled(self, x: Tensor) -> Array:
+    def scaled(self, x: Tensor) -> Array:
+        """An int8 operand at the scale at which both are compared."""
         assert x.type.quant is not None
         centred = (x.data.astype(np.int32) - x.type.quant.zero_point) << LEFT_SHIFT
         return numerics.multiply_by_quantized_multiplier(centred, *self.multiplier(x.type.quant))

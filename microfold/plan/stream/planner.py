@@ -16,6 +16,7 @@ from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import Rows
 from microfold.plan.arena import ArenaPlan, plan_within
 from microfold.plan.check import check_plan
+from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.memory import overlaps_of
 from microfold.plan.overlap import Overlap
@@ -135,7 +136,7 @@ class StreamMemory:
         check_stream(planner.windows.all_operations, self.windows, self.size, computing, self.fronts)
         count = len(planner.bands)
         scratch = [block for index, block in self.scratch.items() if index >= count]
-        check_plan([*planner.blocks.values(), *scratch], self.arena)
+        check_plan([*planner.blocks.values(), *scratch], self.arena, planner.alignment)
 
 
 class StreamPlanner:
@@ -146,10 +147,18 @@ class StreamPlanner:
     Args:
         layers: of the rest's calls, in order.
         elsewhere: values that own storage outside of the arena.
+        alignment: of all that is in the arena, bytes.
     """
 
-    def __init__(self, region: Region, layers: Sequence[LayerContext], elsewhere: Collection[Value] = ()):
+    def __init__(
+        self,
+        region: Region,
+        layers: Sequence[LayerContext],
+        elsewhere: Collection[Value] = (),
+        alignment: int = ALIGNMENT,
+    ):
         self.region = region
+        self.alignment = alignment
         self.windows = windows_of(region)
         self.rest = list(layers)
         self.bands = _band_layers(self.windows)
@@ -289,8 +298,13 @@ class StreamPlanner:
                 scratch[index] = block(f"scratch of layer {index}", call.scratch, times)
         blocks = [*self._tensors, *scratch.values()]
         overlaps = [o for index, kernel in enumerate(kernels) for o in self.overlaps(index, kernel)]
-        bound = busiest(blocks, overlaps, self.end + len(self.rest) + 1)
-        return StreamMemory(self, scratch, plan_within(blocks, overlaps, bound, wanted))
+        arena = plan_coarsely(blocks, overlaps, self.alignment, wanted, self._place)
+        return StreamMemory(self, scratch, arena)
+
+    def _place(self, blocks: Sequence[Storage], overlaps: Sequence[Overlap], wanted: int | None) -> ArenaPlan:
+        known = [each for each in blocks if isinstance(each, Block)]
+        bound = busiest(known, overlaps, self.end + len(self.rest) + 1)
+        return plan_within(blocks, overlaps, bound, wanted)
 
     def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
         """Whether an arena with so many bytes is found."""

@@ -131,6 +131,9 @@ def _run(report: BuildReport, other: BuildReport | None) -> Card:
 
     counted = report.instructions is not None
     rows = [Row("MACs", number(report.macs), change(report.macs, theirs("macs")))]
+    if (sliding := report.sliding) is not None:
+        rows.append(Row("new frames", f"{sliding.step} of {sliding.frames}"))
+        rows.append(Row("MACs over the whole window", number(sliding.window_macs)))
     if counted:
         estimate = report.estimated_instructions
         rows.append(Row("instructions, estimated", number(estimate)))

@@ -145,6 +145,8 @@ def block_name(block: Block, report: BuildReport) -> str:
     writer = report.layers[block.first_layer].name
     if block.kind == "scratch":
         return f"scratch of {writer}"
+    if block.kind == "constants":
+        return f"constants of {report.layers[block.last_layer].name}"
     return block.name if block.kind == "input" else writer
 
 

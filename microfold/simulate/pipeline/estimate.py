@@ -12,6 +12,7 @@ from functools import cache
 
 from microfold.simulate.pipeline.disassembly import Disassembly
 from microfold.simulate.pipeline.instruction import Instruction
+from microfold.simulate.pipeline.limit import least_cycles
 from microfold.simulate.pipeline.scoreboard import cycles_behind
 from microfold.simulate.trace import Key, LayerCounts, Trace
 from microfold.target.pipeline import Pipeline
@@ -23,8 +24,11 @@ _WAYS = 3
 def on_pipeline(layers: Sequence[LayerCounts], image: Disassembly, pipeline: Pipeline) -> Trace:
     """The cycles of a run."""
     estimate = _Estimate(layers, image, pipeline)
-    cycles = tuple(round(estimate.cycles(layer)) for layer in layers)
-    return Trace(tuple(layer.instructions for layer in layers), cycles)
+    return Trace(
+        tuple(layer.instructions for layer in layers),
+        tuple(round(estimate.cycles(layer)) for layer in layers),
+        tuple(estimate.least(layer) for layer in layers),
+    )
 
 
 class _Estimate:
@@ -50,6 +54,10 @@ class _Estimate:
             self._issued(key, count, ways[key]) + self._branches(key, count, leaving[key])
             for key, (_, count, _) in layer.blocks.items()
         )
+
+    def least(self, layer: LayerCounts) -> int:
+        blocks = ((self._blocks[key], count) for key, (_, count, _) in layer.blocks.items())
+        return least_cycles(self._pipeline, ((each, count) for block, count in blocks for each in block))
 
     def _issued(self, key: Key, count: int, ways: list[tuple[int, Key]]) -> float:
         most = sorted(ways, reverse=True)[:_WAYS]

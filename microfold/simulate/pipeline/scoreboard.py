@@ -44,7 +44,7 @@ class Scoreboard:
             and earliest <= self._cycle
             and self._goes_with(self._first, instruction)
         )
-        busy = _cycles(instruction, rules)
+        busy = issue_cycles(instruction, rules)
         if second:
             at = self._cycle
             self._cycle += 1
@@ -133,7 +133,8 @@ def cycles_behind(
     return board.clock - start
 
 
-def _cycles(instruction: Instruction, rules: Issue) -> int:
+def issue_cycles(instruction: Instruction, rules: Issue) -> int:
+    """Cycles in which nothing is issued behind an instruction; 0: it joins the one before it."""
     return max(rules.busy, -(-instruction.words // rules.words)) if rules.words else rules.busy
 
 

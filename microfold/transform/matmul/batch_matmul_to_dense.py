@@ -16,6 +16,7 @@ layer's reference, which C has for both; `batch_matmul` promises none.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -49,6 +50,9 @@ def batch_matmul_to_dense(graph: Graph, context: PassContext) -> Graph:
         weights = np.ascontiguousarray(matrix if op.transpose_second else matrix.T)
         rows = TensorType(x.type.dtype, (math.prod(x.type.shape[:-1]), x.type.shape[-1]), x.type.quant)
         type = value.type.with_shape(weights.shape)
+        if type.dtype is DType.INT16 and weights.min(initial=0) >= -128 and weights.max(initial=0) <= 127:
+            # Layers of int16 have weights of int8.
+            weights, type = weights.astype(np.int8), replace(type, dtype=DType.INT8)
         layer = FullyConnected(op.out)
         try:
             layer.infer(rows, type)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from microfold.ir.graph import Graph, State
+from microfold.ir.in_place import updated_states
 from microfold.ir.node import Node, Value, make_node
 from microfold.ops.movement.copy import Copy
 from microfold.passes.context import PassContext
@@ -26,7 +27,9 @@ from microfold.passes.decorators import function_pass
 def materialize_outputs(graph: Graph, context: PassContext) -> Graph:
     """Insert copies so that outputs and next states are distinct, computed values."""
     producers = graph.producers()
-    claimed: set[Value] = set()
+    # What a state becomes in its own place is no output: that would have to lie elsewhere.
+    updated = updated_states(graph)
+    claimed: set[Value] = set(updated)
     copies: list[Node] = []
 
     def own(value: Value, what: str) -> Value:
@@ -42,7 +45,8 @@ def materialize_outputs(graph: Graph, context: PassContext) -> Graph:
     outputs = tuple(own(value, "output") for value in graph.outputs)
     # A state that is never assigned just stays where it is.
     state = tuple(
-        s if s.next is s.value else State(s.value, s.initial, own(s.next, "next state")) for s in graph.state
+        s if s.next is s.value or s.next in updated else State(s.value, s.initial, own(s.next, "next state"))
+        for s in graph.state
     )
     if not copies:
         return graph

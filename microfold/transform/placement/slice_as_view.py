@@ -13,6 +13,7 @@ graph computes.
 from __future__ import annotations
 
 from microfold.ir.graph import Graph
+from microfold.ir.in_place import updated_states
 from microfold.ir.node import Node, Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ir.views import ALIGNMENT, Views
@@ -26,7 +27,9 @@ from microfold.passes.decorators import function_pass
 def slice_as_view(graph: Graph, context: PassContext) -> Graph:
     """Turn slices of computed values into views of them."""
     views = Views(graph)
-    ends = {views[value].root for value in (*graph.outputs, *(state.next for state in graph.state))}
+    # What a state becomes in its own place may be read there: it holds as long as anything reads it.
+    moved = [state.next for state in graph.state if state.next not in updated_states(graph)]
+    ends = {views[value].root for value in (*graph.outputs, *moved)}
     computed = {value for node in graph.nodes for value in node.outputs}
 
     def look(site: RewriteSite[None]) -> tuple[Value, ...] | None:

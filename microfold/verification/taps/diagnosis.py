@@ -17,6 +17,7 @@ import numpy as np
 
 from microfold.codegen.taps import Role, Tap, layer_begin, layer_done, run_begin, run_end
 from microfold.errors import NoReferenceError
+from microfold.ir.in_place import updated_states
 from microfold.ir.interpret import functions
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Function
@@ -139,8 +140,11 @@ class Diagnosis:
         if self._last is None:
             return {}
         last, begin, end = self._last
-        # A run that was given up has not changed them.
-        return begin if number == last else end if number == last + 1 else {}
+        if number == last:
+            # A run that was given up has not changed them, but those that are updated where they lie.
+            moved = set(updated_states(self.program.graph).values())
+            return {value: content for value, content in begin.items() if value not in moved}
+        return end if number == last + 1 else {}
 
 
 class _RunCheck:

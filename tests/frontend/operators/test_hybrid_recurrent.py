@@ -78,13 +78,18 @@ LAYERS: dict[str, Drawing] = {
 EXACT = ("rnn, relu6", "rnn of one step")
 
 
+def draw_layer(kind: str, rng: np.random.Generator, asymmetric: bool) -> tuple[bytes, Shape]:
+    """A file of a layer, and the shape of its input."""
+    w = HybridWriter(asymmetric=asymmetric)
+    shape = LAYERS[kind](w, rng)
+    return w.pack(), shape
+
+
 def faults(kind: str, seed: int, asymmetric: bool) -> list[float]:
     """The largest difference in each call, as a part of the largest magnitude."""
     need_modules("ai_edge_litert")
     rng = np.random.default_rng(seed)
-    w = HybridWriter(asymmetric=asymmetric)
-    shape = LAYERS[kind](w, rng)
-    data = w.pack()
+    data, shape = draw_layer(kind, rng, asymmetric)
     calls = [[rng.standard_normal(shape).astype(np.float32) * (i != 2)] for i in range(CALLS)]
     (index,) = oracle.operator_outputs(data)
     theirs = oracle.litert(data, calls, [index])

@@ -18,6 +18,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.ir.parse import parse
 from microfold.ir.text import to_text
 from tests import oracle
+from tests.hybrid_models import svdf
 from tests.needs import need_modules
 from tests.recurrent_models import (
     Parts,
@@ -34,6 +35,7 @@ from tests.tflite_writer import Writer
 from tests.tools import make_recurrent
 
 CALLS = 8
+OTHERS = ("lstm", "bidirectional_lstm", "rnn", "sequence_rnn", "bidirectional_rnn", "svdf")
 
 
 def random_size(rng: np.random.Generator) -> Sequence:
@@ -94,9 +96,14 @@ def test_float_lstm_is_that_of_litert(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", ["lstm", "bidirectional_lstm", "rnn", "sequence_rnn", "bidirectional_rnn"])
+@pytest.mark.parametrize("kind", OTHERS)
 def test_other_layers_are_those_of_litert(kind: str, seed: int) -> None:
     need_modules("ai_edge_litert")
+    check_against_litert(*other_layer(kind, seed))
+
+
+def other_layer(kind: str, seed: int) -> tuple[bytes, np.random.Generator, tuple[int, ...]]:
+    """A file, what goes on drawing, and the shape of the file's input."""
     rng = np.random.default_rng(seed)
     w, size = Writer(), random_size(rng)
     parts, merged = random_parts(rng, norm=False), bool(rng.integers(2))
@@ -111,10 +118,13 @@ def test_other_layers_are_those_of_litert(kind: str, seed: int) -> None:
         single_rnn(w, rng, size, activation)
     elif kind == "sequence_rnn":
         float_rnn(w, rng, size, activation)
+    elif kind == "svdf":
+        shape = svdf(w, rng, activation=activation, bias=bool(rng.integers(2)))
+        return w.pack(), rng, shape
     else:
         bidirectional_rnn(w, rng, size, merged=merged)
     single = kind in ("lstm", "rnn")
-    check_against_litert(w.pack(), rng, (size.batch, size.inputs) if single else size.shape(size.inputs))
+    return w.pack(), rng, (size.batch, size.inputs) if single else size.shape(size.inputs)
 
 
 def check_against_litert(data: bytes, rng: np.random.Generator, shape: tuple[int, ...]) -> None:

@@ -35,6 +35,7 @@ from microfold.ops.movement.dynamic_update_slice import DynamicUpdateSlice
 from microfold.ops.movement.gather_nd import GatherNd
 from microfold.ops.movement.resize_bilinear import ResizeBilinear
 from microfold.ops.movement.scatter_nd import ScatterNd
+from microfold.ops.movement.shift_in import ShiftIn
 from microfold.ops.movement.transpose import Transpose
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
@@ -58,7 +59,7 @@ from tests.kernels.packing.test_float16 import as_float16
 from tests.kernels.packing.test_float16_weights import as_halves
 from tests.kernels.portable import as_float, as_int16
 from tests.kernels.row_cases import element, elements
-from tests.recurrent_models import Parts, Sequence, float_lstm, float_rnn, integer_lstm
+from tests.recurrent_models import Parts, Sequence, float_lstm, float_rnn, integer_lstm, lstm_8x8_16
 from tests.tflite_writer import Writer
 
 SAME = ((1, 1), (1, 1))
@@ -414,6 +415,8 @@ def _movement() -> Iterator[Graph]:
             start = {Value("start", TensorType(DType.INT32, (3,))): np.array([1, 0, 0], np.int32)}
             part = _value(dtype, (height - 2, width, channels), "update")
             yield one_node_graph(DynamicUpdateSlice(), [plane, part], start)
+            newest = _value(dtype, (1, width, channels), "rows")
+            yield one_node_graph(ShiftIn(0), [plane, newest], {})
     for size in (4, 25, 60, 144, 333, 700):
         x = Value("x", TensorType(DType.FLOAT32, (size,)))
         yield one_node_graph(Bitcast(ElementType(DType.INT32)), [x], {})
@@ -495,6 +498,10 @@ def _cells() -> Iterator[Graph]:
             else:
                 integer_lstm(writer, rng, size, kind)
             yield import_model(writer.pack())
+        parts = Parts(index % 2 == 1, index % 3 == 1, min(index, size.units) * (index % 4 > 1), index % 5 < 2)
+        writer, rng = Writer(), np.random.default_rng(index)
+        lstm_8x8_16(writer, rng, size, parts if parts != Parts() else Parts(peephole=True))
+        yield import_model(writer.pack())
     for inputs, units, rank, steps in (
         (5, 3, 2, 4),
         (16, 8, 1, 8),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from microfold.simulate.pipeline.decode import decode
+from microfold.simulate.pipeline.instruction import Instruction
 from microfold.simulate.pipeline.scoreboard import Scoreboard
 from microfold.target import load
 
@@ -86,15 +87,21 @@ LOOPS = [
 ]
 
 
-def cycles_of(core: str, text: str) -> float:
-    """Cycles of a round, without what closes the loop."""
-    pipeline = load(core).pipeline
-    assert pipeline is not None
+def assembled(text: str) -> list[Instruction]:
+    """The instructions of a loop's round."""
     block = []
     for number, line in enumerate(text.split(";")):
         mnemonic, _, operands = line.strip().partition(" ")
         narrow = mnemonic in ("nop", "adds")
         block.append(decode(4 * number, 2 if narrow else 4, mnemonic, operands))
+    return block
+
+
+def cycles_of(core: str, text: str) -> float:
+    """Cycles of a round, without what closes the loop."""
+    pipeline = load(core).pipeline
+    assert pipeline is not None
+    block = assembled(text)
     board = Scoreboard(pipeline)
     marks = []
     for _ in range(WARM + COUNTED):

@@ -7,6 +7,7 @@ import pytest
 
 from microfold.errors import TextFormError
 from microfold.ir.text import parse
+from microfold.ir.types import DType
 from microfold.transform.matmul.batch_matmul_to_dense import batch_matmul_to_dense
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
@@ -63,6 +64,25 @@ def test_integers_keep_their_bits() -> None:
         assert [node.op.name for node in after.nodes] == ["reshape", "fully_connected", "reshape"]
         assert_same_meaning(before, after)
         assert batch_matmul_to_dense(after) is after
+
+
+@pytest.mark.parametrize(("largest", "fits"), [(127, True), (128, False)])
+def test_int16_matrices_become_weights_of_int8(largest: int, fits: bool) -> None:
+    """Where all their numbers are of int8: layers of int16 have no other weights."""
+    weights = [-128, largest, *range(-11, 11)]
+    before = parse(
+        f"""
+        graph @g(%x: int16[2,16,8] q(0.01, 0)) -> (%y) {{
+          %w = constant int16[8,3] q(0.02, 0) {weights}
+          %y: int16[2,16,3] q(0.5, 0) = batch_matmul(%x, %w) {{transpose_first=false, transpose_second=false}}
+        }}
+        """
+    )
+    after = batch_matmul_to_dense(before)
+    assert (after is not before) == fits
+    if fits:
+        assert after.nodes[1].operands[1].type.dtype is DType.INT8
+        assert_same_meaning(before, after)
 
 
 @pytest.mark.parametrize(

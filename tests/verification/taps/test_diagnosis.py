@@ -28,6 +28,7 @@ from tests import loops
 from tests.codegen import graphs
 from tests.counts import MODELS
 from tests.taps_device import encode, records, tapped
+from tests.transform.requested.sliding.nets import WindowNets
 
 RUNS = 3
 SCALAR = """graph @scalar(%x: {dtype}[]{more}) -> (%y) {{
@@ -115,6 +116,7 @@ def assert_equal(program: Program, found: Sequence[RunResult]) -> None:
         (graphs.constant_operand, {}),
         (loops.bounded, {"weights": "blob"}),
         (loops.branch, {"io": "caller", "step": True}),
+        (WindowNets(3).draw, {"sliding": 1}),
     ],
     ids=lambda value: getattr(value, "__name__", None) or "-".join(map(str, value.values())),
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from microfold.frontend.context import OperatorContext, Unsupported
 from microfold.ir.node import Value
-from microfold.ir.types import DType, ElementType, Quant
+from microfold.ir.types import Array, DType, ElementType, Quant
 from microfold.ops.movement.concatenate import Concatenate
 
 
@@ -37,6 +37,27 @@ def stacked(context: OperatorContext, indices: Sequence[int], name: str) -> Valu
     arrays = [context.constant(index, name) for index in indices]
     element = ElementType(first.dtype, None if first.rank < 2 else _row_scales(parts, name))
     return context.add_constant(np.concatenate(arrays), name, element)
+
+
+def stacked_vectors(context: OperatorContext, indices: Sequence[int], name: str) -> tuple[Array, Quant]:
+    """Constant vectors of integers with one scale and zero point 0 each, and their scales along axis 0.
+
+    Raises:
+        Unsupported: they are not such, or have no common length.
+    """
+    parts = [context.input(index) for index in indices]
+    arrays = [context.constant(index, name) for index in indices]
+    quants = [part.type.quant for part in parts]
+    if len({array.shape for array in arrays}) > 1 or any(array.ndim != 1 for array in arrays):
+        raise Unsupported(f"its {name} must be vectors of one length; they are {parts[0].type} and others")
+    scales: list[float] = []
+    for part, quant in zip(parts, quants, strict=True):
+        if quant is None or quant.axis is not None or quant.zero_point:
+            raise Unsupported(
+                f"its {name} must have one scale and zero point 0 each; {part.name!r} is {part.type}"
+            )
+        scales.append(quant.scale)
+    return np.stack(arrays), Quant(tuple(scales), (0,) * len(scales), 0)
 
 
 def _row_scales(parts: Sequence[Value], name: str) -> Quant | None:

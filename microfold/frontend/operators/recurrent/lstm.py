@@ -11,13 +11,15 @@ import tflite
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.hybrid import is_hybrid, real_values
 from microfold.frontend.operators.recurrent.directions import finish_directions, reversed_in_time
-from microfold.frontend.operators.recurrent.gates import is_present, stacked
+from microfold.frontend.operators.recurrent.gates import is_present, stacked, stacked_vectors
 from microfold.frontend.raw import OperatorOptions
 from microfold.ir.node import Value
-from microfold.ir.types import DType
+from microfold.ir.types import DType, ElementType, Quant
 from microfold.ops.movement.reshape import Reshape
 from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.lstm import Lstm
+from microfold.ops.recurrent.lstm_8x8_16 import Lstm8x8To16
+from microfold.ops.recurrent.lstm_integer import GATE_SCALE
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,14 @@ FORWARD = Places(weights=1, hidden=35)
 BACKWARD = Places(weights=18, hidden=37)
 AUXILIARY = range(39, 48)  # a second input of a bidirectional layer, and its weights
 COUNTS = (20, 24)  # inputs of a cell without and with layer normalisation
+VECTOR = 16  # elements that LiteRT multiplies with a peephole at once, rounding ties up
+UNITS = 4  # the intermediate tensor behind those of the gates: the results of the units
+
+Cell = Lstm | HybridLstm | Lstm8x8To16
 
 
 @imports("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def unidirectional_sequence_lstm(context: OperatorContext) -> None:
-    """The file's intermediate tensors mean nothing in the cells that are supported."""
     options = context.required_options("UnidirectionalSequenceLSTMOptions")
     _check_count(context, COUNTS)
     op = _operator(context, options, bool(options.TimeMajor()), ONE)
@@ -86,7 +91,7 @@ def lstm(context: OperatorContext) -> None:
     x = context.input(0)
     if x.type.rank != 2:
         raise Unsupported(f"its input must have two axes; it is {x.type}")
-    op = _operator(context, options, True, ONE)
+    op = _operator(context, options, True, ONE, single=True)
     (step,) = context.emit(Reshape((1, *x.type.shape)), x, names=[f"{x.name}_step"])
     result = _run(context, op, step, ONE, f"{context.name()}_step")
     context.finish(*context.emit(Reshape(result.type.shape[1:]), result))
@@ -118,9 +123,17 @@ def _check_count(context: OperatorContext, counts: Sequence[int]) -> None:
 
 
 def _operator(
-    context: OperatorContext, options: OperatorOptions, time_major: bool, places: Places
-) -> Lstm | HybridLstm:
-    """The operator of the options, if the cell is one that a reference can be followed for."""
+    context: OperatorContext,
+    options: OperatorOptions,
+    time_major: bool,
+    places: Places,
+    single: bool = False,
+) -> Cell:
+    """The operator of the options, if the cell is one that a reference can be followed for.
+
+    Args:
+        single: it computes one step, which TFLM has no operator for.
+    """
     activation = int(options.FusedActivationFunction())
     if activation != tflite.ActivationFunctionType.TANH:
         raise Unsupported(
@@ -134,18 +147,29 @@ def _operator(
         "layer normalisation": any(is_present(context, index) for index in places.norms),
     }
     found = [name for name, there in parts.items() if there]
-    if x.type.dtype is not DType.FLOAT32 and found:
-        raise Unsupported(
-            f"a quantised cell with {' and '.join(found)} is not supported: no reference is known to the bit",
-            "export a cell without, or in float32",
-        )
     clips = float(options.CellClip()), float(options.ProjClip())
+    if x.type.dtype is DType.INT8 and (found or single):
+        scales = [
+            context.intermediate_scale(gate) if "layer normalisation" in found else GATE_SCALE
+            for gate in range(1 if parts["coupled input and forget gates"] else 0, 4)
+        ]
+        gates = ElementType(DType.INT16, Quant(tuple(scales), (0,) * len(scales), 0))
+        outputs = context.input(places.hidden).type.shape[-1]
+        rounded_up = outputs // VECTOR * VECTOR if "a peephole" in found else 0
+        units = context.intermediate(UNITS)
+        return Lstm8x8To16(time_major, *clips, gates, units, rounded_up, context.element())
+    if x.type.dtype is not DType.FLOAT32 and (found or single):
+        raise Unsupported(
+            f"a cell of {x.type.dtype.value} {'with ' + ' and '.join(found) if found else 'of one step'} is "
+            "not supported: TFLM has none, and LiteRT reads its numbers as int8",
+            "quantise the model to int8, or export the cell in float32",
+        )
     if is_hybrid(x, weights):
         return HybridLstm(time_major, *clips, bool(options.AsymmetricQuantizeInputs()))
     return Lstm(time_major, *clips, context.element())
 
 
-def _run(context: OperatorContext, op: Lstm | HybridLstm, x: Value, places: Places, name: str) -> Value:
+def _run(context: OperatorContext, op: Cell, x: Value, places: Places, name: str) -> Value:
     """The cell on a sequence, its gates stacked; its states are updated."""
     first = 0 if is_present(context, places.input_weights[0]) else 1
     for what, gates in (("recurrent weights", places.recurrent_weights), ("bias", places.biases)):
@@ -155,6 +179,13 @@ def _run(context: OperatorContext, op: Lstm | HybridLstm, x: Value, places: Plac
                 f"its {what} {'are there' if first else 'are missing'}"
             )
     hidden, cell = context.input(places.hidden), context.input(places.hidden + 1)
+    looking, norms = places.peephole[first:], places.norms[first:]
+    if isinstance(op, Lstm8x8To16):
+        peephole = _integer_peephole(context, looking, op.time_major, f"{name}_peephole")
+        norm = _integer_norm(context, norms, f"{name}_norm")
+    else:
+        peephole = _optional(context, looking, f"{name}_peephole")
+        norm = _optional(context, norms, f"{name}_norm")
     result, next_hidden, next_cell = context.emit(
         op,
         x,
@@ -163,9 +194,9 @@ def _run(context: OperatorContext, op: Lstm | HybridLstm, x: Value, places: Plac
         stacked(context, places.biases[first:], f"{name}_bias"),
         hidden,
         cell,
-        _optional(context, places.peephole[first:], f"{name}_peephole"),
+        peephole,
         *(context.optional(place) for place in places.projection),
-        _optional(context, places.norms[first:], f"{name}_norm"),
+        norm,
         names=[name, f"{hidden.name}_next", f"{cell.name}_next"],
     )
     context.update_in_place(places.hidden, next_hidden)
@@ -173,12 +204,17 @@ def _run(context: OperatorContext, op: Lstm | HybridLstm, x: Value, places: Plac
     return result
 
 
-def _optional(context: OperatorContext, indices: Sequence[int], name: str) -> Value | None:
-    """A part that the cell has for all of its gates or for none."""
+def _are_there(context: OperatorContext, indices: Sequence[int]) -> bool:
+    """Whether the cell has inputs that it has for all of its gates or for none."""
     there = [is_present(context, index) for index in indices]
     if any(there) and not all(there):
         raise Unsupported(f"inputs {list(indices)} must all be there, or none of them; {there} are")
-    if not indices or not all(there):
+    return any(there)
+
+
+def _optional(context: OperatorContext, indices: Sequence[int], name: str) -> Value | None:
+    """Vectors of a cell of real numbers, one behind the other."""
+    if not _are_there(context, indices):
         return None
     parts = [context.input(index) for index in indices]
     if any(part.type.dtype is not DType.INT8 or part.type.quant is None for part in parts):
@@ -188,3 +224,47 @@ def _optional(context: OperatorContext, indices: Sequence[int], name: str) -> Va
         real_values(context.constant(i, name), part.type) for i, part in zip(indices, parts, strict=True)
     ]
     return context.add_constant(np.concatenate(values), name)
+
+
+def _integer_norm(context: OperatorContext, indices: Sequence[int], name: str) -> Value | None:
+    """Coefficients of `Lstm8x8To16`."""
+    if not _are_there(context, indices):
+        return None
+    array, quant = stacked_vectors(context, indices, name)
+    return context.add_constant(array, name, ElementType(DType(array.dtype.name), quant))
+
+
+def _integer_peephole(
+    context: OperatorContext, indices: Sequence[int], time_major: bool, name: str
+) -> Value | None:
+    """Weights of `Lstm8x8To16`, by sequences where they differ.
+
+    LiteRT's loop over a batch of cells counts outputs, not units (`CalculateLstmGateInteger8x8_16` in
+    tensorflow/lite/kernels/lstm_eval.cc). With a projection to fewer outputs, it ends before the last
+    units, and within a batch weights meet other units than theirs.
+
+    Raises:
+        Unsupported: there are more outputs than units, where it writes behind its gates.
+    """
+    if not _are_there(context, indices):
+        return None
+    array, quant = stacked_vectors(context, indices, name)
+    batch, outputs = context.input(ONE.hidden).type.shape
+    units = array.shape[1]
+    if outputs > units:
+        raise Unsupported(
+            f"a peephole needs at least as many units as outputs; there are {units} and {outputs}, where "
+            "LiteRT writes to memory that is not its own"
+        )
+    count = batch if time_major and outputs < units else 1
+    if count > 1 and outputs >= VECTOR:
+        raise Unsupported(
+            f"a peephole and a projection of {units} units to {outputs} outputs, of a time-major batch of "
+            f"{batch}, are not supported: LiteRT's weights meet other units than theirs, and round otherwise",
+            "export the model batch-major, or for a batch of 1",
+        )
+    met = np.zeros((len(array), count * units), array.dtype)
+    met[:, : count * outputs] = np.tile(array[:, :outputs], count)
+    by_sequence = np.ascontiguousarray(met.reshape(len(array), count, units).swapaxes(0, 1))
+    along_gates = Quant(quant.scales, quant.zero_points, 1)
+    return context.add_constant(by_sequence, name, ElementType(DType(array.dtype.name), along_gates))

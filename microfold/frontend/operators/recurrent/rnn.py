@@ -9,6 +9,7 @@ from microfold.frontend.hybrid import is_hybrid
 from microfold.frontend.operators.recurrent.directions import finish_directions, reversed_in_time
 from microfold.frontend.operators.recurrent.gates import is_present
 from microfold.frontend.raw import OperatorOptions
+from microfold.frontend.schema import activation_name
 from microfold.ir.node import Value
 from microfold.ir.types import DType
 from microfold.ops.movement.reshape import Reshape
@@ -81,7 +82,7 @@ def _operator(
     """The operator of the options, of weights such as the first ones."""
     code = int(options.FusedActivationFunction())
     if code not in ACTIVATIONS:
-        raise Unsupported(f"activation {code} is not supported")
+        raise Unsupported(f"its activation must be NONE, TANH or a ReLU; it is {activation_name(code)}")
     if is_hybrid(context.input(0), context.input(1)):
         return HybridSequenceRnn(time_major, ACTIVATIONS[code], bool(options.AsymmetricQuantizeInputs()))
     return SequenceRnn(time_major, ACTIVATIONS[code])

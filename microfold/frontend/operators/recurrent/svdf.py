@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import tflite
 
 from microfold.frontend.context import OperatorContext, Unsupported, imports
 from microfold.frontend.hybrid import is_hybrid, quantized, real_values
 from microfold.frontend.raw import OperatorOptions
+from microfold.ir.node import Value
 from microfold.ir.types import DType, ElementType
+from microfold.ops.elementwise.activations.tanh import Tanh
 from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.fully_connected.hybrid_fully_connected import HybridFullyConnected
@@ -30,9 +33,18 @@ def svdf(context: OperatorContext) -> None:
     result, state = context.emit(op, *operands, names=[context.name(), f"{operands[4].name}_next"])
     context.update_in_place(4, state)
     if result.type.dtype.is_float:
-        context.finish_activated(result, int(options.FusedActivationFunction()))
+        _finish(context, result, options)
     else:
         context.finish(result)
+
+
+def _finish(context: OperatorContext, result: Value, options: OperatorOptions) -> None:
+    """With the fused activation: clips as elsewhere, or tanh."""
+    activation = int(options.FusedActivationFunction())
+    if activation == tflite.ActivationFunctionType.TANH:
+        context.finish(*context.emit(Tanh(context.element()), result))
+    else:
+        context.finish_activated(result, activation)
 
 
 def _hybrid(context: OperatorContext, options: OperatorOptions) -> None:
@@ -70,4 +82,4 @@ def _hybrid(context: OperatorContext, options: OperatorOptions) -> None:
     bias = context.optional(3)
     if bias is not None:
         (result,) = context.emit(Add(element), result, bias)
-    context.finish_activated(result, int(options.FusedActivationFunction()))
+    _finish(context, result, options)

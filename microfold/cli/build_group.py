@@ -1,0 +1,83 @@
+"""`microfold build` of several models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from microfold.cli.command_line import build_command
+from microfold.cli.common import compile_model, print_json, report_files, to_json, working
+from microfold.cli.options import CodeOptions, PassOptions
+from microfold.errors import InputError
+
+# What the common files are called if nothing else is said.
+NAME = "models"
+# What is of one model, and the option for it.
+_OF_ONE = {
+    "place": "--place names a layer of one model",
+    "place_code": "--place-code names a layer of one model",
+    "labels": "--labels are those of one model",
+    "database": "--database is of one model's kernels",
+    "flash": "--flash is a limit of one model",
+    "ram": "--ram is a limit of one model",
+    "taps": "--taps are compared with one model",
+}
+
+
+def build_group(
+    models: Sequence[Path],
+    target: str,
+    code: CodeOptions,
+    passes: PassOptions,
+    output: Path,
+    html: bool,
+    as_json: bool,
+) -> None:
+    """Compile models that share kernels and an arena, and write a report of all of them.
+
+    Raises:
+        InputError: an option is for one model, or names are not apart.
+    """
+    reasons = [reason for option, reason in _OF_ONE.items() if getattr(code, option)]
+    if passes.signature is not None:
+        reasons.append("--signature is of one model")
+    if code.weights == "blob":
+        reasons.append("--weights blob would have to know of kernels that the models share")
+    if reasons:
+        raise InputError(f"{'; '.join(reasons)}: leave it away, or build the models one by one")
+    one = replace(code, name="", memory="split")
+    compiled = [compile_model(model, target, one, passes, as_json) for model in models]
+    with working("measuring code size", as_json):
+        from microfold.codegen.group import arena_size, emit_group
+        from microfold.codegen.names import model_identifier
+        from microfold.codegen.shared import Shared
+        from microfold.lowering.one_run import check_one_run
+        from microfold.lowering.regions import with_shared_regions
+        from microfold.report.data import build_report
+        from microfold.report.group import group_report, print_group
+        from microfold.support.files import write_files
+        from microfold.verification.measure import measure, measure_group
+
+        command = build_command(models, target, replace(code, memory="split"), passes)
+        named = [
+            replace(program, origin=replace(program.origin, command=command))
+            for program in compiled
+            if program.origin is not None
+        ]
+        programs = with_shared_regions(named, arena_size(named))
+        for program in programs:
+            check_one_run(program)
+        shared = Shared(model_identifier(code.name or NAME), tuple(programs))
+        built = emit_group(shared)
+        reports = [build_report(p, measure(p)) | {"build_id": built.id} for p in programs]
+        report = group_report(shared, measure_group(programs, built), reports, built.id)
+    files: dict[str, str | bytes] = dict(built.files)
+    for program, each in zip(programs, reports, strict=True):
+        files |= report_files(program.name, each, html)
+    files[f"{shared.name}_report.json"] = to_json(report) + "\n"
+    write_files(output, files)
+    if as_json:
+        print_json(report)
+    else:
+        print_group(shared, report, output)

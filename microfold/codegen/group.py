@@ -1,0 +1,95 @@
+"""Several programs to C text: files of each, kernel functions of them all, the arena that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from microfold.codegen import provenance, requirements
+from microfold.codegen.emit import emit_model, linker_fragment, render_file
+from microfold.codegen.heads import in_section
+from microfold.codegen.model import Model
+from microfold.codegen.provenance import Build
+from microfold.codegen.shared import Shared
+from microfold.errors import InputError
+from microfold.plan.overlap import align
+from microfold.program import Program
+
+
+def arena_size(programs: Sequence[Program]) -> int:
+    """sizeof the arena that programs share: that of the largest, and a word that says who has it."""
+    models = [Model(program) for program in programs]
+    unit = models[0].alignment
+    return align(max(model.arena_bytes for model in models) + 4, unit)
+
+
+def emit_group(shared: Shared) -> Build:
+    """The C files of programs with the arena apart, for one target, with the same options.
+
+    Raises:
+        InputError: names are not apart.
+    """
+    name, programs = shared.name, shared.programs
+    _check_names(name, [program.name for program in programs])
+    files: dict[str, str] = {}
+    for program in programs:
+        files |= emit_model(program, shared)
+    regions = programs[0].regions
+    models = [Model(program, shared) for program in programs]
+    parts = provenance.facts(programs[0]) | {
+        "name": name,
+        "macro": shared.macro,
+        "shared": shared,
+        "models": models,
+        "model": models[0],  # for what depends on the target alone
+        "arena_memory": regions.arena if regions is not None else None,
+    }
+    files[f"{name}.h"] = render_file("group/arena.h.j2", parts)
+    files |= _kernels(shared, parts)
+    if regions is not None:
+        files[f"{name}.ld"] = linker_fragment(regions.plan.memories, parts)
+    return provenance.identify(files)
+
+
+def _kernels(shared: Shared, parts: dict[str, object]) -> dict[str, str]:
+    """The functions that several programs call, and what declares them."""
+    codes = [each.code for each in shared.functions.values()]
+    types = requirements.helpers(sorted(shared.types))
+    # Types may need helpers that the definitions of functions need, too: the header has those.
+    helpers = [h for h in requirements.helpers([*codes, *(t.text for t in types)]) if h not in types]
+    layers = [layer for program in shared.programs for layer in program.calls]
+    features = [
+        f for layer in layers if layer.call.function in shared.functions for f in layer.kernel.features
+    ]
+    headers = {h for each in shared.functions.values() for h in each.rendered.headers}
+    headers |= {header for helper in helpers for header in helper.uses}
+    parts |= {
+        "checks": requirements.feature_checks(features),
+        "uses_fpu": any(requirements.uses_fpu(program) for program in shared.programs),
+        "type_headers": sorted({header for helper in types for header in helper.uses}),
+        "headers": sorted(headers),
+        "types": [shared.own(helper.text) for helper in types],
+        "structs": [shared.own(each.types) for each in shared.functions.values() if each.types],
+        "prototypes": [shared.own(each.prototype) for each in shared.functions.values()],
+        "helpers": [shared.own(in_section(helper.text, shared.section)) for helper in helpers],
+        "functions": [shared.own(code) for code in codes],
+    }
+    return {
+        f"{shared.name}_kernels.h": render_file("group/kernels.h.j2", parts),
+        f"{shared.name}_kernels.c": render_file("group/kernels.c.j2", parts),
+    }
+
+
+def _check_names(name: str, models: Sequence[str]) -> None:
+    """Names of a program's begin with its own, and so do the group's."""
+    twice = sorted({each for each in models if models.count(each) > 1})
+    if twice:
+        raise InputError(
+            f"models of one build must have different names; {', '.join(twice)} is that of several: "
+            "rename a file"
+        )
+    clashing = [each for each in models if each == name or each.startswith(f"{name}_")]
+    if clashing:
+        raise InputError(
+            f"no model's name may begin with that of their common files; {', '.join(clashing)} does, with "
+            f"{name}: choose another --name"
+        )

@@ -1,0 +1,1 @@
+"""What `slide_window` knows of operators and graphs."""

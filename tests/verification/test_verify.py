@@ -1,0 +1,49 @@
+"""What a verification compares with what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.host.session import Session
+from microfold.ir.interpret import Interpreter
+from microfold.ir.node import Node, Value
+from microfold.ir.text import parse
+from microfold.ir.types import Array, Tensor
+from microfold.verification.verify import FLOAT_TOLERANCE, input_sets, verify
+
+THREE_LAYERS = """
+graph @three(%x: float32[2,3]) -> (%c) {
+  %v = constant float32[3,3] [1.0, 2.0, 0.5, 0.25, 1.0, 3.0, 1.5, 0.5, 1.0]
+  %w = constant float32[3,3] [0.5, 2.0, 1.0, 0.75, 1.0, 2.0, 1.5, 2.5, 1.0]
+  %a: float32[2,3] = fully_connected(%x, %v)
+  %b: float32[2,3] = softmax(%a) {beta=1.0}
+  %c: float32[2,3] = fully_connected(%b, %w)
+}
+"""
+
+
+@pytest.mark.parametrize(("part", "faulty"), [(0.9, []), (1.5, [0, 1, 2])])
+def test_floats_do_not_add_up(part: float, faulty: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each layer is off by a part of what is allowed, from what it reads on."""
+    program = compile_graph(parse(THREE_LAYERS), target.load("host"))
+    assert [layer.index for layer in program.layers] == [0, 1, 2]
+
+    def run_layers(_: Session, *inputs: Array) -> tuple[tuple[Array, ...], dict[Value, Array]]:
+        values: dict[Value, Array] = {}
+
+        def off(node: Node) -> list[Array]:
+            return [values[value] for value in node.outputs]
+
+        def observe(node: Node, results: tuple[Tensor, ...]) -> None:
+            for value, result in zip(node.outputs, results, strict=True):
+                values[value] = result.data * np.float32(1 + part * FLOAT_TOLERANCE)
+
+        outputs = Interpreter(program.graph).run(*inputs, observe=observe, given=off)
+        return outputs, values
+
+    monkeypatch.setattr(Session, "run_layers", run_layers)
+    sets = input_sets([buffer.type for buffer in program.inputs], 4)[1:]
+    assert [difference.layer for difference in verify(program, sets).differences] == faulty
