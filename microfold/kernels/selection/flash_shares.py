@@ -17,7 +17,6 @@ from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.policy import Case, Policy
 from microfold.kernels.selection.ram_budget import ArenaPlanner
-from microfold.kernels.selection.worth import refuse
 
 # How many times as large as the part of the time that is lost the part of the flash must be that is saved.
 FLASH_FOR_TIME = 3
@@ -43,8 +42,6 @@ class _Way:
         return self.call.function
 
 
-# What changes may give up, whatever the level thinks of it.
-_AGREED = frozenset({Trade.ONE_FOR_ALL})
 # Other ways for some layers, by their indices.
 _Change = Mapping[int, _Way]
 
@@ -147,7 +144,7 @@ class _Shares:
                 _way(ranking, Candidate(o.case.kernel, o.case.cost, None, candidate.offers), self.policy)
                 for candidate in ranking.candidates
                 for o in candidate.offers
-                if refuse(o.case, _AGREED) is None
+                if candidate.cost is not None and o.worth_it
             ]
             self._others[index] = [
                 way for way in found if self.planner.need(index, way.candidate.kernel, way.call) <= self.size

@@ -66,6 +66,20 @@ def test_equals_the_reference() -> None:
     check_all(cases, "cortex-m55", {"s8_conv2d__mve_2x4"}, runs=8)
 
 
+@pytest.mark.slow
+def test_one_function_for_all_pixels() -> None:
+    """Few inputs and many, whole blocks of channels or not."""
+    shapes = ((6, 5, 8, 16), (4, 4, 32, 12), (3, 3, 19, 7), (5, 4, 60, 9), (3, 7, 64, 8))
+    made = [
+        graphs.conv2d_graph(
+            *shape, kernel=(1, 1), activation=graphs.RELU, out=graphs.int8_element(0.05, -128)
+        )
+        for shape in shapes
+    ]
+    program = check_all(made, "cortex-m55", {"s8_conv2d__mve_2x4"}, optimize="size", runs=8)
+    assert len({layer.call.function for layer in program.layers}) == 1
+
+
 def test_blocks_hold_weights_and_records_in_reading_order() -> None:
     rng = np.random.default_rng(0)
     matrix = rng.integers(-128, 128, (7, 20)).astype(np.int8)
