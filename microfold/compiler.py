@@ -25,12 +25,13 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.node_cost import NodeCosts
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.regions import with_regions
 from microfold.lowering.schedule import Choice, Locator, Scheduler, claim_name, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import Streamed, stream_buffers, stream_layers, streamed
+from microfold.lowering.stream import Streamed, pushed_inputs, stream_buffers, stream_layers, streamed
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.passes.kinds import Pass
@@ -248,6 +249,8 @@ class _Way:
             context,
             unroll=unroll,
             channel_block=target.channel_block,
+            spare_flash=context.spare_flash or options.optimize == "size",
+            node_cost=NodeCosts(target, options.optimize),
             half_precision=target.half_precision,
             externals=resolve(options.external),
         )
@@ -292,10 +295,10 @@ class _Way:
 
     @cached_property
     def streamed(self) -> Streamed:
-        """The model with its first layers computed row by row.
+        """The model with some layers computed row by row.
 
         Raises:
-            UnsupportedModelError: some layers have no kernel, or the first ones do not work by rows.
+            UnsupportedModelError: some layers have no kernel, or those that should do not work by rows.
             InputError: nothing fits the flash or the RAM that the options allow.
         """
         self._require_kernels()
@@ -303,7 +306,7 @@ class _Way:
 
     @cached_property
     def by_rows(self) -> bool:
-        """Whether the first layers are computed row by row: it is wanted, or nothing else fits the RAM.
+        """Whether some layers are computed row by row: it is wanted, or nothing else fits the RAM.
 
         Raises:
             InputError: neither fits.
@@ -311,13 +314,13 @@ class _Way:
         options = self.options
         if options.io == "rows":
             return True
-        may_be = options.io == "caller" and not (options.step or options.taps or self.scope.inner)
-        may_be = may_be and self.sliding is None
-        if options.ram is None or not may_be:
+        if options.ram is None or self.scope.inner or self.sliding is not None:
             return False
         try:
             _ = self.chosen
         except InputError as refusal:
+            if options.why_whole:
+                raise InputError(f"{refusal}; by rows, {options.why_whole}") from None
             try:
                 _ = self.streamed
             except InputError as other:
@@ -455,20 +458,22 @@ def _moved(state: Buffer, after: Buffer) -> Buffer | None:
 
 
 def _plan_stream(way: _Way, name: str) -> Program:
-    """A program whose first layers are computed row by row."""
+    """A program of which some layers are computed row by row."""
     options, found = way.options, way.streamed
-    graph = found.planner.region.graph
+    graph = found.planner.whole
     calls = list(found.calls)
     if options.functions_of_their_own:
         calls = _with_own_functions(calls)
-    places = model_places(graph, options)
+    pushed = pushed_inputs(graph, options)
+    handed_in = {value: ("input", index) for index, value in enumerate(graph.inputs) if value in pushed}
+    places = {**model_places(graph, options), **handed_in}
     program = Program(
         name=name,
         source=way.source,
         graph=graph,
         target=way.target,
         options=options,
-        inputs=tuple(Buffer(image, "input", index) for index, image in enumerate(graph.inputs)),
+        inputs=stream_buffers(found, graph.inputs, places),
         outputs=stream_buffers(found, graph.outputs, places),
         layers=stream_layers(found, calls, places),
         state=tuple(

@@ -105,6 +105,13 @@ class Options:
         """Those of `external_flags` that are for the compiler; the others are for the linker only."""
         return tuple(f for f in self.external_flags if f[:1] == "-" and f[:2] not in ("-l", "-L", "-W"))
 
+    @property
+    def why_whole(self) -> str:
+        """Why layers must compute whole tensors; empty if they need not."""
+        if self.step:
+            return "a layer runs again and again between others, so that there is no moment for its step"
+        return "the whole results of layers, which taps copy, are never there" if self.taps else ""
+
     def __post_init__(self) -> None:
         choices = (
             ("optimize", self.optimize, OPTIMIZE),
@@ -149,7 +156,7 @@ class Options:
             )
         if self.io == "rows" and (self.step or self.taps):
             given = "step" if self.step else "taps"
-            raise InputError(f"with io=rows, layers run piece by piece: leave {given} away, or io")
+            raise InputError(f"with io=rows, {self.why_whole}: leave {given} away, or io")
         if self.weights_section:
             _check_section(self.weights_section)
         for name, given in (("place", self.place), ("place_code", self.place_code)):

@@ -27,8 +27,10 @@ from microfold.transform.matmul.fuse_transpose_matmul import fuse_transpose_matm
 from microfold.transform.matmul.reorder_take_after_matmul import reorder_take_after_matmul
 from microfold.transform.matmul.simplify_fc_transpose import simplify_fc_transpose
 from microfold.transform.placement.concat_as_view import concat_as_view
+from microfold.transform.placement.fuse_elementwise import fuse_elementwise
 from microfold.transform.placement.fuse_ops import FuseOps
 from microfold.transform.placement.materialize_outputs import materialize_outputs
+from microfold.transform.placement.recognize_layer_norm import recognize_layer_norm
 from microfold.transform.placement.slice_as_view import slice_as_view
 from microfold.transform.relaxed.fast_math import fast_math
 from microfold.transform.relaxed.to_mixed_precision import to_mixed_precision
@@ -42,6 +44,7 @@ from microfold.transform.simplify.dead_code_elimination import dead_code_elimina
 from microfold.transform.simplify.eliminate_common_subexpr import eliminate_common_subexpr
 from microfold.transform.simplify.eliminate_dead_state import eliminate_dead_state
 from microfold.transform.simplify.expand_grouped_conv2d import expand_grouped_conv2d
+from microfold.transform.simplify.expand_pow import expand_pow
 from microfold.transform.simplify.fake_quantization_to_integer import fake_quantization_to_integer
 from microfold.transform.simplify.flatten_atrous_conv import flatten_atrous_conv
 from microfold.transform.simplify.fold_constant import fold_constant
@@ -52,6 +55,7 @@ from microfold.transform.simplify.hoist_clip import hoist_clip
 from microfold.transform.simplify.move_pad_behind_quantize import move_pad_behind_quantize
 from microfold.transform.simplify.move_pad_behind_reshape import move_pad_behind_reshape
 from microfold.transform.simplify.prune_constant_channels import prune_constant_channels
+from microfold.transform.simplify.recognize_gelu import recognize_gelu
 from microfold.transform.simplify.remove_redundant_reshape import remove_redundant_reshape
 from microfold.transform.simplify.rewrite_dataflow_reshape import rewrite_dataflow_reshape
 from microfold.transform.simplify.simplify_inference import simplify_inference
@@ -99,6 +103,9 @@ def default_pipeline() -> FixedPointIteration:
             fold_constant,
             # Equal branches become one value. Before everything that asks whether a value has one reader.
             eliminate_common_subexpr,
+            # Functions that models spell out. Before their constants are folded into weights.
+            expand_pow,
+            recognize_gelu,
             # Dilated convolutions. Before the layouts, which move the transposes that take images apart.
             flatten_atrous_conv,
             # --- Layouts.
@@ -189,8 +196,12 @@ def default_pipeline() -> FixedPointIteration:
             annotate_target,
             merge_compiler_regions,
             partition_graph,
+            # Scales and shifts are in weights as far as they go there; what is left stays with the operator.
+            recognize_layer_norm,
             # Last of the rewrites: the others match bare operators, not epilogues.
             FuseOps(),
+            # Behind it: clips of convolutions are taken there, those of elementwise operators here.
+            fuse_elementwise,
             # Copies only where the final graph needs them.
             materialize_outputs,
             # Where values lie. After everything that moves or merges values, with the ends settled; views

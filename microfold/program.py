@@ -22,6 +22,7 @@ from microfold.ir.views import StoragePlace, Views
 from microfold.kernels.call import KernelCall, Library
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.cheapest import Candidate
+from microfold.ops.elementwise.expression import Expression
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan.arena import ArenaPlan
@@ -208,7 +209,12 @@ class Layer:
     @property
     def operators(self) -> tuple[str, ...]:
         """Names of all operators that the call computes, fused ones included."""
-        return tuple(op.name for node in self.work for op in (node.op, *(step.op for step in node.epilogue)))
+        return tuple(
+            name
+            for node in self.work
+            for op in (node.op, *(step.op for step in node.epilogue))
+            for name in (op.functions if isinstance(op, Expression) else (op.name,))
+        )
 
     @property
     def label(self) -> str:
@@ -268,7 +274,7 @@ class Program:
         labels: what the classes of each output are called; empty where nothing says.
         labels_ignored: why labels that came with the model are not among them; empty if there is no such.
         measured_on: where the layers' measured cycles are from; empty: nothing was measured.
-        stream: how the first layers are computed row by row; None: all compute whole tensors.
+        stream: how some layers are computed row by row; None: all compute whole tensors.
         sliding: the network over a window whose new frames a run takes; None: a run takes the whole input.
         regions: in which memories of the target context and constants lie; None: it names none.
     """
@@ -321,6 +327,13 @@ class Program:
             if function.library is not None:
                 found.setdefault(function.library, {}).update(dict.fromkeys(function.calls))
         return {library: tuple(calls) for library, calls in found.items()}
+
+    @property
+    def pushed_input(self) -> int | None:
+        """Index of the input whose rows are handed in one by one; None: there is none."""
+        if self.options.io != "rows":
+            return None
+        return next(index for index, buffer in enumerate(self.inputs) if buffer.region == "input")
 
     @property
     def untapped(self) -> Program:

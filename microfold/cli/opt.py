@@ -56,6 +56,7 @@ def opt(
 
         from microfold import target as targets
         from microfold.cli.passes_text import explained_by, known_passes, listed_names, parse_passes
+        from microfold.kernels.selection.node_cost import NodeCosts
         from microfold.passes.context import Decision
         from microfold.passes.kinds import Sequential
 
@@ -71,6 +72,7 @@ def opt(
                 chosen,
                 required_pass=required,
                 channel_block=core.channel_block,
+                node_cost=NodeCosts(core, "balanced"),
                 half_precision=core.half_precision,
             )
             chosen = chosen.reporting_to(decisions.append)

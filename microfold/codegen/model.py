@@ -77,19 +77,18 @@ class Model:
         # The core and the flags that select it, if the target has any.
         self.build_target = ", ".join(filter(None, [program.target.name, " ".join(program.target.cpu_flags)]))
         self.blob = program.options.weights == "blob"
-        # What the caller hands in with each run.
-        self.given_inputs = program.options.io in ("caller", "rows")
-        self.given_outputs = program.options.io == "caller"
         # Whether rows of the input are handed in one by one.
         self.pushes = program.options.io == "rows"
         self.inputs = [Port("input", i, b) for i, b in enumerate(program.inputs)]
         self.outputs = [Port("output", i, b) for i, b in enumerate(program.outputs)]
         self.ports = [*self.inputs, *self.outputs]
-        self.given = [
-            *(self.inputs if self.given_inputs else ()),
-            *(self.outputs if self.given_outputs else ()),
-        ]
-        self.given_results = self.outputs if self.given_outputs else []
+        # What the caller hands in with each run, or gets back where it is.
+        self.given_outputs = program.options.io == "caller"
+        pushed = {port.index for port in self.inputs if self.pushes and port.buffer.region == "input"}
+        self.given_inputs = [p for p in self.inputs if self.given_outputs or p.index in pushed]
+        self.given = [*self.given_inputs, *(self.outputs if self.given_outputs else ())]
+        # What it writes into the arena before.
+        self.written_inputs = [port for port in self.inputs if port not in self.given_inputs]
         self.own_functions = render_functions(program, shared.functions if shared is not None else ())
         self.functions = dict(self.own_functions)
         if shared is not None:
@@ -102,6 +101,7 @@ class Model:
         self._scratch: dict[Layer, NamedOffset] = {}
         self._fetched: dict[Layer, NamedOffset] = {}
         self._windows: dict[Value, NamedOffset] = {}
+        self._newest: dict[Value, NamedOffset] = {}
         self._numbers = dict(_numbered(program.layers))
         self._inner = {layer: index for index, layer in enumerate(program.inner_layers)}
         self.arena: list[NamedOffset] = []
@@ -297,21 +297,31 @@ class Model:
         """Names the windows of what is computed row by row."""
         names = {port.buffer.value: port.name for port in self.inputs}
         names |= {layer.node.output: layer.name for layer in self.program.layers if layer.rows is not None}
+        # Results of whole layers, of which rows are read.
+        producers = {buffer.value: layer for layer in self.program.layers for buffer in layer.outputs}
+        names = {value: layer.name for value, layer in producers.items()} | names
         for value, offset in memory.windows.items():
-            size = memory.planner.windows.blocks[value].size
+            size = memory.planner.window_blocks[value].size
             comment = f"{size // pitch(value)} rows of {pitch(value)} bytes"
-            name = self._claim(f"{names[value]}_window", "_offset")
+            name = names[value] if value in names else short_name(value.name, "rows")
+            name = self._claim(f"{name}_window", "_offset")
             self._windows[value] = NamedOffset(name, offset, comment)
             self.arena.append(self._windows[value])
+            if value in memory.newest:
+                size = memory.planner.newest_blocks[value].size
+                comment = f"{size // pitch(value)} of {pitch(value)} bytes, until it is read"
+                name = self._claim(f"{name.removesuffix('_window')}_newest", "_offset")
+                self._newest[value] = NamedOffset(name, memory.newest[value], comment)
+                self.arena.append(self._newest[value])
 
     def _stream(self, memory: StreamMemory) -> StreamTexts:
         def spot(at: Spot) -> str:
-            window = self._windows[at.value].name
+            window = (self._newest if at.newest else self._windows)[at.value].name
             return self._at("arena", f"{window} + {at.offset}" if at.offset else window)
 
         def call(index: int, read: Mapping[int, str], written: str) -> CallText:
             text, layer = self.calls[index], self.program.layers[index]
-            data = layer.kernel.data_inputs(memory.planner.bands[index].band.layer)
+            data = layer.kernel.data_inputs(memory.planner.planned[index].layer)
             addresses = [
                 read[i] if i in read else self._address(buffer)
                 for i, buffer in zip(data, layer.inputs, strict=True)
@@ -323,7 +333,12 @@ class Model:
             arguments = map(_argument, parameters, addresses)
             return replace(text, comment=text.comment[:1], arguments=(*text.arguments, *arguments))
 
-        return StreamWriter(memory, spot, call, self.name).texts()
+        def address_type(index: int) -> str:
+            """What the table in the place of the first input holds."""
+            function = self.functions[self.program.layers[index].call.function]
+            return function.parameters[0].removesuffix("const *").strip()
+
+        return StreamWriter(memory, spot, call, address_type, self.calls, self.name, self.given).texts()
 
     def _add_place(self, buffer: Buffer, name: str) -> None:
         key = self._bytes(buffer)

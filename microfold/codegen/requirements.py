@@ -25,6 +25,7 @@ HELPER_FILES = (
     "simd/planes.j2",
     "simd/winograd.j2",
     "simd/mve.j2",
+    "simd/mve_eights.j2",
     "simd/float16.j2",
     "simd/fpu.j2",
     "simd/dynamic_quantize.j2",

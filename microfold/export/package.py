@@ -80,11 +80,6 @@ def check_exportable(program: Program, kind: Format) -> None:
             "a package stands alone: no other model shares its arena; leave --memory split away, or use "
             "`microfold build`"
         )
-    if program.options.io == "rows":
-        raise InputError(
-            "the example of a package runs a whole input; with --io rows it would have to push rows: take "
-            "another --io, or use `microfold build`"
-        )
     if not kind.cortex_m and not program.target.features.isdisjoint(("thumb1", "thumb2")):
         raise InputError(
             f"{kind.what} is for cores other than Cortex-M; the target is {program.target.name}: "
@@ -178,6 +173,7 @@ def _values(program: Program, build: Build, report: Report, kind: Format, about:
         "example": kind.example,
         "data": make_example(program),
         "caller_io": program.options.io == "caller",
+        "pushed": program.pushed_input,
         "blob": build.blob,
         "blob_rows": [] if build.blob is None else array_lines(np.frombuffer(build.blob, np.uint8)),
         "relaxed": bool(program.relaxations),

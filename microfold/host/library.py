@@ -184,13 +184,15 @@ class HostLibrary:
             f"void {name}_set_observer(void (*)(int));",
             f"int {name}_external_failure(void);",
         ]
-        if program.options.io == "rows":
-            row = C_TYPES[program.inputs[0].type.dtype]
+        if program.pushed_input is not None:
+            row = C_TYPES[program.inputs[program.pushed_input].type.dtype]
             lines.append(f"void {name}_begin(void *);")
             lines.append(f"int32_t {name}_push_rows({memory}, const {row} *);")
             lines.append(f"void {name}_run({memory}, const {row} *);")
             lines += [
-                f"{C_TYPES[b.type.dtype]} *{name}_{k}_{i}(void *);" for k, i, b, _ in ports if k == "output"
+                f"{C_TYPES[b.type.dtype]} *{name}_{k}_{i}(void *);"
+                for k, i, b, _ in ports
+                if (k, i) != ("input", program.pushed_input)
             ]
         elif program.options.io == "caller":
             more = "".join(f", {const}{C_TYPES[b.type.dtype]} *" for _, _, b, const in ports)

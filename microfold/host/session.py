@@ -158,7 +158,8 @@ class Session:
         values: dict[Value, Array] = {}
         layers = (*self.program.layers, *self.program.inner_layers)
         stream = self.program.stream
-        rows = iter(stream.computed if stream is not None else ())
+        computed = stream.computed if stream is not None else ()
+        rows = (each for each in computed if not isinstance(each, int))
 
         def copy(layer: int) -> None:
             if layers[layer].rows is not None:
@@ -217,13 +218,15 @@ class Session:
             pointers = [self._pointer(b, a) for b, a in zip(buffers, arrays, strict=True)]
             self._library.run(*self._memory, *pointers)
             return tuple(outputs)
-        if self.program.options.io == "rows":
-            self._library.run(*self._memory, self._pointer(self.program.inputs[0], inputs[0]))
-            return self._results()
+        pushed = self.program.pushed_input
+        given: list[Any] = []
         for index, array in enumerate(inputs):
+            if index == pushed:
+                given.append(self._pointer(self.program.inputs[index], array))
+                continue
             destination = self._library.call(f"input_{index}", self._memory[-1])
             self._library.ffi.memmove(destination, array.tobytes(), array.nbytes)
-        self._library.run(*self._memory)
+        self._library.run(*self._memory, *given)
         return self._results()
 
     def _results(self) -> tuple[Array, ...]:

@@ -34,6 +34,11 @@ class LayerBand:
     rows: Rows
     operands: tuple[OperandRows | None, ...]
 
+    @property
+    def reading_rows(self) -> LayerBand:
+        """The same, given the address of each row of its first operand."""
+        return replace(self, layer=replace(self.layer, row_table=True))
+
 
 def layer_band(layer: LayerContext, rows: Rows) -> LayerBand | str:
     """The band of a layer that computes some rows of its result, or the reason why there is none."""
@@ -72,6 +77,11 @@ def unsupported_rows(kernel: Kernel, part: LayerBand) -> str | None:
         if pitch % alignment:
             return f"rows must start at multiples of {alignment} bytes; those of %{value.name} have {pitch}"
     return None
+
+
+def lowered(kernel: Kernel, layer: LayerContext) -> KernelCall:
+    """The call of a layer, whether it is given an image or the addresses of its rows."""
+    return lower_by_rows(kernel, layer) if layer.row_table else kernel.lower(layer)
 
 
 def lower_by_rows(kernel: Kernel, layer: LayerContext) -> KernelCall:

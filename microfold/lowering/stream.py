@@ -1,9 +1,10 @@
-"""Models whose first layers are computed row by row: how many these are, and with which kernels."""
+"""Models of which some layers are computed row by row: which these are, and with which kernels."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,7 +13,7 @@ from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.views import Views, needs_no_code
-from microfold.kernels.band import unsupported_rows
+from microfold.kernels.band import lowered, unsupported_rows
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -26,6 +27,7 @@ from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
 from microfold.lowering.schedule import Places, claim_name
 from microfold.lowering.scope import Scope
 from microfold.options import Options
+from microfold.plan.liveness import alive_between, storages
 from microfold.plan.overlap import align
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
 from microfold.plan.stream.region import Form, Region, RowNode, by_rows, region_of, sums_by_rows
@@ -33,6 +35,15 @@ from microfold.program import Buffer, Layer
 
 # Cuts that are looked at closely: those that promise the smallest arenas.
 CLOSE_LOOKS = 4
+# Places where regions that do not begin with the input may begin, and as many where they may end; how many
+# regions there may be behind the first one, and for how many of the best cuts these are looked for.
+ENDS = 4
+FURTHER_REGIONS = 2
+FURTHER_LOOKS = 2
+# Cuts of which the rows are tried in rings, where the RAM is limited.
+RING_LOOKS = 2
+# Times as many instructions as without rings that are taken for a smaller arena where nothing is asked for.
+FREE = 1.01
 # Rows that a call may compute, the part of the instructions that they must save to be looked at closely, and
 # how many times that is done.
 WIDTHS = (2, 3, 4, 5, 6, 8)
@@ -42,10 +53,10 @@ WIDER_LOOKS = 24
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """A model of which the first part is computed row by row.
+    """A model of which some parts are computed row by row.
 
     Attributes:
-        rankings: of all layers, those of bands first.
+        rankings: of all layers.
         chosen: the kernel of each.
         calls: of the kernels.
     """
@@ -69,27 +80,42 @@ def streamed(scope: Scope, options: Options) -> Streamed:
         UnsupportedModelError: not even the first layer works by rows.
         InputError: nothing fits the RAM or the flash that the options allow.
     """
-    cuts = _Cuts(scope, options)
-    looked_at: list[Streamed] = []
+    cuts = Cuts(scope, options)
     refusals: list[InputError] = []
-    for planner in cuts.promising:
-        try:
-            looked_at.append(cuts.decided(planner))
-        except InputError as refusal:
-            refusals.append(refusal)
+    looked_at = cuts.looked_at(cuts.promising, refusals)
+    if options.ram is not None:
+        looked_at += cuts.looked_at(cuts.with_rings, refusals)
     if not looked_at:
         raise cuts.refusal(refusals)
-
-    def order(found: Streamed) -> tuple[float, float]:
-        return (found.cost, found.memory.size) if options.ram is not None else (found.memory.size, found.cost)
-
-    best = cuts.widened(min(looked_at, key=order))
+    best = min(looked_at, key=cuts.order)
+    best = cuts.widened(
+        cuts.with_fewer_rings(best if options.ram is not None else cuts.with_free_rings(best))
+    )
+    if options.ram is None and not best.memory.arena.proved:
+        kernels = [candidate.kernel for candidate in best.chosen]
+        best = replace(best, memory=best.planner.plan(kernels, best.calls, thorough=True))
     best.memory.check([candidate.kernel for candidate in best.chosen])
     return best
 
 
-class _Cuts:
-    """Where the part that is computed row by row may end."""
+def pushed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
+    """The inputs whose rows are handed in, or read in the caller's memory: at most one.
+
+    Others are there whole.
+    """
+    if options.io == "arena":
+        return ()
+    if options.io == "caller":
+        return graph.inputs if len(graph.inputs) == 1 else ()
+    views = Views(graph)
+    shapes = [*graph.inputs, *(value for node in graph.nodes for value in node.outputs)]
+    images = {views[v].root for v in shapes if v.type.rank == 4 and v.type.shape[0] == 1}
+    found = [v for v in graph.inputs if v in images]
+    return tuple(sorted(found, key=lambda value: -value.type.nbytes)[:1])
+
+
+class Cuts:
+    """Which nodes may be computed row by row."""
 
     def __init__(self, scope: Scope, options: Options):
         graph = scope.graph
@@ -97,83 +123,254 @@ class _Cuts:
         self.options = options
         self.state = sum(align(state.value.type.nbytes) for state in graph.state)
         self.reason = ""
-        # Results that the caller wants in buffers of its own: no rows are computed into these.
         views = Views(graph)
+        self.pushed = pushed_inputs(graph, options)
+        # What comes before only gives the input another shape.
+        self._first = next((i for i, node in enumerate(graph.nodes) if not needs_no_code(node)), 0)
+        # Results that the caller wants in buffers of its own: no rows are computed into these.
         self._outputs = {views[v].root for v in graph.outputs} if options.io == "caller" else set[Value]()
+        self._elsewhere = self._outputs | ({*graph.inputs} if options.io == "caller" else set[Value]())
         self._layers = {ranking.layer.node: ranking for ranking in scope.rankings}
+        self._by_address: dict[Node, bool] = {}
+        self._row_nodes: dict[Node, RowNode | str] = {}
         self._ranked: dict[tuple[RowNode, Form], Ranking] = {}
-        if len(graph.inputs) != 1:
-            names = ", ".join(f"%{value.name}" for value in graph.inputs)
-            self.reason = f"rows are those of one input; this model has {len(graph.inputs)}: {names}"
-        elif scope.inner:
+        if scope.inner:
             self.reason = "models with loops or conditions are computed whole"
+        elif options.io == "rows" and not self.pushed:
+            self.reason = "none of its inputs is an image [1, H, W, C]"
+
+    def order(self, found: Streamed) -> tuple[float, float]:
+        """What is better comes first: twice the arena for half of the time is an even exchange.
+
+        Under a limit of RAM only time counts, and only the arena where flash is to be small.
+        """
+        cost, size = found.cost, found.memory.size
+        if self.options.ram is not None:
+            return cost, size
+        return (size, cost) if self.options.optimize == "size" else (size * cost, size)
+
+    def looked_at(self, planners: Iterable[StreamPlanner], refusals: list[InputError]) -> list[Streamed]:
+        """Cuts with their kernels; reasons of those that do not fit come to the refusals."""
+        found: list[Streamed] = []
+        for planner in planners:
+            try:
+                found.append(self.decided(planner))
+            except InputError as refusal:
+                refusals.append(refusal)
+        return found
+
+    @property
+    def with_rings(self) -> Iterator[StreamPlanner]:
+        """The best cuts, with rings for all values that may be rings."""
+        for planner in self.promising[:RING_LOOKS]:
+            ringed = self.ringed(planner)
+            if ringed is not None:
+                yield ringed
+
+    def ringed(self, planner: StreamPlanner, chosen: Collection[Value] | None = None) -> StreamPlanner | None:
+        """The same cut with rings for some values; None if there are none that kernels can read.
+
+        Args:
+            chosen: default: all that may be.
+        """
+        regions: list[Region] = []
+        for region in planner.regions:
+            values = [
+                value
+                for value in region.may_be_rings
+                if (chosen is None or value in chosen)
+                and all(
+                    self._reads_rows(node)
+                    for node, index in region.readers[value]
+                    if node.reads_several(index)
+                )
+            ]
+            regions.append(region.with_rings(values))
+        none = chosen is None and not any(region.rings for region in regions)
+        return None if none else self._planner(regions)
+
+    def _reads_rows(self, node: RowNode) -> bool:
+        """Whether a kernel takes addresses of the rows that a node reads."""
+        if node.node not in self._by_address:
+            layers = (band.reading_rows.layer for band in node.bands.values())
+            policy = Policy(self.options.optimize, self.scope.model)
+            found = (candidates(layer, policy) for layer in layers)
+            self._by_address[node.node] = all(each and each[0].cost is not None for each in found)
+        return self._by_address[node.node]
+
+    def with_free_rings(self, found: Streamed) -> Streamed:
+        """The cut with rings where the arena is smaller so, and the kernels that fit it take about as long.
+
+        Where the arena counts more than time, it may be longer.
+        """
+        ringed = self.ringed(found.planner)
+        if ringed is None or ringed.least_need(self._first_kernels(ringed)) >= found.memory.size:
+            return found
+        longest = math.inf if self.options.optimize == "size" else found.cost * FREE
+        tried = self.looked_at([ringed], [])
+        better = (t for t in tried if t.memory.size < found.memory.size and t.cost <= longest)
+        return next(better, found)
+
+    def with_fewer_rings(self, found: Streamed) -> Streamed:
+        """The same without rings that are there in vain: they cost tables of addresses."""
+        limit = self._limit(found)
+        for value in [value for region in found.planner.regions for value in region.rings]:
+            rings = {each for region in found.planner.regions for each in region.rings} - {value}
+            fewer = self.ringed(found.planner, rings)
+            if fewer is None or fewer.least_need(self._first_kernels(fewer)) > limit:
+                continue
+            tried = self.looked_at([fewer], [])
+            if tried and tried[0].memory.size <= limit and tried[0].cost <= found.cost:
+                found = tried[0]
+        return found
+
+    def _limit(self, found: Streamed) -> int:
+        """Bytes that the arena may have: what is allowed, or else, as many as it has anyway."""
+        allowed = self.options.ram
+        return allowed - self.state if allowed is not None else found.memory.size
 
     @cached_property
     def promising(self) -> list[StreamPlanner]:
         """Cuts with the smallest arenas, as far as sizes without scratch tell."""
+        if self.reason:
+            return []
+        graph = self.scope.graph
+        found = self._needs([region] for region in self._regions(graph, self._first))
+        if self.options.io != "rows":
+            found += self._needs([region] for region in self._around_peak(graph, self._first + 1))
+        found.sort(key=lambda each: each[0])
+        for need, planner in found[:FURTHER_LOOKS]:
+            found += self._with_further_regions(need, planner)
+        # The fewest regions of equals come first.
+        found.sort(key=lambda each: each[0])
+        return [planner for _, planner in found[:CLOSE_LOOKS]]
+
+    def _with_further_regions(self, need: int, planner: StreamPlanner) -> list[tuple[int, StreamPlanner]]:
+        """The same cut with other regions behind it, as long as each of them lets windows need less."""
         found: list[tuple[int, StreamPlanner]] = []
-        for planner in self._planners():
+        for _ in range(FURTHER_REGIONS):
+            if not planner.needs_most_behind:
+                break
+            regions = self._around_peak(planner.whole, planner.regions[-1].end)
+            tried = self._needs([*planner.regions, region] for region in regions)
+            if not tried or min(tried, key=lambda each: each[0])[0] >= need:
+                break
+            need, planner = min(tried, key=lambda each: each[0])
+            found.append((need, planner))
+        return found
+
+    def _needs(self, candidates: Iterable[Sequence[Region]]) -> list[tuple[int, StreamPlanner]]:
+        """Planners of regions, with the bytes that their windows need."""
+        found: list[tuple[int, StreamPlanner]] = []
+        for regions in candidates:
+            planner = self._planner(regions)
             try:
                 kernels = self._first_kernels(planner)
             except InputError as refusal:
                 self.reason = self.reason or str(refusal)
             else:
                 found.append((planner.least_need(kernels), planner))
-        return [planner for _, planner in sorted(found, key=lambda each: each[0])[:CLOSE_LOOKS]]
+        return found
 
-    def _planners(self) -> Iterator[StreamPlanner]:
-        """For every cut that can be."""
-        graph = self.scope.graph
+    def _regions(self, graph: Graph, start: int, ends: Collection[int] = ()) -> Iterator[Region]:
+        """Those that begin with a node.
+
+        Args:
+            ends: how many nodes come before those behind the region; none: any number.
+        """
         rows: list[RowNode] = []
-        for node in graph.nodes if not self.reason else ():
-            if (
-                rows
-                and node in self._layers
-                and (parts := means_of_sums(self._layers[node].layer)) is not None
-            ):
-                yield from self._with_sums(node, parts, rows)
+        for index, node in enumerate(graph.nodes[start:], start):
+            if rows and node in self._layers:
+                parts = means_of_sums(self._layers[node].layer)
+                if parts is not None:
+                    yield from self._with_sums(graph, node, parts, rows, start)
             found = self._by_rows(node)
             if isinstance(found, str):
                 self.reason = self.reason or f"{node.op.name} %{node.outputs[0].name}: {found}"
                 break
             rows.append(found)
-            region = region_of(graph, rows)
-            if isinstance(region, str):
-                self.reason = self.reason or region
-                continue
-            if not region.inputs:
-                self.reason = self.reason or "nothing of the input is read"
-                continue
-            if self._outputs.isdisjoint(region.fronts):
-                yield self._planner(region)
+            if not ends or index + 1 in ends:
+                region = self._region(graph, rows, start)
+                if region is not None:
+                    yield region
 
-    def _planner(self, region: Region) -> StreamPlanner:
-        layers = [self._layers[node].layer for node in region.rest if not needs_no_code(node)]
-        return StreamPlanner(region, layers, self._outputs, self.options.align)
+    def _region(self, graph: Graph, rows: Sequence[RowNode], start: int) -> Region | None:
+        """One that can be planned."""
+        region = region_of(graph, rows, start, self.pushed)
+        if isinstance(region, str):
+            self.reason = self.reason or region
+            return None
+        if start == self._first and self.options.io == "rows" and not region.inputs:
+            self.reason = self.reason or "nothing of the input is read"
+            return None
+        views = Views(graph)
+        elsewhere = next((v for v in region.sources if views[v].root in self._elsewhere), None)
+        if elsewhere is not None:
+            self.reason = (
+                self.reason or f"%{elsewhere.name} is in the caller's memory, without room for padding"
+            )
+            return None
+        return region if self._outputs.isdisjoint(region.fronts) else None
+
+    def _around_peak(self, graph: Graph, start: int) -> Iterator[Region]:
+        """Regions around the call that needs most, if all of a graph from some node on is computed whole.
+
+        They begin and end where least is held whole.
+        """
+        nodes = [node for node in graph.nodes if not needs_no_code(node)]
+        owners = storages(graph, nodes, include_io=True, elsewhere=self._elsewhere)
+        held = alive_between(dict.fromkeys(owners.values()), len(nodes))
+        places = {node: index for index, node in enumerate(nodes)}
+        calls = [index for index, node in enumerate(graph.nodes) if index >= start and node in places]
+        if not calls:
+            return
+        peak = max(calls, key=lambda index: held.during[places[graph.nodes[index]]])
+
+        def before(index: int) -> tuple[int, int]:
+            return held.before[places[graph.nodes[index]]], abs(index - peak)
+
+        begins = [index for index in calls if index <= peak]
+        for begin in sorted(begins, key=before)[:ENDS]:
+            ends = sorted((index for index in calls if index > peak), key=before)[:ENDS]
+            # Up to the call before; between them are other shapes of its result.
+            last = (max(each for each in calls if each < end) for end in ends)
+            yield from self._regions(graph, begin, {*(each + 1 for each in last), calls[-1] + 1})
+
+    def _planner(self, regions: Sequence[Region]) -> StreamPlanner:
+        layers = {node: ranking.layer for node, ranking in self._layers.items()}
+        return StreamPlanner(regions, layers, self._elsewhere, self.options.align)
 
     def _with_sums(
-        self, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode]
-    ) -> Iterator[StreamPlanner]:
+        self, graph: Graph, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode], start: int
+    ) -> Iterator[Region]:
         """The cut behind a pool over the whole image, of which the region has the sums."""
-        graph = with_means_of_sums(self.scope.graph, pool, parts)
+        changed = with_means_of_sums(graph, pool, parts)
         sums, means = (replace(self._layers[pool].layer, node=part) for part in parts)
-        region = region_of(graph, [*rows, sums_by_rows(sums)])
-        if not isinstance(region, str) and region.inputs:
+        region = self._region(changed, [*rows, sums_by_rows(sums)], start)
+        if region is not None:
             self._layers[parts[1]] = _only(MeanOfSumsInt8(), means)
-            yield self._planner(region)
+            yield region
 
     def _by_rows(self, node: Node) -> RowNode | str:
-        ranking = self._layers.get(node)
-        if ranking is None:
-            return "it computes nothing: its result lies where its operand is"
-        if ranking.fixed:
-            return "external code computes it, and whole"
-        return by_rows(ranking.layer)
+        if node not in self._row_nodes:
+            ranking = self._layers.get(node)
+            if ranking is None:
+                found = "it computes nothing: its result lies where its operand is"
+            elif ranking.fixed:
+                found = "external code computes it, and whole"
+            else:
+                found = by_rows(ranking.layer)
+            self._row_nodes[node] = found
+        return self._row_nodes[node]
 
     def rankings(self, planner: StreamPlanner) -> list[Ranking]:
         """All layers with the kernels considered for them."""
-        bands = [self._ranking(band.node, band.form, len(band.events)) for band in planner.bands]
-        return [*bands, *(self._layers[layer.node] for layer in planner.rest)]
+        return [
+            self._layers[each.layer.node]
+            if each.band is None
+            else self._ranking(each.band.node, each.band.form, len(each.band.events))
+            for each in planner.planned
+        ]
 
     def _first_kernels(self, planner: StreamPlanner) -> list[Kernel]:
         """The fastest ones, whatever the arena."""
@@ -205,11 +402,12 @@ class _Cuts:
         if self.options.optimize == "balanced" and self.options.flash is None:
             chosen = self._with_wide_weights(planner, rankings, chosen)
         kernels = [candidate.kernel for candidate in chosen]
-        for kernel, band in zip(kernels, planner.bands, strict=False):
-            reason = unsupported_rows(kernel, band.band)
+        for kernel, each in zip(kernels, planner.planned, strict=True):
+            reason = unsupported_rows(kernel, each.band.band) if each.band is not None else None
             if reason is not None:
-                raise InputError(f"{kernel.name} cannot compute %{band.node.output.name} by rows: {reason}")
-        calls = [kernel.lower(r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
+                name = each.layer.node.output.name
+                raise InputError(f"{kernel.name} cannot compute %{name} by rows: {reason}")
+        calls = [lowered(kernel, r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
         return Streamed(planner, rankings, chosen, calls, planner.plan(kernels, calls))
 
     def _with_wide_weights(
@@ -219,7 +417,7 @@ class _Cuts:
         limit = self.options.ram
         if limit is None:
             kernels = [candidate.kernel for candidate in chosen]
-            calls = [kernel.lower(r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
+            calls = [lowered(kernel, r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
             return widen_weights(rankings, chosen, planner, planner.plan(kernels, calls).size)
         return widen_weights(rankings, chosen, planner, limit - self.state)
 
@@ -229,10 +427,9 @@ class _Cuts:
         Every row more is one more in the windows on both sides of a layer. So this is for layers beside which
         the arena has room: what the options allow, or else, as much as it has anyway.
         """
-        allowed = self.options.ram
-        limit = allowed - self.state if allowed is not None else found.memory.size
+        limit = self._limit(found)
         for node, width in self._worthwhile(found):
-            planner = self._with_width(found.planner.region, node, width)
+            planner = self._with_width(found.planner, node, width)
             if planner is None or planner.least_need(self._first_kernels(planner)) > limit:
                 continue
             try:
@@ -246,12 +443,14 @@ class _Cuts:
     def _worthwhile(self, found: Streamed) -> list[tuple[Node, int]]:
         """Layers and numbers of rows a call, those that save most first; of a layer, few rows first."""
         saved: list[tuple[float, Node, int]] = []
-        for node in found.planner.region.nodes:
+        for node in (node for region in found.planner.regions for node in region.nodes):
             if node.accumulates:
                 continue
             least = self._cost(node)
             for width in WIDTHS:
                 wide = by_rows(node.layer, width)
+                if node.by_address and not isinstance(wide, str):
+                    wide = replace(wide, by_address=True)
                 if width >= len(node.parts) or isinstance(wide, str):
                     break
                 cost = self._cost(wide)
@@ -265,11 +464,17 @@ class _Cuts:
         runs = Counter(node.forms)
         return sum((self._ranking(node, f, n).candidates[0].cost or 0.0) * n for f, n in runs.items())
 
-    def _with_width(self, region: Region, node: Node, width: int) -> StreamPlanner | None:
+    def _with_width(self, planner: StreamPlanner, node: Node, width: int) -> StreamPlanner | None:
         """A cut with other calls for a node."""
-        nodes = [by_rows(n.layer, width) if n.node is node else n for n in region.nodes]
-        changed = region_of(region.graph, [n for n in nodes if not isinstance(n, str)])
-        return None if isinstance(changed, str) else self._planner(changed)
+        changed: list[Region] = []
+        for region in planner.regions:
+            nodes = [by_rows(n.layer, width) if n.node is node else n for n in region.nodes]
+            rows = [n for n in nodes if not isinstance(n, str)]
+            found = region_of(region.graph, rows, region.start, self.pushed)
+            if isinstance(found, str) or not {*region.rings} <= {*found.may_be_rings}:
+                return None
+            changed.append(found.with_rings(region.rings))
+        return self._planner(changed)
 
     def refusal(self, refusals: Sequence[InputError]) -> Exception:
         """Why there is no cut that fits."""
@@ -281,9 +486,8 @@ class _Cuts:
         ram = self.options.ram
         if ram is None:
             return refusals[0]
-        sizes = [
-            leanest_size(self.rankings(planner), self.scope.model, planner) for planner in self.promising
-        ]
+        planners = [*self.promising, *self.with_rings]
+        sizes = [leanest_size(self.rankings(planner), self.scope.model, planner) for planner in planners]
         least = min(sizes) + self.state
         if least <= ram:
             return refusals[0]
@@ -296,8 +500,8 @@ class _Cuts:
 
 def _shares_constants(found: Streamed, node: Node) -> bool:
     """All calls of a node, for many and for few rows, read the same constants."""
-    bands = zip(found.planner.bands, found.calls, strict=False)
-    calls = [call for band, call in bands if band.node.node is node]
+    layers = zip(found.planner.planned, found.calls, strict=True)
+    calls = [call for each, call in layers if each.layer.whole is node]
     sets = {frozenset((c.record, c.array.tobytes()) for c in call.constants.values()) for call in calls}
     return len(sets) == 1
 
@@ -308,7 +512,7 @@ def _only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> Ranking:
 
 
 def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) -> tuple[Layer, ...]:
-    """The layers of the program, those of bands first.
+    """The layers of the program, in the order in which they first run.
 
     Args:
         calls: of all layers.
@@ -319,7 +523,7 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
     layers: list[Layer] = []
     locate = _Locator(found, places)
     for index, (ranking, candidate, call) in enumerate(zip(found.rankings, found.chosen, calls, strict=True)):
-        band = planner.bands[index] if index < len(planner.bands) else None
+        band = planner.planned[index].band
         layer, kernel = ranking.layer, candidate.kernel
         # What people read is of the whole layer.
         whole = band.node.layer if band is not None else layer
@@ -363,7 +567,6 @@ class _Locator:
         self.found = found
         self.special = dict.fromkeys(graph.constants, ("constant", 0)) | dict(places)
         self.windows = found.memory.windows
-        self.fronts = found.memory.fronts
 
     def __call__(self, value: Value) -> Buffer:
         planner, memory = self.found.planner, self.found.memory
@@ -371,21 +574,21 @@ class _Locator:
         if place.root in self.special:
             region, offset = self.special[place.root]
             return Buffer(value, region, offset + place.offset if region == "state" else offset)
-        if place.root in self.fronts:
-            return Buffer(value, "arena", self.fronts[place.root] + place.offset)
-        if place.root in self.windows:
-            return Buffer(value, "arena", self.windows[place.root])
         block = planner.block_of(place.root)
-        assert block is not None
+        if block is None:
+            return Buffer(value, "arena", self.windows[place.root])
         return Buffer(value, "arena", memory.arena.offsets[block] + place.offset)
 
 
 def _rows(found: Streamed, index: int) -> tuple[int, ...]:
     """The rows that the calls of a band's layer write, in order."""
-    band = found.planner.bands[index]
-    events = found.planner.windows.events[band.node]
+    planned = found.planner.planned[index]
+    band = planned.band
+    assert band is not None
+    windows, _, _ = found.planner.streams[planned.region]
     own = set(band.events)
-    parts = (band.node.written(part) for part, event in enumerate(events) if event in own)
+    events = enumerate(windows.events[band.node])
+    parts = (band.node.written(part) for part, event in events if event in own)
     return tuple(row for part in parts for row in range(*part))
 
 

@@ -60,6 +60,7 @@ from microfold.ops.normalize.l2_normalization import L2Normalization
 from microfold.ops.normalize.layer_norm import LayerNorm
 from microfold.ops.normalize.log_softmax import LogSoftmax
 from microfold.ops.normalize.softmax import Softmax
+from microfold.ops.normalize.standardize import Standardize
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.recurrent.hybrid_lstm import HybridLstm
 from microfold.ops.recurrent.hybrid_sequence_rnn import HybridSequenceRnn
@@ -362,6 +363,7 @@ RULES: Mapping[type[Op], Rule] = {
     DepthwiseConv2D: _convolution,
     Gather: _gather,
     L2Normalization: _same_rows,
+    Standardize: _same_rows,
     LayerNorm: _along_axis,
     LogSoftmax: _same_rows,
     MaxPool2D: _max_pool2d,

@@ -13,6 +13,8 @@ from microfold.ir.pattern_table import PatternTable
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
+# What a node on constants of a graph would take on the target, in instructions; None: nothing computes it.
+NodeCost = Callable[[Node, Graph], "float | None"]
 
 MAX_OPT_LEVEL = 4
 
@@ -80,6 +82,8 @@ class PassContext:
         unroll: how many nodes all runs of a loop together may have where it is written out.
         channel_block: how many channels the target's kernels compute at once.
         spare_ram: nothing is to take RAM for fewer instructions: a limit would not be met.
+        spare_flash: nothing is to take flash for fewer instructions.
+        node_cost: what kernels of the target take; None: that is not known, and what depends on it is left.
         half_precision: the target computes float16 faster than float32.
         externals: the external code generators in use, the preferred ones first.
         sink: receives every `Decision`, e.g. ``decisions.append``.
@@ -98,6 +102,8 @@ class PassContext:
     unroll: int = 4096
     channel_block: int = 1
     spare_ram: bool = False
+    spare_flash: bool = False
+    node_cost: NodeCost | None = None
     half_precision: bool = False
     externals: Sequence[PatternTable] = ()
     sink: Callable[[Decision], None] | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.bound import step_bound, window_bound
 from microfold.plan.exact import solve
-from microfold.plan.greedy import Conflicts, climb, place_greedily
+from microfold.plan.greedy import CLIMB_ROUNDS, Conflicts, climb, place_greedily
 from microfold.plan.in_time import place_in_time
 from microfold.plan.liveness import Storage
 from microfold.plan.overlap import Overlap
@@ -23,6 +23,8 @@ from microfold.plan.problem import problem_of
 # With more neighbours on average, blocks are placed in the order of time only: to compare all with all would
 # take too long.
 MAX_NEIGHBOURS = 32
+# Steps of `climb` where there is no time for more.
+SHORT_CLIMB = 60
 # Steps of the exact search: at first, and where all else has failed.
 FIRST_LIMIT, LAST_LIMIT = 30_000, 600_000
 
@@ -69,12 +71,19 @@ def plan_arena(
 
 
 def plan_within(
-    blocks: Sequence[Storage], overlaps: Sequence[Overlap], bound: int, wanted: int | None = None
+    blocks: Sequence[Storage],
+    overlaps: Sequence[Overlap],
+    bound: int,
+    wanted: int | None = None,
+    *,
+    thorough: bool = True,
 ) -> ArenaPlan:
     """The same where a bound is known, and not too many storages live at once.
 
     Args:
         bound: bytes that no plan can go below.
+        thorough: whether the exact search goes on where its first steps and `climb` do not suffice, and
+            better bounds are looked for.
     """
 
     def done(plan: ArenaPlan) -> bool:
@@ -85,14 +94,14 @@ def plan_within(
     plan = ArenaPlan(greedy.offsets, greedy.size, bound, tuple(overlaps))
     if not done(plan):
         plan = _search(plan, blocks, FIRST_LIMIT)
-    if not done(plan):
+    if thorough and not done(plan):
         raised = window_bound(blocks, overlaps, plan.size, plan.bound)
         plan = ArenaPlan(plan.offsets, plan.size, raised, plan.overlaps)
     if not done(plan):
-        climbed = climb(conflicts, greedy, plan.bound)
+        climbed = climb(conflicts, greedy, plan.bound, CLIMB_ROUNDS if thorough else SHORT_CLIMB)
         if climbed.size < plan.size:
             plan = ArenaPlan(climbed.offsets, climbed.size, plan.bound, plan.overlaps)
-    return plan if done(plan) else _search(plan, blocks, LAST_LIMIT)
+    return plan if done(plan) or not thorough else _search(plan, blocks, LAST_LIMIT)
 
 
 def _search(plan: ArenaPlan, blocks: Sequence[Storage], steps: int) -> ArenaPlan:

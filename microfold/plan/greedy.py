@@ -180,17 +180,18 @@ def place_greedily(conflicts: Conflicts) -> Placed:
     return best
 
 
-def climb(conflicts: Conflicts, start: Placed, enough: int) -> Placed:
+def climb(conflicts: Conflicts, start: Placed, enough: int, rounds: int = CLIMB_ROUNDS) -> Placed:
     """A plan that is no larger: what lies at the top is placed earlier, again and again.
 
     Args:
         enough: bytes that no plan can go below.
+        rounds: steps at most.
     """
     # Of a generator, only `random` is the same in all versions of Python.
     draw = random.Random(0).random
     links = sum(map(len, conflicts.neighbours.values()))
     best = now = start
-    for _ in range(min(CLIMB_ROUNDS, CLIMB_LIMIT // max(links, 1))):
+    for _ in range(min(rounds, CLIMB_LIMIT // max(links, 1))):
         if best.size <= enough:
             break
         tops = [b for b, offset in now.offsets.items() if align(offset + b.size) == now.size]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from microfold.ir.graph import Graph
 from microfold.ir.in_place import updated_states
@@ -87,3 +88,20 @@ def alive(blocks: Sequence[Storage], size: Callable[[Storage], int]) -> dict[int
         if not leaves:
             held[moment] = total
     return held
+
+
+class Held(NamedTuple):
+    """Bytes of storage that live during each call, and that live both before and during it."""
+
+    during: Sequence[int]
+    before: Sequence[int]
+
+
+def alive_between(blocks: Iterable[Storage], calls: int) -> Held:
+    """What storages hold whatever overlaps."""
+    during, before = [0] * (calls + 1), [0] * (calls + 1)
+    for block in blocks:
+        for call in range(max(block.first, 0), block.last + 1):
+            during[call] += block.size
+            before[call] += block.size if call > block.first else 0
+    return Held(during, before)

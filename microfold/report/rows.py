@@ -7,17 +7,30 @@ from typing import Any
 
 from microfold.plan.stream.operations import Arrive, RowsCall
 from microfold.plan.stream.region import pitch
+from microfold.plan.stream.windows import Windows
 from microfold.program import Program
 
 
 def pushes(program: Program) -> list[int | None]:
     """Estimated instructions of each call that takes a row; None where a layer has no estimate.
 
-    The last one runs all layers that do not work by rows.
+    The first one runs what needs no row, too, and the last one all that is behind.
     """
-    rest = [layer.estimated_instructions for layer in program.layers if layer.rows is None]
-    found = [*_streamed(program)]
-    return [*found[:-1], *(_sum([each, *rest]) for each in found[-1:])]
+    now: list[int | None] = []
+    found: list[int | None] = []
+    started = False
+    for takes_row, index in _steps(program):
+        if takes_row:
+            if started:
+                found.append(_sum(now))
+                now = []
+            started = True
+        if index is not None:
+            layer = program.layers[index]
+            calls = _calls(program, index)
+            estimate = layer.estimated_instructions
+            now.append(estimate // calls if estimate is not None else None)
+    return [*found, _sum(now)]
 
 
 def longest(program: Program) -> int | None:
@@ -32,41 +45,45 @@ def rows_report(program: Program) -> dict[str, Any] | None:
     stream = program.stream
     if stream is None:
         return None
-    region, windows = stream.planner.region, stream.planner.windows
+    planner = stream.planner
+    producers = {value: node for region in planner.regions for value, node in region.producers.items()}
     return {
-        "layers": len(stream.planner.bands),
+        "layers": sum(layer.rows is not None for layer in program.layers),
         "longest_push": longest(program),
-        "moved": windows.moved,
+        "moved": planner.moved,
         "windows": [
             {
                 "tensor": value.name,
-                "offset": offset,
-                "rows": windows.blocks[value].size // pitch(value),
-                "bytes": windows.blocks[value].size,
-                "rows_per_call": region.producers[value].width if value in region.producers else 1,
+                "offset": stream.windows[value],
+                "rows": block.size // pitch(value),
+                "bytes": block.size,
+                "rows_per_call": producers[value].width if value in producers else 1,
             }
-            for value, offset in stream.windows.items()
+            for value, block in planner.window_blocks.items()
         ],
     }
 
 
-def _streamed(program: Program) -> Iterator[int | None]:
-    """The same without the layers behind."""
-    if program.stream is None:
+def _steps(program: Program) -> Iterator[tuple[bool, int | None]]:
+    """What happens in a run: whether a row is taken, and the index of the layer that is called."""
+    stream = program.stream
+    if stream is None:
         return
-    now: list[int | None] = []
-    started = False
-    for operation in program.stream.planner.windows.all_operations:
-        if isinstance(operation, Arrive):
-            if started:
-                yield _sum(now)
-            started, now = True, []
-        elif isinstance(operation, RowsCall):
-            index = program.stream.layer_of(operation)
-            estimate = program.layers[index].estimated_instructions
-            calls = len(program.stream.planner.bands[index].events)
-            now.append(estimate // calls if estimate is not None else None)
-    yield _sum(now)
+    for part in stream.planner.parts:
+        if not isinstance(part, Windows):
+            yield from ((False, index) for index in part)
+            continue
+        for operation in part.all_operations:
+            if isinstance(operation, Arrive):
+                yield True, None
+            elif isinstance(operation, RowsCall):
+                yield False, stream.layer_of(operation)
+
+
+def _calls(program: Program, index: int) -> int:
+    """How often a layer is called in a run."""
+    assert program.stream is not None
+    return len(program.stream.planner.planned[index].moments)
 
 
 def _sum(parts: list[int | None]) -> int | None:

@@ -58,6 +58,8 @@ def print_build(program: Program, report: Report, folder: Path) -> None:
         lines.append(f"{name}_run(&network{arena}, {', '.join(ports)});")
     elif program.options.io == "rows":
         lines.append(f"{name}_begin(&network);")
+        written = (i for i in range(len(program.inputs)) if i != program.pushed_input)
+        lines += [f"/* fill {name}_input_{i}({holder}) */" for i in written]
         lines.append(f"while ({name}_push_rows(&network{arena}, row) == 0) {{ /* the next row */ }}")
         lines.append(f"/* read {name}_output_0({holder}) */")
     else:
@@ -187,7 +189,8 @@ def _print_memory(program: Program, report: Report) -> None:
     table.add("RAM: stack", _number(ram["stack"]), f"at most, library functions included{used}")
     if program.stream is not None:
         count = sum(layer.rows is not None for layer in program.layers)
-        note = f"instructions, estimated; the first {count} layers compute rows as they come"
+        how = "as they come" if program.options.io != "arena" else "one after the other"
+        note = f"instructions, estimated; {count} layers compute rows {how}"
         what = "longest push" if program.options.io == "rows" else "longest row"
         table.add(what, _number(longest(program), unknown="unknown"), note)
     table.add("flash: weights", _number(flash["weights"]), program.options.weights_section)

@@ -26,6 +26,7 @@ def model_sources(program: Program) -> ModelSources:
         inner=tuple(_layer_spec(index, layer) for index, layer in enumerate(program.inner_layers)),
         parts=_parts(program),
         io=program.options.io,
+        pushed=program.pushed_input,
         split=program.options.split,
         stand_ins=stand_ins(program),
         compile_flags=program.options.external_compile_flags,
@@ -37,12 +38,12 @@ def _parts(program: Program) -> tuple[LayerPart, ...]:
     """The calls of layers of which some compute row by row; none if there are no such."""
     if program.stream is None:
         return ()
-    rows = [
-        LayerPart(each.layer, (_row(each.value, each.size, each.address),))
+    return tuple(
+        LayerPart(each, tuple(_layer_tensor(b) for b in program.layers[each].outputs))
+        if isinstance(each, int)
+        else LayerPart(each.layer, (_row(each.value, each.size, each.address),))
         for each in program.stream.computed
-    ]
-    rest = [layer for layer in program.layers if layer.rows is None]
-    return (*rows, *(LayerPart(r.index, tuple(_layer_tensor(b) for b in r.outputs)) for r in rest))
+    )
 
 
 def _row(value: Value, size: int, address: int) -> LayerTensor:

@@ -97,7 +97,8 @@ class ModelSources:
         parts: the calls of all layers in the order of their hooks, where some layers run several times; none
             otherwise.
         io: ``arena`` (inputs and outputs live in the context) or ``caller`` (arguments of the run
-            function), or ``rows`` (inputs are arguments, outputs live in the context).
+            function), or ``rows`` (one input is an argument, outputs live in the context).
+        pushed: index of that input.
         split: the arena is apart from the context, and the run function is handed both.
         stand_ins: further files, which take the place of libraries; they do not count as the model's.
         blob: the constants, where the init function is handed them.
@@ -112,11 +113,17 @@ class ModelSources:
     inner: tuple[LayerSpec, ...] = ()
     parts: tuple[LayerPart, ...] = ()
     io: str = "arena"
+    pushed: int | None = None
     split: bool = False
     stand_ins: Mapping[str, str] = field(default_factory=dict[str, str])
     blob: bytes | None = None
     compile_flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
+
+    @property
+    def given_inputs(self) -> tuple[TensorSpec, ...]:
+        """Those that are arguments of the run function."""
+        return tuple(spec for spec in self.inputs if self.io == "caller" or spec.index == self.pushed)
 
     @property
     def hooks(self) -> tuple[int, ...]:

@@ -26,7 +26,8 @@ FEATURES: Mapping[str, tuple[str, ...]] = {
     "mve": ("dsp",),  # Helium integer vectors
     "mve_fp": ("mve", "fpu"),  # Helium float vectors
     "fpu": (),  # single precision in hardware
-    "dual_issue": ("thumb2",),  # two instructions of 32 bits in a cycle, of which one may be a load
+    "late_loads": ("thumb2",),  # other instructions should stand between a load and what it is for
+    "dual_issue": ("late_loads",),  # two instructions of 32 bits in a cycle, of which one may be a load
 }
 
 # An instruction of a core without wait states takes fewer by far.

@@ -320,15 +320,15 @@ def _run_simulated(program: Program, calls: Sequence[Sequence[Array]]) -> list[d
 def _values(program: Program, tensors: Sequence[Sequence[Array]]) -> dict[Value, Array]:
     """What layers have computed in one run; of those that compute rows, all of these together."""
     values: dict[Value, Array] = {}
-    computed = [*program.stream.computed] if program.stream is not None else []
-    for each, (array,) in zip(computed, tensors, strict=False):
+    computed = program.stream.computed if program.stream is not None else range(len(program.layers))
+    for each, arrays in zip(computed, tensors, strict=True):
+        if isinstance(each, int):
+            values.update(_by_value(program.layers[each], arrays))
+            continue
         t = each.value.type
         whole = values.setdefault(each.value, np.zeros(t.shape, t.dtype.numpy))
         rows = whole[:, slice(*each.rows)]
-        rows[...] = array.reshape(rows.shape)
-    whole_layers = [layer for layer in program.layers if layer.rows is None]
-    for layer, arrays in zip(whole_layers, tensors[len(computed) :], strict=True):
-        values.update(_by_value(layer, arrays))
+        rows[...] = arrays[0].reshape(rows.shape)
     return values
 
 

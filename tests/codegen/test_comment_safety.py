@@ -42,8 +42,10 @@ SAFE = {
     "place.comment", "port.index", "port.type.size", "model.options.weights_section", "origin.sha256",
     "suffix", "field.name", "helpers.lowest", "helpers.highest", "stream.layers", "stream.arrivals",
     # Names of memories are checked where targets are read.
-    "model.regions.context.name", 'model.regions.context.section("data")',
-    'loaded | join(", ", attribute="name")',
+    "model.regions.arena.name", "model.regions.context.name",
+    'model.regions.arena.section("data")', 'model.regions.context.section("data")',
+    'model.sliding.step ~ " frames" if model.sliding.step > 1 else "frame"', "model.sliding.warmup_runs",
+    "model.sliding.frames", "file", "model.shared.name", 'loaded | join(", ", attribute="name")',
     '(" *     %-44s %s" | format(code, remark)).rstrip()',
     '(" * " ~ text) | wordwrap(107, wrapstring="\\n * ", break_on_hyphens=False)',
 }  # fmt: skip

@@ -18,13 +18,20 @@ from microfold.errors import InputError, UnsupportedModelError
 from microfold.host.library import HostLibrary
 from microfold.host.session import Session
 from microfold.ir.graph import Graph
+from microfold.ir.graph import verify as check_graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.kernels.kernel import Trade
+from microfold.lowering.stream import Cuts, Streamed
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+from microfold.ops.elementwise.add import Add
 from microfold.ops.elementwise.mul import Mul
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.ops.movement.pad import Pad
+from microfold.ops.movement.reshape import Reshape
+from microfold.ops.movement.transpose import Transpose
 from microfold.ops.pool2d import AveragePool2D
 from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
 from microfold.options import Options
@@ -40,8 +47,10 @@ ROWS = Options(io="rows")
 # Those of `Nets` whose operators between them have padding, strides, dilation, branches and joints.
 HOST = (1, 3, 8)
 # Those that end with a pool over rows.
-POOLED = (6, 17)
+POOLED = (17, 25)
 SIMULATED = (20, 21, 22, 23)
+# Those whose rows stay in rings where they may.
+RINGED = (1, 3, 8, 11)
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m55")
 
 
@@ -79,6 +88,52 @@ def test_rows_on_simulated_cores(core: str) -> None:
         built = compile_graph(graph, target.load(core), ROWS, name=f"net{seed}")
         result = verify(built, input_sets([b.type for b in built.inputs], 4))
         assert result.exact, (seed, result.first_difference)
+
+
+def rings(built: Program) -> int:
+    assert built.stream is not None
+    return sum(len(region.rings) for region in built.stream.planner.regions)
+
+
+@pytest.fixture
+def all_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows stay in rings wherever kernels take addresses, whether that is worth it or not."""
+
+    def every(cuts: Cuts, found: Streamed) -> Streamed:
+        planner = cuts.ringed(found.planner)
+        return found if planner is None else cuts.decided(planner)
+
+    monkeypatch.setattr(Cuts, "with_fewer_rings", every)
+
+
+@pytest.mark.usefixtures("all_rings")
+@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+def test_rows_that_stay_in_rings(core: str) -> None:
+    """Rows move once, and calls are given their addresses."""
+    if core != "host":
+        need_tools(*CROSS_TOOLS)
+    found = 0
+    for graph in (Nets(0).tall(), Nets(0).narrow(), *(Nets(seed).draw() for seed in RINGED)):
+        built = compile_graph(graph, target.load(core), ROWS)
+        found += rings(built)
+        result = verify(built, input_sets([b.type for b in built.inputs], 4))
+        assert result.exact, result.first_difference
+    assert found >= 8
+
+
+def test_rings_where_windows_do_not_fit() -> None:
+    """Windows need more for rows that are new; what fits without rings has none."""
+    graph = Nets(0).narrow()
+    m4 = target.load("cortex-m4")
+    free = compile_graph(graph, m4, ROWS)
+    smallest = compile_graph(graph, m4, Options(io="rows", optimize="size"))
+    assert smallest.arena.size < free.arena.size
+    assert rings(smallest) > 0
+    limited = compile_graph(graph, m4, Options(io="rows", ram=smallest.arena.size))
+    assert limited.arena.size <= smallest.arena.size
+    assert rings(limited) > 0
+    loose = compile_graph(graph, m4, Options(io="rows", ram=free.arena.size * 2))
+    assert rings(loose) == 0
 
 
 def test_rows_that_need_nothing_of_the_input() -> None:
@@ -190,18 +245,96 @@ def test_rows_within_a_run_where_only_they_fit_the_ram(core: str) -> None:
         compile_graph(graph, target.load(core), Options(io="caller", ram=40))
 
 
+@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+def test_rows_of_an_input_in_the_arena(core: str) -> None:
+    """What is computed lies over rows of it that are given up; the input is written as ever."""
+    graph = Nets(0).tall()
+    whole = compile_graph(graph, target.load(core))
+    rows = compile_graph(graph, target.load(core), ROWS)
+    ram = graph.inputs[0].type.nbytes + rows.arena.size
+    assert whole.stream is None
+    assert ram < whole.arena.size
+    for limit in (whole.arena.size, ram):
+        built = compile_graph(graph, target.load(core), Options(ram=limit))
+        assert built.arena.size <= limit
+        assert (built.stream is None) == (limit == whole.arena.size)
+        result = verify(built, input_sets([b.type for b in built.inputs], 4))
+        assert result.exact, result.first_difference
+    with pytest.raises(InputError, match=r"otherwise, .* computed by rows, the smallest"):
+        compile_graph(graph, target.load(core), Options(ram=40))
+
+
+def bulge() -> Graph:
+    """Layers on vectors, and between them images that are large in the middle only."""
+    draw = Nets(5)
+    vector = Value("vector", TensorType(DType.INT8, (1, 16), draw.quant()))
+    out = [ElementType(DType.INT8, draw.quant()) for _ in range(5)]
+    point, three = ((0, 0), (0, 0)), ((1, 1), (1, 1))
+    dense = make_node(FullyConnected(out[0]), [vector, draw.weights((256, 16), 0)], ["dense"])
+    small = make_node(Reshape((1, 16, 4, 4)), [dense.output], ["small"])
+    weights = [draw.weights((48, 1, 1, 4), 0), draw.weights((1, 3, 3, 48), 3), draw.weights((4, 3, 3, 48), 0)]
+    wide = make_node(Conv2D((1, 1), (1, 1), point, out[1]), [small.output, weights[0]], ["wide"])
+    deep = make_node(DepthwiseConv2D((1, 1), (1, 1), three, out[2]), [wide.output, weights[1]], ["deep"])
+    thin = make_node(Conv2D((2, 1), (1, 1), three, out[3]), [deep.output, weights[2]], ["thin"])
+    flat = make_node(Reshape((1, 128)), [thin.output], ["flat"])
+    last = make_node(FullyConnected(out[4]), [flat.output, draw.weights((3, 128), 0)], ["last"])
+    nodes = (dense, small, wide, deep, thin, flat, last)
+    graph = Graph("bulge", (vector,), (last.output,), nodes, draw.constants)
+    check_graph(graph)
+    return graph
+
+
+@pytest.mark.parametrize("io", ["arena", "caller"])
+@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+def test_a_region_in_the_middle(io: str, core: str) -> None:
+    """Layers before and behind it compute whole tensors."""
+    graph = bulge()
+    built = compile_graph(graph, target.load(core), Options(io=io, ram=graph.nodes[2].output.type.nbytes))
+    assert built.stream is not None
+    (region,) = built.stream.planner.regions
+    assert region.start > 0
+    result = verify(built, input_sets([b.type for b in built.inputs], 4))
+    assert result.exact, result.first_difference
+
+
+@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+def test_other_inputs_are_there_whole(core: str) -> None:
+    """One image is handed in row by row; others are written before its first row."""
+    draw = Nets(7)
+    images = [Value(name, TensorType(DType.INT8, (1, 9, 5, 4), draw.quant())) for name in ("a", "b")]
+    gain = Value("gain", TensorType(DType.INT8, (1, 8), draw.quant()))
+    out = [ElementType(DType.INT8, draw.quant()) for _ in range(4)]
+    three = ((1, 1), (1, 1))
+    first = make_node(
+        Conv2D((1, 1), (1, 1), three, out[0]), [images[0], draw.weights((4, 3, 3, 4), 0)], ["first"]
+    )
+    second = make_node(
+        Conv2D((1, 1), (1, 1), three, out[1]), [images[1], draw.weights((4, 3, 3, 4), 0)], ["second"]
+    )
+    added = make_node(Add(out[2]), [first.output, second.output], ["added"])
+    dense = make_node(FullyConnected(out[3]), [gain, draw.weights((4, 8), 0)], ["dense"])
+    nodes = (first, second, added, dense)
+    graph = Graph("two", (*images, gain), (added.output, dense.output), nodes, draw.constants)
+    check_graph(graph)
+    built = compile_graph(graph, target.load(core), ROWS)
+    assert built.stream is not None
+    assert [b.region for b in built.inputs] == ["input", "arena", "arena"]
+    result = verify(built, input_sets([b.type for b in built.inputs], 4))
+    assert result.exact, result.first_difference
+
+
 @pytest.mark.parametrize("core", ["host", pytest.param("cortex-m0plus", marks=pytest.mark.slow)])
 def test_calls_compute_several_rows_where_the_ram_allows_it(core: str) -> None:
     """Rows of few pixels: what kernels compute for several at once is worth more windows."""
     graph = Nets(0).tall()
     least = compile_graph(graph, target.load("cortex-m4"), ROWS)
     assert least.stream is not None
-    assert all(node.width == 1 for node in least.stream.planner.region.nodes)
+    assert all(node.width == 1 for node in least.stream.planner.regions[0].nodes)
     ram = least.arena.size + 400
     wide = compile_graph(graph, target.load("cortex-m4"), Options(io="rows", ram=ram))
     assert wide.stream is not None
     assert wide.arena.size <= ram
-    assert any(node.width > 1 for node in wide.stream.planner.region.nodes)
+    assert any(node.width > 1 for node in wide.stream.planner.regions[0].nodes)
 
     def instructions(built: Program) -> int:
         return sum(layer.estimated_instructions or 0 for layer in built.layers)
@@ -233,7 +366,14 @@ def test_weights_of_16_bits_where_rows_have_few_pixels() -> None:
 def test_no_warnings(compiler: str, tmp_path: Path) -> None:
     need_tools(compiler)
     within = Options(io="caller", ram=program(HOST[2]).arena.size)
-    for options in (ROWS, Options(io="rows", weights="blob"), within):
+    held = Options(ram=program(HOST[2]).arena.size + 1000)
+    for options in (
+        ROWS,
+        Options(io="rows", weights="blob"),
+        Options(io="rows", optimize="size"),
+        within,
+        held,
+    ):
         built = program(HOST[2], options=options)
         for name, text in emit(built).items():
             (tmp_path / name).write_text(text, encoding="utf-8")
@@ -284,18 +424,25 @@ int main(void)
 def test_options_that_need_whole_tensors() -> None:
     with pytest.raises(InputError, match="leave step away"):
         Options(io="rows", step=True)
-    with pytest.raises(InputError, match="leave taps away"):
+    with pytest.raises(InputError, match="which taps copy, are never there: leave taps away"):
         Options(io="rows", taps=True)
+    graph = Nets(0).tall()
+    steps, taps = Options(ram=3000, step=True), Options(ram=3000, taps=True)
+    for options, reason in ((steps, "no moment for its step"), (taps, "are never there")):
+        with pytest.raises(InputError, match=f"allow .*; by rows, .*{reason}"):
+            compile_graph(graph, target.load("host"), options)
 
 
 def test_a_model_without_rows_is_refused() -> None:
     """It says which operator, why, and what to do."""
-    graph = dense()
-    with pytest.raises(
-        UnsupportedModelError, match="first layers must work by rows; fully_connected"
-    ) as found:
+    with pytest.raises(UnsupportedModelError, match=r"rows; none of its inputs is an image \[1, H, W, C\]"):
+        compile_graph(dense(), target.load("host"), ROWS)
+    image = Value("image", TensorType(DType.FLOAT32, (1, 5, 4, 3)))
+    node = make_node(Transpose((0, 2, 1, 3)), [image], ["turned"])
+    graph = Graph("turned", (image,), (node.output,), (node,), {})
+    with pytest.raises(UnsupportedModelError, match="first layers must work by rows; transpose %turned") as e:
         compile_graph(graph, target.load("host"), ROWS)
-    assert "take another io" in str(found.value)
+    assert "take another io" in str(e.value)
 
 
 def test_reports_say_where_rows_are_kept() -> None:

@@ -231,6 +231,7 @@ EXAMPLES = {
     "half": (MADE / "cnn_f16.tflite", Options()),
     "int16": (MADE / "cnn_int16x8.tflite", Options(single_file=True)),
     "relaxed": (MADE / "attn_f32.tflite", Options(numerics="relaxed")),
+    "rows": (MADE / "cnn_int8.tflite", Options(io="rows")),
     "recurrent": (MADE / "gru_unrolled_int8.tflite", Options()),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cache
 
@@ -55,7 +56,9 @@ from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.quantized_cumsum import QuantizedCumsum
 from microfold.ops.reduce.quantized_reduce_prod import QuantizedReduceProd
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin, ReduceProd
+from tests.kernels.expression_cases import cases as expressions
 from tests.kernels.graphs import RELU6, conv2d_graph, depthwise_conv2d_graph, int8_input, one_node_graph
+from tests.kernels.normalize.test_standardize import standardized
 from tests.kernels.packing.test_float16 import as_float16
 from tests.kernels.packing.test_float16_weights import as_halves
 from tests.kernels.portable import as_float, as_int16, with_wide_weights
@@ -78,7 +81,14 @@ def cases() -> list[Graph]:
 
 def elements(image: Shape) -> list[Graph]:
     """Operators on the elements of images of one shape, at least (1, 3, 3, 3)."""
-    return [*_unary(image), *_binary(image), *_movement(image), *_along_axes(image)]
+    return [
+        *_unary(image),
+        *_binary(image),
+        *_movement(image),
+        *_along_axes(image),
+        *expressions(4, [image], seed=math.prod(image)),
+        standardized(image, 1.0, 0.0),
+    ]
 
 
 def element(dtype: DType, scale: float = 0.05, zero_point: int = -5) -> ElementType:

@@ -28,6 +28,7 @@ from microfold.ops.elementwise.conversions.dequantize import Dequantize
 from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.dropout import Dropout
+from microfold.ops.elementwise.expression import Expression
 from microfold.ops.elementwise.fast_math import FastSoftmax
 from microfold.ops.elementwise.float_binary import FloatBinary, float_binary_operators
 from microfold.ops.elementwise.lookup import Lookup
@@ -53,6 +54,7 @@ from microfold.ops.normalize.l2_normalization import L2Normalization
 from microfold.ops.normalize.layer_norm import LayerNorm
 from microfold.ops.normalize.log_softmax import LogSoftmax
 from microfold.ops.normalize.softmax import Softmax
+from microfold.ops.normalize.standardize import Standardize
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean, Sum
@@ -216,6 +218,22 @@ def _float_binary(op: type[FloatBinary]) -> Callable[[Draw], Drawn]:
     return draw
 
 
+def _expression(d: Draw) -> Drawn:
+    shape = d.shape()
+    steps = (("sub", (0, 1), ()), ("clip", (3,), (-0.5, 1.0)), ("mul", (4, 0), ()), ("add", (5, 2), ()))
+    return Expression(steps), [
+        d.tensor(shape),
+        d.tensor(_broadcast(d, shape)),
+        d.tensor(_broadcast(d, shape)),
+    ]
+
+
+def _standardize(d: Draw) -> Drawn:
+    x = d.image()
+    rows = [d.tensor(x.type.shape[-1:] if d.flag() else ()) for _ in range(2)]
+    return Standardize(0.001), [x, *rows]
+
+
 def _plain_binary(op: type[PlainBinary]) -> Callable[[Draw], Drawn]:
     return _binary(lambda d: op(d.element()))
 
@@ -312,6 +330,7 @@ OPERATORS: Mapping[str, Case] = {
     "depthwise_conv2d": (ALL, _depthwise_conv2d),
     "dequantize": (INT, _unary(lambda *_: Dequantize())),
     "dropout": ((F32,), _unary(lambda *_: Dropout(0.5))),
+    "expression": ((F32,), _expression),
     "fast_softmax": ((F32,), _unary(lambda *_: FastSoftmax(1.0, ElementType(F32)))),
     "gather": (ALL, _gather),
     "hard_swish": ((I8, F32), _unary(lambda d, _: HardSwish(d.element()))),
@@ -361,6 +380,7 @@ OPERATORS: Mapping[str, Case] = {
     "select": (ALL, _select),
     "softmax": (ALL, _unary(lambda _, e: Softmax(1.0, ElementType(e.dtype, UNIT[e.dtype])))),
     "squared_difference": (ALL, _binary(lambda d: SquaredDifference(d.element()))),
+    "standardize": ((F32,), _standardize),
     "strided_slice": (ALL, _strided_slice),
     "sub": (ALL, _binary(lambda d: Sub(d.element()))),
     "sum": (ALL, _unary(lambda d, _: Sum(_axes(d), True, d.element()))),

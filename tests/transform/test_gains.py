@@ -44,6 +44,7 @@ def _weights(name: str, shape: str, scale: float) -> str:
     )
 
 
+FLOATS = "float32[1,24,24,16]"
 SAME = "strides=(1, 1), dilations=(1, 1), padding=((1, 1), (1, 1))"
 GAINS = {
     "pool_of_floats": Gain(
@@ -128,6 +129,73 @@ GAINS = {
         """,
         1_214_187,
         11_232,
+    ),
+    "floats_in_a_row": Gain(
+        f"""
+        %k = constant float32[16] {[0.125 * k for k in range(16)]}
+        %s = constant float32[] [0.25]
+        %f: {FLOATS} = dequantize(%x)
+        %a: {FLOATS} = mul(%f, %k)
+        %b: {FLOATS} = add(%a, %s)
+        %c: {FLOATS} = clip(%b) {{minimum=0.0, maximum=6.0}}
+        %y: {FLOATS} = mul(%c, %f)
+        """,
+        152_722,
+        46_080,
+    ),
+    "floats_between_integers": Gain(
+        f"""
+        %p: int8[1,24,24,16] q(0.05, 3) = max_pool2d(%x) {{
+          size=(3, 3), strides=(1, 1), padding=((1, 1), (1, 1))
+        }}
+        %a: {FLOATS} = dequantize(%x)
+        %b: {FLOATS} = dequantize(%p)
+        %c: {FLOATS} = mul(%a, %b)
+        %d: {FLOATS} = sub(%c, %b)
+        %y: int8[1,24,24,16] q(0.2, 1) = quantize(%d)
+        """,
+        611_345,
+        18_432,
+    ),
+    "gelu_spelled_out": Gain(
+        f"""
+        %half = constant float32[] [0.5]
+        %one = constant float32[] [1.0]
+        %three = constant float32[] [3.0]
+        %cubic = constant float32[] [0.044715]
+        %scale = constant float32[] [0.7978846]
+        %f: {FLOATS} = dequantize(%x)
+        %p: {FLOATS} = pow(%f, %three)
+        %c: {FLOATS} = mul(%p, %cubic)
+        %s: {FLOATS} = add(%f, %c)
+        %u: {FLOATS} = mul(%s, %scale)
+        %t: {FLOATS} = tanh(%u)
+        %o: {FLOATS} = add(%t, %one)
+        %h: {FLOATS} = mul(%f, %half)
+        %y: {FLOATS} = mul(%h, %o)
+        """,
+        1_143_933,
+        46_080,
+    ),
+    "layer_norm_spelled_out": Gain(
+        f"""
+        %gamma = constant float32[16] {[0.125 * k for k in range(16)]}
+        %beta = constant float32[16] {[0.25 * k for k in range(16)]}
+        %epsilon = constant float32[] [0.001]
+        %f: {FLOATS} = dequantize(%x)
+        %m: float32[1,24,24,1] = mean(%f) {{axes=(3,), keep_dims=true}}
+        %d: {FLOATS} = squared_difference(%f, %m)
+        %v: float32[1,24,24,1] = mean(%d) {{axes=(3,), keep_dims=true}}
+        %e: float32[1,24,24,1] = add(%v, %epsilon)
+        %r: float32[1,24,24,1] = rsqrt(%e)
+        %s: {FLOATS} = mul(%r, %gamma)
+        %a: {FLOATS} = mul(%f, %s)
+        %b: {FLOATS} = mul(%m, %s)
+        %c: {FLOATS} = sub(%beta, %b)
+        %y: {FLOATS} = add(%a, %c)
+        """,
+        269_009,
+        46_080,
     ),
     "narrow_clip_behind_1x1_convolution": Gain(
         f"""

@@ -58,9 +58,8 @@ def _by_columns(context: OperatorContext, adj_x: bool, adj_y: bool) -> None:
             f"its second operand must be int8 with scales along its columns, axis {columns}; it is {second}",
             "quantise it per tensor",
         )
-    _finish_layer(
-        context, *context.emit(FullyConnected(context.element()), _flat(context, rows), turned), rows
-    )
+    (product,) = context.emit(FullyConnected(context.element()), _flat(context, rows), turned)
+    _finish_layer(context, product, rows)
 
 
 def _hybrid(context: OperatorContext, adj_x: bool, adj_y: bool, *, asymmetric: bool) -> None:
@@ -71,7 +70,8 @@ def _hybrid(context: OperatorContext, adj_x: bool, adj_y: bool, *, asymmetric: b
     rows, turned = _layer_operands(context, adj_x, adj_y)
     values, steps = quantized(context, _flat(context, rows), asymmetric=asymmetric)
     zeros = context.add_constant(np.zeros(turned.type.shape[0], np.float32), f"{context.name()}_bias")
-    _finish_layer(context, *context.emit(HybridFullyConnected(), values, turned, zeros, steps), rows)
+    (product,) = context.emit(HybridFullyConnected(), values, turned, zeros, steps)
+    _finish_layer(context, product, rows)
 
 
 def _layer_operands(context: OperatorContext, adj_x: bool, adj_y: bool) -> tuple[Value, Value]:

@@ -135,7 +135,7 @@ class Channels:
             ("packing", self.packing),
             ("clamp", self.clamp and not self.shift),
             ("clamp_behind", self.clamp and self.shift > 0),
-            ("dual_issue", self.layer.target.has("dual_issue")),
+            ("late_loads", self.layer.target.has("late_loads")),
         )
 
     @property
@@ -384,7 +384,7 @@ class Conv2DDsp(SmladConvolution):
         The order for two instructions at a time has no loop of one pair.
         """
         few = self.group == PIXELS and count_pairs(layer) <= WRITTEN_PAIRS
-        alone = count_pairs(layer) == 1 and layer.target.has("dual_issue")
+        alone = count_pairs(layer) == 1 and layer.target.has("late_loads")
         return few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS)
 
 

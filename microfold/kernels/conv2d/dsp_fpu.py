@@ -167,7 +167,7 @@ class Conv2DFpuDsp(Kernel):
     name = "s8_conv2d__dsp_fpu"
     op = Conv2D
     features = frozenset({"dsp", "fpu"})
-    superseded_by = frozenset({"dual_issue"})
+    superseded_by = frozenset({"late_loads"})
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
         Field("words", "of it"),

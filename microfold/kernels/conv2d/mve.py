@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.int4 import unsupported_int4
@@ -27,6 +24,10 @@ from microfold.ops.convolution.conv2d import Conv2D
 
 # Patches of up to this many vectors are kept in registers while the weights stream by.
 _REGISTER_VECTORS = 2
+# If there are so many blocks of two pixels and four channels: each saves 20 cycles, for 300 bytes of code.
+_HELD_BLOCKS = 16
+# Where channels are filled up with zeros, and code of their own looks after them.
+_HELD_FILLED_BLOCKS = 256
 # Rows of a window of up to this many vectors are copied without a loop.
 _WRITTEN_OUT = 4
 
@@ -44,16 +45,29 @@ def _requantization(layer: LayerContext, matrix: Array) -> tuple[mve.MveForm, Ar
     return mve.requantization(layer, matrix, multipliers)
 
 
-def _block_order(form: mve.MveForm, *, int4: bool, in_registers: bool) -> str:
+def _held_vectors(layer: LayerContext, *, eights: bool) -> int:
+    """Vectors of a patch, if they are kept in registers; else 0."""
+    out = conv_types(layer)[2]
+    matrix = filter_matrix(layer)
+    vectors = -(-matrix.shape[1] // mve.LANES)
+    blocks = (out.size // out.shape[3] + 1) // 2 * -(-out.shape[3] // mve.BLOCK)
+    least = _HELD_BLOCKS if out.shape[3] % mve.EIGHT == 0 else _HELD_FILLED_BLOCKS
+    paid = not eights or (out.shape[3] > mve.BLOCK and blocks >= least and not layer.compiled_for_size)
+    return vectors if vectors <= _REGISTER_VECTORS and paid else 0
+
+
+def _block_order(form: mve.MveForm, *, int4: bool, held: bool, eights: bool) -> str:
     """What a block of weights has, in order."""
-    start = "start" if int4 and not in_registers else "bias"
+    if eights:
+        records = "bias[4], multiplier[4], shift[4]"
+        return f"of 4 channels, even or odd ones of eight: int8 weights [vectors][4][16], {records}"
+    start = "start" if int4 and not held else "bias"
     weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
     left = ", left shift[4]" if form is mve.MveForm.GENERAL else ""
-    return f"of 4 channels: {start}[4], {weights}, multiplier[4], bytes: shift[4]{left}"
+    return f"of 4 channels: {start}[4], {weights}, multiplier[4], shift[4]{left}"
 
 
 @register
-@dataclass(frozen=True, eq=False)
 class Conv2DMve(Kernel):
     """Two pixels times blocks of 4 channels, 16 products an instruction.
 
@@ -61,13 +75,7 @@ class Conv2DMve(Kernel):
     `mve.pack_blocks`; `mve.requantization` chooses the shortest exact form. Weights are padded with zeros to
     whole vectors, so that what follows a pixel's inputs may be read along with them, up to the end of the
     tensor: the last pixels are copied if need be.
-
-    Attributes:
-        any_size: of windows that are pixels: the function that serves any number of channels, of both sides.
     """
-
-    any_size: bool = False
-    trades: frozenset[Trade] = frozenset()
 
     name = "s8_conv2d__mve_2x4"
     op = Conv2D
@@ -94,15 +102,6 @@ class Conv2DMve(Kernel):
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)
 
-    def variants(self, layer: LayerContext) -> Sequence[Kernel]:
-        if not is_pointwise(conv_types(layer)[3]):
-            return [self]
-        return [self, replace(self, any_size=True, trades=self.trades | {Trade.ONE_FOR_ALL})]
-
-    def held_vectors(self, vectors: int) -> int:
-        """Of a patch of so many vectors those that stay in registers: all or none."""
-        return vectors if vectors <= _REGISTER_VECTORS and not self.any_size else 0
-
     def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
         matrix = filter_matrix(layer)
@@ -110,16 +109,19 @@ class Conv2DMve(Kernel):
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-matrix.shape[0] // mve.BLOCK)
         pairs = (out.size // out.shape[3] + 1) // 2
-        tail = out.shape[3] % mve.BLOCK != 0
+        eights = self.in_eights(form)
+        tail = out.shape[3] % (mve.EIGHT if eights else mve.BLOCK) != 0
         finish = blocks * 2 * mve.finish_terms(form)
-        if self.held_vectors(vectors):
-            pair = Terms(
-                held_pair=1,
-                held_input=vectors,
-                held_block=blocks,
-                held_vector=blocks * vectors,
-                held_tail=blocks * vectors * tail,
-            )
+        if _held_vectors(layer, eights=eights):
+            pair = Terms(held_pair=1, held_input=vectors)
+            if eights:
+                pair += Terms(held_half=blocks, held_half_vector=blocks * vectors, half_tail=blocks * tail)
+            else:
+                pair += Terms(
+                    held_block=blocks, held_vector=blocks * vectors, held_tail=blocks * vectors * tail
+                )
+        elif eights:
+            pair = Terms(pair=1, half=blocks, half_vector=blocks * vectors, half_tail=blocks * tail)
         else:
             pair = Terms(pair=1, tail=tail, block=blocks, vector=blocks * vectors)
         return Terms(call=1) + pairs * (pair + finish) + self._gathering(layer)
@@ -149,8 +151,14 @@ class Conv2DMve(Kernel):
     def rows_held(self, layer: LayerContext) -> int:
         return 1
 
-    def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
+    def in_eights(self, form: mve.MveForm) -> bool:
+        """Whether two blocks are narrowed together."""
+        return form is not mve.MveForm.GENERAL
+
+    def pack(self, matrix: Array, form: mve.MveForm, records: Array, *, held: bool) -> tuple[Array, str]:
         """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
+        if self.in_eights(form):
+            return mve.pack_eights(matrix, records, alone=not held), ""
         return mve.pack_blocks(matrix, records), ""
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -164,19 +172,18 @@ class Conv2DMve(Kernel):
         vectors = -(-depth // mve.LANES)
         padded = vectors * mve.LANES
         pixels = out.size // out.shape[3]
-        blocks, int4 = self.pack(matrix, records)
-        finish_spec = dict(mve.finish_spec(form, clamp, out.shape[3]))
-        if self.any_size:
-            finish_spec["channel_tail"] = True
+        eights = self.in_eights(form)
+        held = _held_vectors(layer, eights=eights)
+        block = mve.EIGHT if eights else mve.BLOCK
+        blocks, int4 = self.pack(matrix, form, records, held=held > 0)
         parameters: dict[str, Parameter] = {
             "blocks": Constant("weights", blocks),
             "vectors": vectors,
             "output_channels": out.shape[3],
             **finish,
         }
-        ragged = pointwise and (padded != depth or self.any_size)
-        in_registers = self.held_vectors(vectors) > 0
-        if in_registers and pointwise and not ragged:
+        ragged = pointwise and padded != depth
+        if held and pointwise and not ragged:
             # Their number is in the code.
             del parameters["vectors"]
         if pointwise:
@@ -184,30 +191,32 @@ class Conv2DMve(Kernel):
         else:
             parameters |= {**shape_parameters(layer), "input_zero_point": x.quant.zero_point}
         spec = (
-            *finish_spec.items(),
+            *mve.finish_spec(form, clamp, 0 if eights and layer.compiled_for_size else out.shape[3], block),
             ("pointwise", pointwise),
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
             ("run_vectors", 0 if pointwise else _run_vectors(layer)),
-            ("register_vectors", self.held_vectors(vectors)),
+            ("register_vectors", held),
             ("int4", int4),
+            ("eights", eights),
+            ("small", eights and layer.compiled_for_size),
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
-        fields = describe(self.fields, blocks=_block_order(form, int4=bool(int4), in_registers=in_registers))
+        fields = describe(
+            self.fields, blocks=_block_order(form, int4=bool(int4), held=held > 0, eights=eights)
+        )
         return KernelCall(CFunction("conv2d/mve.c.j2", self.name, spec, fields), parameters, scratch)
 
 
 @register
-@dataclass(frozen=True, eq=False)
 class Conv2DMveInt4(Conv2DMve):
     """The same with weights of four bits: two channels a byte, see `packing.int4_mve`.
 
     `unsupported_sums` checks that 16 times a sum fits 32 bits.
     """
 
-    trades: frozenset[Trade] = frozenset({Trade.FOUR_BITS})
-
     name = "s8_s4w_conv2d__mve"
+    trades = frozenset({Trade.FOUR_BITS})
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_int4(layer) or int4_mve.unsupported_sums(layer, filter_matrix(layer))
@@ -221,7 +230,9 @@ class Conv2DMveInt4(Conv2DMve):
         unpacked = (out.size // out.shape[3] + 1) // 2 * blocks
         return super().terms(layer) + Terms(unpacked=unpacked, apart=unpacked * vectors * apart)
 
-    def pack(self, matrix: Array, records: Array) -> tuple[Array, str]:
-        in_registers = self.held_vectors(-(-matrix.shape[1] // mve.LANES)) > 0
-        blocks = int4_mve.pack_blocks(matrix, records, scaled=not in_registers)
+    def in_eights(self, form: mve.MveForm) -> bool:
+        return False
+
+    def pack(self, matrix: Array, form: mve.MveForm, records: Array, *, held: bool) -> tuple[Array, str]:
+        blocks = int4_mve.pack_blocks(matrix, records, scaled=not held)
         return blocks, int4_mve.choose_bytes(matrix).value

@@ -194,7 +194,7 @@ class DepthwiseConv2DDsp(Kernel):
             ("requantize", plan.form),
             ("shift", plan.shift),
             ("clamp", clamp),
-            ("dual_issue", layer.target.has("dual_issue")),
+            ("late_loads", layer.target.has("late_loads")),
         )
         steps_in, steps_out = tiling.steps(x), tiling.steps(out)
         parameters: dict[str, Parameter] = {

@@ -74,14 +74,14 @@ class RowPlan:
     Attributes:
         clamps: bounds of outputs within their type's.
         most: blocks that an iteration of a loop may have.
-        dual_issue: the core issues two instructions at a time.
+        late_loads: other instructions should stand between a load and what it is for.
     """
 
     tiling: Tiling
     requantization: PlaneRequantization
     clamps: int
     most: int
-    dual_issue: bool
+    late_loads: bool
 
     @property
     def corrected(self) -> bool:
@@ -128,13 +128,13 @@ class RowPlan:
         return best_schedule(self.taps, outputs, 4 if self.corrected else 2)
 
     def _ordered(self, schedule: Schedule) -> Schedule:
-        """As the core runs it; other forms than the shortest need registers that loads ahead would take."""
-        return overlapped(schedule) if self.dual_issue and self.short else schedule
+        """As the core runs it."""
+        return overlapped(schedule) if self.overlapped else schedule
 
     @property
-    def short(self) -> bool:
-        """Sums are multiplied, an addend is added, and a common shift saturates them."""
-        return self.requantization.shift > 0 and not self.corrected and not self.clamps
+    def overlapped(self) -> bool:
+        """Loads stand apart from what they are for; other forms have no registers for that."""
+        return self.late_loads and self.requantization.shift > 0 and not self.clamps
 
     def _lines(self, block: Schedule) -> int:
         return block.instructions + self._finish(block.outputs)
@@ -198,8 +198,8 @@ def row_plans(layer: LayerContext) -> list[RowPlan] | str:
     limits = depthwise_types(layer)[2].dtype.range
     clamps = (low != limits[0]) + (high != limits[1])
     cuts = [t for t in tilings(layer) if not t.vertical or t.band == t.rows.outputs]
-    dual = layer.target.has("dual_issue")
-    plans = [RowPlan(t, requantization, clamps, most, dual) for most in (1, MAX_UNROLL) for t in cuts]
+    late = layer.target.has("late_loads")
+    plans = [RowPlan(t, requantization, clamps, most, late) for most in (1, MAX_UNROLL) for t in cuts]
     plans = [plan for plan in plans if plan.most == 1 or plan.unrolled]
     refusals = [plan.refusal() for plan in plans]
     fitting = [plan for plan, refusal in zip(plans, refusals, strict=True) if refusal is None]
@@ -312,7 +312,7 @@ class DepthwiseConv2DRowDsp(Kernel):
             ("header", plan.header),
             ("words", plan.taps.words),
             ("stride", inner.stride),
-            ("overlapped", plan.dual_issue and plan.short),
+            ("overlapped", plan.overlapped),
             ("parts", tuple((p.first, p.iterations, p.unroll, p.block.outputs) for p in plan.parts)),
             ("held", tuple(p.block.held for p in plan.parts)),
             ("inputs", tuple(p.block.inputs for p in plan.parts)),

@@ -267,8 +267,13 @@ class DepthwiseConv2DMveTile(Kernel):
         tile = _find_tile(out, window)
         assert tile is not None
         form, _ = _requantization(layer)
-        each = Terms(tile=1) + mve.finish_terms(form)
-        channel = Terms(channel=1) + out.shape[2] // tile.shape[1] * each
+        tiles = out.shape[2] // tile.shape[1]
+        if not _tiles_pipelined(layer, tile):
+            channel = Terms(channel=1) + tiles * (Terms(tile=1) + mve.finish_terms(form))
+        elif tiles == 1:
+            channel = Terms(alone=1, alone_plain=form is mve.MveForm.PLAIN)
+        else:
+            channel = Terms(beside=1, beside_tile=tiles)
         bands = out.shape[0] * -(-out.shape[1] // tile.shape[0])
         band = Terms(band=1) + _load_terms(x, tile.groups) + out.shape[3] * channel
         return Terms(call=1) + bands * band
@@ -326,8 +331,7 @@ class DepthwiseConv2DMveTile(Kernel):
         }
         # A row has one tile.
         single = out.shape[2] == tile.shape[1]
-        # Two steps, one of which were no multiple of the other, would take more registers than there are.
-        pipelined = _pipelined(layer, form, clamp) and not single and window.strides[1] == 1
+        pipelined = _tiles_pipelined(layer, tile)
         if single or pipelined:
             del parameters["stride_width"]
         spec = (
@@ -354,6 +358,21 @@ def pack_records(records: Array) -> Array:
     """
     bias, multiplier, shift = records.T
     return np.stack([bias << 8 | shift & 0xFF, multiplier], axis=1)
+
+
+def _tiles_pipelined(layer: LayerContext, tile: _Tile) -> bool:
+    """Whether sums of a tile are made beside the requantisation of the one before.
+
+    That is the one in front of it, or, in rows of one tile, that of the channel before.
+    """
+    form, _ = _requantization(layer)
+    clamp, _ = mve.output_parameters(layer)
+    _, _, out, window = depthwise_types(layer)
+    if out.shape[2] == tile.shape[1]:
+        # There are registers for ties of negative numbers, too.
+        return form is not mve.MveForm.GENERAL and not clamp and not layer.compiled_for_size
+    # Two steps, one of which were no multiple of the other, would take more registers than there are.
+    return _pipelined(layer, form, clamp) and window.strides[1] == 1
 
 
 def _tile_vectors(filters: Array | None, tile: _Tile, window: Window) -> Array:

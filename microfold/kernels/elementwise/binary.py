@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.op import REGISTRY, Op
-from microfold.ir.types import Array, DType
+from microfold.ir.types import Array, DType, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms, length_prefix
 from microfold.kernels.elementwise import float_expressions, plain_expressions
@@ -140,11 +140,10 @@ class _Arithmetic(BinaryKernel):
 _ORDERED = (DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64)
 # Plain integers wrap around, which C leaves undefined for signed ones.
 _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
-    (Add, (DType.FLOAT32,), "a + b"),
-    (Sub, (DType.FLOAT32,), "a - b"),
-    (Mul, (DType.FLOAT32,), "a * b"),
-    (SquaredDifference, (DType.FLOAT32,), "(a - b) * (a - b)"),
-    (Prelu, (DType.FLOAT32,), "a >= 0.0f ? a : a * b"),
+    *(
+        (operator, (DType.FLOAT32,), float_expressions.ARITHMETIC[operator.name])
+        for operator in (Add, Sub, Mul, SquaredDifference, Prelu)
+    ),
     (Add, (DType.INT32,), "(int32_t)((uint32_t)a + (uint32_t)b)"),
     (Sub, (DType.INT32,), "(int32_t)((uint32_t)a - (uint32_t)b)"),
     (Mul, (DType.INT32,), "(int32_t)((uint32_t)a * (uint32_t)b)"),
@@ -157,8 +156,10 @@ _EXPRESSIONS: tuple[tuple[type[Op], tuple[DType, ...], str], ...] = (
         (DType.INT32,),
         "(int32_t)(((uint32_t)a - (uint32_t)b) * ((uint32_t)a - (uint32_t)b))",
     ),
-    (Maximum, (*_ORDERED, DType.FLOAT32), "a > b ? a : b"),
-    (Minimum, (*_ORDERED, DType.FLOAT32), "a < b ? a : b"),
+    *(
+        (operator, (*_ORDERED, DType.FLOAT32), float_expressions.ARITHMETIC[operator.name])
+        for operator in (Maximum, Minimum)
+    ),
     *((REGISTRY[name], (DType.FLOAT32,), text) for name, text in float_expressions.BINARY.items()),
     *(
         (REGISTRY[name], (dtype,), text)
@@ -247,12 +248,33 @@ class ClipPortable(UnaryKernel):
         )
 
 
+QUANTIZE_FIELDS = declare(
+    "zero_point",
+    "scale",
+    Field("minimum", "in steps from the zero point"),
+    "maximum",
+)
+
+
+def quantization(out: TensorType, bounds: tuple[int, int] | None = None) -> dict[str, Parameter]:
+    """Those of a step that quantises floats; `bounds` of the result, if not those of its type."""
+    assert out.quant is not None
+    low, high = bounds if bounds is not None else out.dtype.range
+    return {
+        "zero_point": out.quant.zero_point,
+        "scale": float(out.quant.scale),
+        # Before the zero point is added, where they are exact in float.
+        "minimum": float(low - out.quant.zero_point),
+        "maximum": float(high - out.quant.zero_point),
+    }
+
+
 @register
 class QuantizePortable(UnaryKernel):
-    """Divides by the scale and rounds halves away from zero (`roundf`).
+    """Divides by half of the scale, cuts to an integer, and halves it: halves are rounded away from zero.
 
-    It clamps before it adds the zero point, where the bounds are exact in float. What is not a number is 0
-    steps.
+    Twice a quotient is exact in float, and so are its bounds before the zero point is added. What is not a
+    number is 0 steps.
     """
 
     name = "f32_quantize__c"
@@ -260,8 +282,8 @@ class QuantizePortable(UnaryKernel):
     fields = declare(
         "length",
         "zero_point",
-        "scale",
-        Field("minimum", "in steps from the zero point"),
+        "half_scale",
+        Field("minimum", "in halves of a step from the zero point"),
         "maximum",
     )
 
@@ -273,10 +295,9 @@ class QuantizePortable(UnaryKernel):
         parameters: dict[str, Parameter] = {
             "length": out.size,
             "zero_point": zero_point,
-            "scale": float(out.quant.scale),
-            # Before the zero point is added, where they are exact in float.
-            "minimum": float(low - zero_point),
-            "maximum": float(high - zero_point),
+            "half_scale": out.quant.scale / 2,
+            "minimum": 2.0 * (low - zero_point),
+            "maximum": 2.0 * (high - zero_point),
         }
         return KernelCall(
             CFunction(

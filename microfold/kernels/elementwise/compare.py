@@ -107,7 +107,6 @@ class CompareInt8Alike(_Compare):
     name = "s8_compare__c_alike"
     op = Compare
     dtype = DType.INT8
-    like = "s16_compare__c"
 
     def supports(self, layer: LayerContext) -> str | None:
         if reason := super().supports(layer):
@@ -132,7 +131,6 @@ class CompareInt8Table(_Compare):
     name = "s8_compare__c_limits"
     op = Compare
     dtype = DType.INT8
-    like = "s16_compare__c"
     NO_NUMBER: ClassVar[int] = 256
     fields = declare(Field("limits", "of the first element, by the second one, from -128 on"), *LOOP_FIELDS)
 

@@ -22,7 +22,25 @@ UNARY = {
     "sqrt": "sqrtf(x)",
     "square": "x * x",
 }
-# Of the elements a and b, by the name of the operator, a `FloatBinary`.
+# Likewise of operators that have no more to them.
+ACTIVATIONS = {
+    "abs": "fabsf(x)",
+    "hard_swish": "x * mf_clamp_float(x + 3.0f, 0.0f, 6.0f) / 6.0f",
+    "logistic": "1.0f / (1.0f + expf(-x))",
+    "rsqrt": "1.0f / sqrtf(x)",
+    "tanh": "tanhf(x)",
+}
+# Of the elements a and b, by the name of the operator.
+ARITHMETIC = {
+    "add": "a + b",
+    "maximum": "a > b ? a : b",
+    "minimum": "a < b ? a : b",
+    "mul": "a * b",
+    "prelu": "a >= 0.0f ? a : a * b",
+    "squared_difference": "(a - b) * (a - b)",
+    "sub": "a - b",
+}
+# Likewise of a `FloatBinary`.
 BINARY = {
     "atan2": "atan2f(a, b)",
     "div": "a / b",

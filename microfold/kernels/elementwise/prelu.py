@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from microfold.ir.types import DType
+from microfold.ir.types import Array, DType
 from microfold.kernels.call import Constant, KernelCall, Parameter
+from microfold.kernels.cost.terms import Terms
+from microfold.kernels.elementwise.add import centred_hull, plan_short
 from microfold.kernels.elementwise.binary import C_TYPES
 from microfold.kernels.elementwise.broadcast import LOOP_FIELDS, BinaryKernel
 from microfold.kernels.fields import Field, declare
@@ -18,9 +20,9 @@ from microfold.ops.elementwise.activations.prelu import Prelu
 class _QuantizedPrelu(BinaryKernel):
     """Elements below the zero point are multiplied by alpha, all are requantised, element by element.
 
-    `scales` are two records (0, multiplier, zero point, shift): of inputs that are not negative, and of
-    products with alpha. The general form is the reference's multiplication in two roundings, for all 32-bit
-    values.
+    `scales` are two records (bias, multiplier, addend, shift): of inputs that are not negative, and of
+    products with alpha. For each of them `plan_short` takes the shortest form that is exact for all values
+    that there may be.
     """
 
     template = "elementwise/prelu.c.j2"
@@ -32,19 +34,37 @@ class _QuantizedPrelu(BinaryKernel):
         *LOOP_FIELDS,
     )
 
-    def lower(self, layer: LayerContext) -> KernelCall:
+    def _plans(self, layer: LayerContext) -> list[tuple[str, Array]]:
+        """Form and record of inputs that are not negative, and of products with alpha."""
         x, alpha = (v.type.quant for v in layer.node.operands[:2])
         out = layer.node.outputs[0].type.quant
         assert x is not None and alpha is not None and out is not None and isinstance(layer.node.op, Prelu)
-        identity, slope = layer.node.op.multipliers(x, alpha)
-        records = np.array([[0, m.mantissa, out.zero_point, m.shift] for m in (identity, slope)], np.int32)
+        low, high = centred_hull(layer, 0)
+        products = [min(low, 0) * slope for slope in centred_hull(layer, 1)]
+        bounds = (0, max(high, 0)), (min(0, *products), max(0, *products))
+        multipliers = layer.node.op.multipliers(x, alpha)
+        return [
+            plan_short(layer, ends, multiplier, out.zero_point)
+            for ends, multiplier in zip(bounds, multipliers, strict=True)
+        ]
+
+    def terms(self, layer: LayerContext) -> Terms:
+        size = layer.node.outputs[0].type.size
+        (identity, _), (slope, _) = self._plans(layer)
+        return super().terms(layer) + Terms({f"identity_{identity}": size, f"slope_{slope}": size})
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        x, alpha = (v.type.quant for v in layer.node.operands[:2])
+        assert x is not None and alpha is not None
+        (identity, first), (slope, second) = self._plans(layer)
         clamp, limits = output_range.clamping(layer.node)
         fields: dict[str, Parameter] = {
-            "scales": Constant("scales", records, record="mf_channel"),
+            "scales": Constant("scales", np.concatenate([first, second]), record="mf_channel"),
             "input_zero_point": x.zero_point,
             "alpha_zero_point": alpha.zero_point,
         }
-        return self.call(layer, (("type", C_TYPES[self.dtype]), ("clamp", clamp)), fields | limits)
+        spec = (("type", C_TYPES[self.dtype]), ("identity", identity), ("slope", slope), ("clamp", clamp))
+        return self.call(layer, spec, fields | limits)
 
 
 @register

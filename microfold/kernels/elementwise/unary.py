@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 
 from microfold.arithmetic.numerics import Multiplier
-from microfold.ir.op import Op
 from microfold.ir.types import DType, Quant
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms, length_prefix
@@ -129,21 +128,20 @@ class _FixedExpression(_Float):
         return self.text
 
 
-def _define(operator: type[Op], text: str) -> None:
-    attributes = {
-        "__doc__": f"{operator.__name__} of float32: ``{text}`` for each element x.",
-        "name": f"f32_{operator.name}__c",
-        "op": operator,
-        "text": text,
-    }
-    register(type(f"{operator.__name__}Float", (_FixedExpression,), attributes))
-
-
-_define(Abs, "fabsf(x)")
-_define(HardSwish, "x * mf_clamp_float(x + 3.0f, 0.0f, 6.0f) / 6.0f")
-_define(Logistic, "1.0f / (1.0f + expf(-x))")
-_define(Rsqrt, "1.0f / sqrtf(x)")
-_define(Tanh, "tanhf(x)")
+for _operator in (Abs, HardSwish, Logistic, Rsqrt, Tanh):
+    _text = float_expressions.ACTIVATIONS[_operator.name]
+    register(
+        type(
+            f"{_operator.__name__}Float",
+            (_FixedExpression,),
+            {
+                "__doc__": f"{_operator.__name__} of float32: ``{_text}`` for each element x.",
+                "name": f"f32_{_operator.name}__c",
+                "op": _operator,
+                "text": _text,
+            },
+        )
+    )
 
 
 @register

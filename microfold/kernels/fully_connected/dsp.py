@@ -95,7 +95,7 @@ class FullyConnectedDsp(Kernel):
             ("packing", packed),
             ("rest", depth % 4 != 0),
             ("clamp", clamp),
-            ("dual_issue", layer.target.has("dual_issue")),
+            ("late_loads", layer.target.has("late_loads")),
             ("blocks", self.UNITS > 0),
         )
         parameters: dict[str, Parameter] = {

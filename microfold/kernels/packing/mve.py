@@ -22,6 +22,7 @@ from microfold.kernels.requantize import output_range
 # Elements of int8 in a vector.
 LANES = 16
 BLOCK = 4  # channels computed together: the int32 lanes of a vector
+EIGHT = 2 * BLOCK  # channels that are narrowed together, see `pack_eights`
 
 
 class MveForm(str, enum.Enum):
@@ -97,12 +98,33 @@ def pack_blocks(matrix: Array, records: Array) -> Array:
 
     Returns:
         int32 [blocks, words]: for each block of 4 channels the biases, the weights ([vectors, 4, 16] bytes,
-        little endian), then the rest of `block_words`.
+        little endian), then the other rows of the records.
     """
     weights = block_weights(matrix)
     words = weights.reshape(weights.shape[0], -1).view("<i4")
-    own = block_words(records)
-    return np.concatenate([own[:, :BLOCK], words, own[:, BLOCK:]], axis=1)
+    rows = block_records(records)
+    return np.concatenate([rows[:, 0], words, rows[:, 1:].reshape(rows.shape[0], -1)], axis=1)
+
+
+def pack_eights(matrix: Array, records: Array, *, alone: bool) -> Array:
+    """The same for blocks two of which become eight outputs: the first one has the even channels of eight.
+
+    Args:
+        alone: four channels or fewer that are left are a block alone; else one of zeros goes with it.
+
+    Returns:
+        int32 [blocks, words]: for each block the weights, then the records, biases first.
+    """
+    count = matrix.shape[0]
+    left = count % EIGHT
+    padded = count + -count % EIGHT if left > BLOCK or not alone else count
+    order = np.arange(padded)
+    whole = padded - padded % EIGHT
+    order[:whole] = order[:whole].reshape(-1, BLOCK, 2).swapaxes(1, 2).reshape(-1)
+    ordered = [np.pad(part, ((0, padded - count), (0, 0)))[order] for part in (matrix, records)]
+    weights = block_weights(ordered[0])
+    words = weights.reshape(weights.shape[0], -1).view("<i4")
+    return np.concatenate([words, block_records(ordered[1]).reshape(words.shape[0], -1)], axis=1)
 
 
 def output_parameters(layer: LayerContext) -> tuple[bool, Mapping[str, Parameter]]:
@@ -117,9 +139,11 @@ def output_parameters(layer: LayerContext) -> tuple[bool, Mapping[str, Parameter
     return clamp, fields
 
 
-def finish_spec(form: MveForm, clamp: bool, channels: int) -> tuple[tuple[str, SpecValue], ...]:
+def finish_spec(
+    form: MveForm, clamp: bool, channels: int, block: int = BLOCK
+) -> tuple[tuple[str, SpecValue], ...]:
     """What templates need to know to write a block of outputs."""
-    return (("requantize", form.value), ("clamp", clamp), ("channel_tail", channels % BLOCK != 0))
+    return (("requantize", form.value), ("clamp", clamp), ("channel_tail", channels % block != 0))
 
 
 def finish_terms(form: MveForm) -> Terms:

@@ -89,6 +89,8 @@ def consider(kernel: Kernel, layer: LayerContext, policy: Policy) -> Candidate:
     # Every kernel computes NHWC: `convert_layout` has brought the graph there.
     layout = refuses_layout(layer.node.op)
     reason = f"the target lacks {', '.join(missing)}" if missing else layout or kernel.supports(layer)
+    if reason is None and layer.row_table and not any(v.reads_rows(layer) for v in kernel.variants(layer)):
+        reason = "rows of its input must lie behind each other"
     better = sorted(kernel.superseded_by & layer.target.features)
     if reason is None and better:
         reason = f"for cores with {', '.join(better)} there are better kernels"

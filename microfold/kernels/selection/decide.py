@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from microfold.errors import InputError
+from microfold.kernels.band import lowered
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import Considered, select_within
 from microfold.kernels.selection.flash_shares import balance_shares
@@ -55,7 +56,7 @@ def decide_with_nested(
     chosen = _of_all(layers, model, options, plan)
     if options.ram is not None:
         kernels = [candidate.kernel for candidate in chosen]
-        calls = [kernel.lower(ranking.layer) for kernel, ranking in zip(kernels, layers, strict=True)]
+        calls = [lowered(kernel, ranking.layer) for kernel, ranking in zip(kernels, layers, strict=True)]
         size = plan(kernels, calls).size
         if size + state > options.ram:
             raise InputError(

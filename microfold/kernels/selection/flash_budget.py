@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -132,7 +133,7 @@ def _choices(layer: LayerContext, index: int, runs: int, considered: Considered)
     for level in OPTIMIZE:
         for candidate in considered(index, level):
             if candidate.cost is not None:
-                size = constant_bytes(candidate.kernel, layer, candidate.kernel.lower(layer))
+                size = constant_bytes(candidate.kernel, layer, lowered(candidate.kernel, layer))
                 yield Choice(candidate, candidate.cost * runs, size)
 
 

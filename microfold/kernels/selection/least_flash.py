@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.cheapest import Candidate, Ranking
@@ -56,7 +57,7 @@ def select_least_flash(layers: Sequence[Ranking], plan: Planner) -> list[Candida
         layers: each with at least one kernel that fits.
     """
     fastest = [ranking.candidates[0] for ranking in layers]
-    calls = [c.kernel.lower(ranking.layer) for c, ranking in zip(fastest, layers, strict=True)]
+    calls = [lowered(c.kernel, ranking.layer) for c, ranking in zip(fastest, layers, strict=True)]
     limit = plan([candidate.kernel for candidate in fastest], calls).size
 
     def candidates(chosen: dict[int, Option]) -> list[Candidate]:
@@ -64,8 +65,8 @@ def select_least_flash(layers: Sequence[Ranking], plan: Planner) -> list[Candida
 
     def choose(options: _Options) -> _Choice:
         chosen = dict(zip(options, select_smallest([*options.values()]), strict=True))
-        lowered = [chosen[i].call if i in chosen else call for i, call in enumerate(calls)]
-        return _Choice(options, chosen, plan([c.kernel for c in candidates(chosen)], lowered))
+        taken = [chosen[i].call if i in chosen else call for i, call in enumerate(calls)]
+        return _Choice(options, chosen, plan([c.kernel for c in candidates(chosen)], taken))
 
     free = {i: layer_options(r.layer, r.candidates, r.runs) for i, r in enumerate(layers) if not r.fixed}
     choice = choose(free)

@@ -17,6 +17,7 @@ from typing import Any
 from microfold.ir.attributes import attribute_types
 from microfold.ir.op import Op
 from microfold.ir.types import ElementType, TensorType
+from microfold.kernels.band import lowered
 from microfold.kernels.kernel import KERNELS, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.distinguish import choices_of, distinguishing_names
@@ -99,7 +100,7 @@ class VariantKeys:
         return self._variants[kernel, layer]
 
     def _variant(self, kernel: Kernel, layer: LayerContext) -> str:
-        call = kernel.lower(layer)
+        call = lowered(kernel, layer)
         known = choices_of(call)
         telling = {name: known[name] for name in self._telling(kernel, layer) if name in known}
         words = [f"{name}={_short(value)}" for name, value in telling.items()]
@@ -110,7 +111,7 @@ class VariantKeys:
     def _telling(self, kernel: Kernel, layer: LayerContext) -> list[str]:
         if (kernel.name, layer) not in self._names:
             variants = next((k.variants(layer) for k in KERNELS if k.name == kernel.name), (kernel,))
-            self._names[kernel.name, layer] = distinguishing_names([v.lower(layer) for v in variants])
+            self._names[kernel.name, layer] = distinguishing_names([lowered(v, layer) for v in variants])
         return self._names[kernel.name, layer]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import constant_bytes
@@ -52,7 +53,7 @@ def relieve_peak(
 
 def _way(index: int, ranking: Ranking, candidate: Candidate, planner: ArenaPlanner) -> _Way:
     layer, kernel = ranking.layer, candidate.kernel
-    call = kernel.lower(layer)
+    call = lowered(kernel, layer)
     return _Way(
         candidate,
         call,

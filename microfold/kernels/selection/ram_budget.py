@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from microfold.errors import InputError
+from microfold.kernels.band import lowered
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, in_order
@@ -87,7 +88,7 @@ class _Needs:
         return self._options[index, level]
 
     def _option(self, index: int, offer: Offer) -> _Option:
-        call = offer.case.kernel.lower(self.layers[index].layer)
+        call = lowered(offer.case.kernel, self.layers[index].layer)
         return _Option(offer, call, self.planner.need(index, offer.case.kernel, call))
 
     def worthwhile(self, index: int) -> list[_Option]:
@@ -105,7 +106,7 @@ class _Needs:
         ranking = self.layers[index]
         if ranking.fixed:
             kernel = ranking.candidates[0].kernel
-            call = kernel.lower(ranking.layer)
+            call = lowered(kernel, ranking.layer)
             return self.planner.need(index, kernel, call), kernel, call
         found = min(self.worthwhile(index), key=lambda o: (o.need, o.offer.case.cost))
         return found.need, found.offer.case.kernel, found.call
@@ -230,7 +231,7 @@ def _fitting_choice(
         enough = [max(each, needs.least(index)[0]) for index, each in enumerate(limits)]
         chosen = choose(Fitting(needs, enough))
         kernels = [candidate.kernel for candidate in chosen]
-        calls = [k.lower(ranking.layer) for k, ranking in zip(kernels, needs.layers, strict=True)]
+        calls = [lowered(k, ranking.layer) for k, ranking in zip(kernels, needs.layers, strict=True)]
         return chosen if needs.planner.fits(kernels, calls, limit) else None
 
     lower = needs.limits(limit)

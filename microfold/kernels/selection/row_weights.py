@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.node import Node
+from microfold.kernels.band import lowered
 from microfold.kernels.kernel import Trade
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import constant_bytes
@@ -51,7 +52,7 @@ def widen_weights(
             continue
         tried = [change.chosen.get(index, candidate) for index, candidate in enumerate(found)]
         kernels = [candidate.kernel for candidate in tried]
-        calls = [kernel.lower(ranking.layer) for kernel, ranking in zip(kernels, layers, strict=True)]
+        calls = [lowered(kernel, ranking.layer) for kernel, ranking in zip(kernels, layers, strict=True)]
         if planner.fits(kernels, calls, limit):
             found = tried
     return found
@@ -96,4 +97,4 @@ def _wide(ranking: Ranking) -> dict[str, Candidate]:
 
 def _constants(ranking: Ranking, candidate: Candidate) -> int:
     kernel, layer = candidate.kernel, ranking.layer
-    return constant_bytes(kernel, layer, kernel.lower(layer))
+    return constant_bytes(kernel, layer, lowered(kernel, layer))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from microfold.kernels.band import lowered
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -56,7 +57,7 @@ def layer_options(layer: LayerContext, candidates: Iterable[Candidate], runs: in
     for candidate in candidates:
         if candidate.cost is None:
             continue
-        call = candidate.kernel.lower(layer)
+        call = lowered(candidate.kernel, layer)
         flash = sum(constant.array.nbytes for constant in call.constants.values())
         flash += FIELD_BYTES * len(call.parameters)
         found.append(Option(candidate, call, candidate.cost * runs, flash))

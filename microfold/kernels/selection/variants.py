@@ -38,7 +38,8 @@ def weigh_variants(kernel: Kernel, layer: LayerContext, policy: Policy) -> list[
     Args:
         kernel: it supports the layer.
     """
-    cases = [Case(variant, layer, policy) for variant in kernel.variants(layer)]
+    variants = [v for v in kernel.variants(layer) if not layer.row_table or v.reads_rows(layer)]
+    cases = [Case(variant, layer, policy) for variant in variants]
     judged = [Offer(case, reason, worth_it=reason is None) for case in cases for reason in [refuse(case)]]
     allowed = [offer for offer in judged if offer.worth_it]
     refused = [offer for offer in judged if not offer.worth_it]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.views import ALIGNMENT
@@ -65,22 +65,39 @@ def shared_in_call(overlaps: Sequence[Overlap]) -> int:
     return total - solve(problem, total + 1, max(problem.sizes), CALL_LIMIT).bound
 
 
-def alive_at(blocks: Sequence[Block], end: int) -> list[int]:
-    """Units that are in use at each moment before `end`."""
-    held = [0] * end
+def held_at(
+    blocks: Sequence[Block], occupied: Mapping[Block, Mapping[int, tuple[int, int]]], end: int
+) -> list[int]:
+    """Units that hold something at each moment before `end`.
+
+    Args:
+        occupied: the bytes that do, of blocks of which not all do all the time.
+    """
+    whole, exact = [0] * end, [0] * end
+    parted = [False] * end
     for each in blocks:
+        parts = occupied.get(each, {})
         for moment in moments(each.times):
-            held[moment] += units(each.size)
-    return held
+            first, last = parts.get(moment, (0, each.size))
+            whole[moment] += units(each.size)
+            exact[moment] += last - first
+            parted[moment] |= last - first < each.size
+    # Parts of blocks may meet within a unit.
+    return [units(exact[moment]) if parted[moment] else whole[moment] for moment in range(end)]
 
 
-def busiest(blocks: Sequence[Block], overlaps: Sequence[Overlap], end: int) -> int:
+def busiest(
+    blocks: Sequence[Block],
+    occupied: Mapping[Block, Mapping[int, tuple[int, int]]],
+    overlaps: Sequence[Overlap],
+    end: int,
+) -> int:
     """Bytes that no arena can go below: the largest need of one moment, overlaps included."""
     by_target: dict[Storage, list[Overlap]] = {}
     for overlap in overlaps:
         by_target.setdefault(overlap.target, []).append(overlap)
     saved = {target: shared_in_call(found) for target, found in by_target.items()}
-    held = alive_at(blocks, end)
+    held = held_at(blocks, occupied, end)
     # What a result may share with its operands counts in all moments in which it comes to life.
     for target, units_saved in saved.items():
         assert isinstance(target, Block)

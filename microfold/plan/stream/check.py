@@ -17,7 +17,7 @@ from microfold.ir.types import TensorType
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.ops.rows import ROWS, Band, Rows, band, row_pitch
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 
 # What a byte is part of where nothing is known of it.
 _RUBBISH = 0
@@ -43,6 +43,9 @@ def check_stream(
     size: int,
     computing: Callable[[RowsCall], Computing],
     fronts: Mapping[Value, int],
+    sources: Mapping[Value, int] | None = None,
+    kept: Iterable[tuple[str, int, int]] = (),
+    newest: Mapping[Value, int] | None = None,
 ) -> None:
     """Verify a stream.
 
@@ -54,11 +57,19 @@ def check_stream(
         bases: where the windows lie.
         size: bytes of the arena.
         fronts: addresses of the values that must be whole at the end.
+        sources: those of the values that are whole at the beginning.
+        kept: what must be left alone: names, addresses and bytes.
+        newest: where the newest rows of rings lie.
 
     Raises:
         GraphError: the first fault.
     """
-    replay = _Replay(bases, size)
+    replay = _Replay(bases, newest or {}, size)
+    for value, address in (sources or {}).items():
+        replay.begin_whole(value, address)
+    kept = [*kept]
+    for number, (name, address, length) in enumerate(kept):
+        replay.keep(-1 - number, name, address, length)
     for operation in operations:
         match operation:
             case Arrive(value, row, spot):
@@ -71,13 +82,16 @@ def check_stream(
                 replay.compute(operation, computing(operation))
     for value, address in fronts.items():
         replay.expect_whole(value, address)
+    for number, (name, address, length) in enumerate(kept):
+        replay.expect_kept(-1 - number, name, address, length)
 
 
 class _Replay:
     """The arena from step to step: of each byte, the value that it is of, and which of its bytes it is."""
 
-    def __init__(self, bases: Mapping[Value, int], size: int):
+    def __init__(self, bases: Mapping[Value, int], newest: Mapping[Value, int], size: int):
         self.bases = bases
+        self.newest = newest
         self.size = size
         self.owner = np.zeros(size, np.int64)
         self.place = np.zeros(size, np.int64)
@@ -87,7 +101,7 @@ class _Replay:
 
     def at(self, spot: Spot) -> int:
         """The address of a spot."""
-        return self.bases[spot.value] + spot.offset
+        return (self.newest if spot.newest else self.bases)[spot.value] + spot.offset
 
     def arrive(self, value: Value, row: int, address: int) -> None:
         self._in_order(value, row, row + 1)
@@ -118,14 +132,25 @@ class _Replay:
         for (index, rows), spot in zip(_reads(call, by.layer).items(), call.inputs, strict=True):
             value = node.inputs[index]
             assert value is not None
-            address, length = self.at(spot), (rows[1] - rows[0]) * row_pitch(value.type)
-            self._expect(value, rows, address)
-            if address % alignment or begin % alignment:
-                raise _fault(f"rows of %{value.name} or %{out.name} do not lie at multiples of {alignment}")
-            if size and scratch < address + length and address < scratch + size:
-                raise _fault(f"scratch lies over rows of %{value.name}, of which %{out.name} is computed")
-            if begin < address + length and address < end:
-                self._allowed(call, by, index, address - begin)
+            single = isinstance(spot, Table)
+            pieces = (
+                [(rows, spot)]
+                if not single
+                else [((row, row + 1), each) for row, each in zip(range(*rows), spot.spots, strict=True)]
+            )
+            for part, each in pieces:
+                address, length = self.at(each), (part[1] - part[0]) * row_pitch(value.type)
+                self._expect(value, part, address)
+                if address % alignment or begin % alignment:
+                    raise _fault(
+                        f"rows of %{value.name} or %{out.name} do not lie at multiples of {alignment}"
+                    )
+                if size and scratch < address + length and address < scratch + size:
+                    raise _fault(f"scratch lies over rows of %{value.name}, of which %{out.name} is computed")
+                if begin < address + length and address < end:
+                    if single:
+                        raise _fault(f"row {first} of %{out.name} lies over row {part[0]} of %{value.name}")
+                    self._allowed(call, by, index, address - begin)
         if size:
             self.owner[scratch : scratch + size] = _RUBBISH
         if call.node.accumulates:
@@ -133,6 +158,23 @@ class _Replay:
         else:
             self._in_order(out, first, last)
             self._put(out, first, last, begin)
+
+    def begin_whole(self, value: Value, address: int) -> None:
+        """All rows of a value are there."""
+        height = value.type.shape[ROWS]
+        self._put(value, 0, height, address)
+        self.there[value] = height
+
+    def keep(self, tag: int, name: str, address: int, length: int) -> None:
+        """Bytes that nothing may write."""
+        self._inside(address, length, name)
+        if self.owner[address : address + length].any():
+            raise _fault(f"{name} lies over what is there before")
+        self.owner[address : address + length] = tag
+
+    def expect_kept(self, tag: int, name: str, address: int, length: int) -> None:
+        if (self.owner[address : address + length] != tag).any():
+            raise _fault(f"{name} is overwritten")
 
     def expect_whole(self, value: Value, address: int) -> None:
         if value in self.added:

@@ -1,4 +1,4 @@
-"""In which order rows are computed: on demand, from what is wanted behind a region to what is handed in.
+"""In which order rows are computed: on demand, from what is wanted behind a region to what it begins with.
 
 No row is computed twice, and none before another one needs it.
 """
@@ -59,6 +59,7 @@ class _Demand:
         self.region = region
         self.begun: set[Value] = set()
         self.there: dict[Value, int] = dict.fromkeys((*region.inputs, *region.producers), 0)
+        self.there |= {value: value.type.shape[ROWS] for value in region.sources}
         self.done: dict[RowNode, int] = dict.fromkeys(region.nodes, 0)
 
     def events(self) -> Iterator[Event]:

@@ -11,10 +11,26 @@ from microfold.plan.stream.region import RowNode
 
 @dataclass(frozen=True)
 class Spot:
-    """A place in a window: bytes from its start."""
+    """A place in a window: bytes from its start.
+
+    Attributes:
+        newest: of a ring: among the newest rows, which lie apart.
+    """
 
     value: Value
     offset: int
+    newest: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Where rows of a value lie, one by one."""
+
+    spots: tuple[Spot, ...]
+
+    @property
+    def value(self) -> Value:
+        return self.spots[0].value
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Slide:
-    """Rows that are still needed move to the start of their window, over those that are not."""
+    """Rows that are still needed move: to the start of their window, or to a place in their ring."""
 
     source: Spot
     target: Spot
@@ -51,12 +67,13 @@ class RowsCall:
 
     Attributes:
         part: of its result, an index.
-        inputs: where the first of the rows that it reads lies, operand by operand; the others lie behind it.
+        inputs: where the first of the rows that it reads lies, operand by operand; the others lie behind it,
+            or all have places of their own.
     """
 
     node: RowNode
     part: int
-    inputs: tuple[Spot, ...]
+    inputs: tuple[Spot | Table, ...]
     output: Spot
 
     @property

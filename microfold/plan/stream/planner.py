@@ -1,4 +1,7 @@
-"""Where everything of a streamed model lies, given the kernels that compute it."""
+"""Where everything of a streamed model lies, given the kernels that compute it.
+
+The nodes between regions are computed whole, as in models without rows.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Value
-from microfold.ir.views import ALIGNMENT, StoragePlace, Views
+from microfold.ir.node import Node, Value
+from microfold.ir.views import ALIGNMENT, StoragePlace, Views, needs_no_code
 from microfold.kernels.band import LayerBand
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
@@ -19,10 +22,11 @@ from microfold.plan.check import check_plan
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.memory import overlaps_of
-from microfold.plan.overlap import Overlap
+from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
-from microfold.plan.stream.blocks import Block, alive_at, block, busiest, moments, shared_in_call, span
+from microfold.plan.stream.blocks import Block, block, busiest, held_at, moments, shared_in_call, span
 from microfold.plan.stream.check import Computing, check_stream
+from microfold.plan.stream.occupied import Occupied, overlaps_in_time
 from microfold.plan.stream.operations import RowsCall
 from microfold.plan.stream.region import Form, Region, RowNode, pitch
 from microfold.plan.stream.windows import Windows, windows_of
@@ -34,13 +38,31 @@ class BandLayer:
 
     Attributes:
         band: the first of these parts.
-        events: in which it computes them.
+        events: of its region: those in which it computes them.
     """
 
     node: RowNode
     form: Form
     band: LayerBand
     events: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedLayer:
+    """A layer of a streamed model.
+
+    Attributes:
+        moments: when it runs.
+        call: the number of the call among those that compute whole tensors; None: it computes rows.
+        band: what it computes rows of; None: it computes whole tensors.
+        region: the index of the region that it belongs to, or that is in front of it; -1: none.
+    """
+
+    layer: LayerContext
+    moments: Sequence[int]
+    call: int | None
+    band: BandLayer | None
+    region: int
 
 
 @dataclass(frozen=True)
@@ -84,25 +106,33 @@ class StreamMemory:
 
     @property
     def windows(self) -> Mapping[Value, int]:
-        """Where the windows of streamed values lie."""
-        return {value: self.arena.offsets[b] for value, b in self.planner.window_blocks.items()}
+        """Where the windows of streamed values lie, those of what is held whole among them."""
+        planner, offsets = self.planner, self.arena.offsets
+        return {v: offsets[b] + planner.window_offset(v) for v, b in planner.window_blocks.items()}
 
     @property
-    def fronts(self) -> Mapping[Value, int]:
-        """Where row 0 lies of what the rest reads."""
-        windows, front = self.windows, self.planner.windows.front
-        return {value: windows[value] + front(value) for value in self.planner.region.fronts}
+    def newest(self) -> Mapping[Value, int]:
+        """Where the newest rows of rings lie."""
+        return {value: self.arena.offsets[b] for value, b in self.planner.newest_blocks.items()}
+
+    def address(self, value: Value) -> int:
+        """Where row 0 of a value lies that is held whole."""
+        return self.arena.offsets[self.planner.window_blocks[value]] + self.planner.place(value).offset
 
     @property
-    def computed(self) -> Iterator[ComputedRows]:
-        """All rows in the order in which they are computed."""
-        windows = self.windows
-        for call in self.planner.windows.all_operations:
-            if isinstance(call, RowsCall):
-                value, rows = call.node.output, call.node.written(call.part)
-                address = windows[value] + call.output.offset
-                size = (rows[1] - rows[0]) * pitch(value)
-                yield ComputedRows(self.layer_of(call), value, rows, address, size)
+    def computed(self) -> Iterator[ComputedRows | int]:
+        """All results in the order in which they are computed: rows, or those of layers on whole tensors."""
+        windows, newest = self.windows, self.newest
+        for part in self.planner.parts:
+            if not isinstance(part, Windows):
+                yield from part
+                continue
+            for call in part.all_operations:
+                if isinstance(call, RowsCall):
+                    value, rows = call.node.output, call.node.written(call.part)
+                    address = (newest if call.output.newest else windows)[value] + call.output.offset
+                    size = (rows[1] - rows[0]) * pitch(value)
+                    yield ComputedRows(self.layer_of(call), value, rows, address, size)
 
     def layers_of(self, storage: Storage) -> tuple[int, int]:
         """The first and the last layer that run while storage is in use."""
@@ -112,7 +142,7 @@ class StreamMemory:
 
     def layer_of(self, call: RowsCall) -> int:
         """Index of the layer that a call runs."""
-        return self.planner.bands_by_form[call.node, call.node.forms[call.part]]
+        return self.planner.layer_by_form[call.node, call.node.forms[call.part]]
 
     def computing(self, kernels: Sequence[Kernel]) -> Callable[[RowsCall], Computing]:
         """What the checker has to know of calls, with kernels for all layers."""
@@ -121,152 +151,316 @@ class StreamMemory:
             index = self.layer_of(call)
             scratch = self.scratch.get(index)
             place = (self.arena.offsets[scratch], scratch.size) if scratch is not None else (0, 0)
-            return Computing(self.planner.bands[index].band.layer, kernels[index], place)
+            return Computing(self.planner.planned[index].layer, kernels[index], place)
 
         return of
 
     def check(self, kernels: Sequence[Kernel]) -> None:
-        """Verify the stream, and the rest behind it, with checkers that know nothing of the planner.
+        """Verify the streams, and all calls between them, with checkers that know nothing of the planner.
 
         Raises:
             GraphError: the plan is wrong.
         """
-        planner = self.planner
+        planner, offsets = self.planner, self.arena.offsets
         computing = self.computing(kernels)
-        check_stream(planner.windows.all_operations, self.windows, self.size, computing, self.fronts)
-        count = len(planner.bands)
-        scratch = [block for index, block in self.scratch.items() if index >= count]
-        check_plan([*planner.blocks.values(), *scratch], self.arena, planner.alignment)
+        for windows, start, end in planner.streams:
+            region = windows.region
+            inside = {planner.window_blocks[value] for value in windows.blocks if value not in region.rings}
+            kept = [
+                (each.label, offsets[each], each.size)
+                for each in planner.blocks.values()
+                if each not in inside and each.first < start and each.last >= end
+            ]
+            check_stream(
+                windows.all_operations,
+                self.windows,
+                self.size,
+                computing,
+                {value: self.address(value) for value in (*region.fronts, *region.outlives)},
+                {value: self.address(value) for value in region.sources},
+                kept,
+                self.newest,
+            )
+        self._check_calls()
+
+    def _check_calls(self) -> None:
+        """Verify what is computed whole; streams, which replays have verified, happen in no time."""
+        planner = self.planner
+        plain: dict[Storage, Storage] = {}
+        scratch = [b for index, b in self.scratch.items() if planner.planned[index].call is not None]
+        for each in dict.fromkeys((*planner.blocks.values(), *scratch)):
+            first, last = each.first, each.last
+            for _, start, end in planner.streams:
+                first = end - 1 if start <= first < end else first
+                last = start if start <= last < end else last
+            if first <= last:
+                plain[each] = Storage(each.label, each.size, first, last)
+        overlaps = tuple(
+            Overlap(plain[o.source], plain[o.target], o.distance, o.exact)
+            for o in self.arena.overlaps
+            if o.source in plain and o.target in plain
+        )
+        offsets = {plain[each]: offset for each, offset in self.arena.offsets.items() if each in plain}
+        check_plan(
+            [*plain.values()],
+            ArenaPlan(offsets, self.arena.size, self.arena.bound, overlaps),
+            planner.alignment,
+        )
 
 
 class StreamPlanner:
-    """Plans a model of which the first part is streamed, for different kernels.
+    """Plans a model of which some parts are streamed, for different kernels.
 
-    Layers are the bands' first, then those of the rest.
+    Layers are in the order in which they first run.
 
     Args:
-        layers: of the rest's calls, in order.
+        regions: of one graph, in its order.
+        layers: of nodes that are computed whole.
         elsewhere: values that own storage outside of the arena.
         alignment: of all that is in the arena, bytes.
     """
 
     def __init__(
         self,
-        region: Region,
-        layers: Sequence[LayerContext],
+        regions: Sequence[Region],
+        layers: Mapping[Node, LayerContext],
         elsewhere: Collection[Value] = (),
         alignment: int = ALIGNMENT,
     ):
-        self.region = region
+        self.regions = regions
         self.alignment = alignment
-        self.windows = windows_of(region)
-        self.rest = list(layers)
-        self.bands = _band_layers(self.windows)
-        self.end = len(self.windows.operations)
-        graph = region.graph
-        self.graph: Graph = replace(graph, inputs=region.fronts, nodes=region.rest)
+        self.whole = regions[-1].graph
+        views = Views(self.whole)
+        pushed = {views[value].root for region in regions for value in region.inputs}
+        fronts = {value: None for region in regions for value in region.fronts}
+        streamed = {each.node for region in regions for each in region.nodes}
+        # The model as those see it that compute whole tensors.
+        self.graph: Graph = replace(
+            self.whole,
+            inputs=(*(value for value in self.whole.inputs if value not in pushed), *fronts),
+            nodes=tuple(node for node in self.whole.nodes if node not in streamed),
+        )
         self._views = Views(self.graph)
-        nodes = [layer.node for layer in layers]
+        self._margins = _margins(regions)
+        self.streams: list[tuple[Windows, int, int]] = []
+        self.planned: list[PlannedLayer] = []
+        self.parts: list[Windows | Sequence[int]] = []
+        self._moments_of_calls: list[int] = []
+        self.end = 0
+        place = 0
+        for index, region in enumerate(regions):
+            self._add_calls(self.whole.nodes[place : region.start], layers, index - 1)
+            self._add_stream(windows_of(region, self._margins), index)
+            place = region.end
+        self._add_calls(self.whole.nodes[place:], layers, len(regions) - 1)
+        nodes = [each.layer.node for each in self.planned if each.call is not None]
         self._storages = storages(self.graph, nodes, include_io=True, elsewhere=elsewhere)
+
+    def _add_calls(self, nodes: Sequence[Node], layers: Mapping[Node, LayerContext], region: int) -> None:
+        first = len(self.planned)
+        for node in nodes:
+            if not needs_no_code(node):
+                call = len(self._moments_of_calls)
+                self.planned.append(PlannedLayer(layers[node], [self.end], call, None, region))
+                self._moments_of_calls.append(self.end)
+                self.end += 1
+        self.parts.append(range(first, len(self.planned)))
+
+    def _add_stream(self, windows: Windows, region: int) -> None:
+        start = self.end
+        self.end += len(windows.operations)
+        self.streams.append((windows, start, self.end))
+        self.parts.append(windows)
+        for band in _band_layers(windows):
+            times = [start + event for event in band.events]
+            self.planned.append(PlannedLayer(band.band.layer, times, None, band, region))
 
     @property
     def layers(self) -> list[LayerContext]:
-        """All of them."""
-        return [*(band.band.layer for band in self.bands), *self.rest]
+        """What the kernels see of all layers."""
+        return [each.layer for each in self.planned]
 
     @cached_property
-    def bands_by_form(self) -> Mapping[tuple[RowNode, Form], int]:
-        """Indices of the bands' layers."""
-        return {(layer.node, layer.form): index for index, layer in enumerate(self.bands)}
+    def layer_by_form(self) -> Mapping[tuple[RowNode, Form], int]:
+        """Indices of the layers that compute rows."""
+        bands = ((index, each.band) for index, each in enumerate(self.planned))
+        return {(band.node, band.form): index for index, band in bands if band is not None}
+
+    @property
+    def moved(self) -> int:
+        """Bytes that move within windows and into rings, in one run."""
+        return sum(windows.moved for windows, _, _ in self.streams)
+
+    @property
+    def slides(self) -> bool:
+        """Whether rows move within windows."""
+        return any(windows.slides for windows, _, _ in self.streams)
+
+    def shift(self, value: Value) -> int:
+        """Bytes in front of what is held whole, in the storage that a value is in: its padding."""
+        held = self._held_in.get(self._views[value].root, ())
+        # What computes whole tensors finds them at multiples of the alignment.
+        return align(max((self._margins[each][0] * pitch(each) for each in held), default=0), self.alignment)
+
+    @cached_property
+    def _held_in(self) -> Mapping[Value, Sequence[Value]]:
+        """What regions read and compute whole, by what owns its storage."""
+        found: dict[Value, list[Value]] = {}
+        for value in self._margins:
+            found.setdefault(self._views[value].root, []).append(value)
+        return found
 
     def place(self, value: Value) -> StoragePlace:
-        """The place of a value of the rest: what owns its storage, and the bytes before it."""
-        return self._views[value]
+        """The place of a value that is held whole: what owns its storage, and the bytes before it."""
+        place = self._views[value]
+        return StoragePlace(place.root, place.offset + self.shift(value))
+
+    def window_offset(self, value: Value) -> int:
+        """Where the window of a value begins in its block: in front of row 0 there may be padding."""
+        if value not in self._margins:
+            return 0
+        return self.place(value).offset - self._margins[value][0] * pitch(value)
 
     def block_of(self, root: Value) -> Block | None:
-        """The storage of a value of the rest that owns some in the arena."""
+        """The storage of a value that owns some in the arena, and is held whole."""
         storage = self._storages.get(root)
         return self.blocks[storage] if storage is not None else None
 
     @cached_property
     def blocks(self) -> Mapping[Storage, Block]:
-        """The rest's storages as blocks, fronts among them."""
+        """The storages of what is held whole as blocks."""
+        windows = [
+            (value, windows.blocks[value], start)
+            for windows, start, _ in self.streams
+            for value in windows.region.held
+        ]
+        fronts = {value for region in self.regions for value in region.fronts}
+        calls = [*self._moments_of_calls, self.end]
         made: dict[Storage, Block] = {}
-        for storage in dict.fromkeys(self._storages.values()):
-            times = span(max(storage.first, 0) + self.end, storage.last + self.end)
-            made[storage] = block(storage.label, storage.size, times)
-        for value in self.region.fronts:
-            storage = self._storages[value]
-            window = self.windows.blocks[value]
-            made[storage] = block(window.label, window.size, window.times | made[storage].times)
+        for root, storage in self._storages.items():
+            if storage in made:
+                continue
+            own = [
+                (each, start, self.window_offset(value))
+                for value, each, start in windows
+                if self._views[value].root is root
+            ]
+            first = [0 if storage.first < 0 else calls[storage.first]] if root not in fronts else []
+            last = [calls[storage.last]] if storage.last >= 0 else []
+            times = [*first, *last, *(t + start for each, start, _ in own for t in (each.first, each.last))]
+            size = max([self.shift(root) + storage.size, *(place + each.size for each, _, place in own)])
+            made[storage] = block(storage.label, size, span(min(times), max(times)))
         return made
 
     @cached_property
     def window_blocks(self) -> Mapping[Value, Block]:
-        """The blocks of all windows, those of fronts with the rest's time."""
-        fronts = {value: self.blocks[self._storages[value]] for value in self.region.fronts}
-        return {**self.windows.blocks, **fronts}
+        """The blocks of all windows, those of what is held whole with all their time."""
+        found: dict[Value, Block] = {}
+        for windows, start, _ in self.streams:
+            for value, window in windows.blocks.items():
+                if value in self._margins:
+                    found[value] = self.blocks[self._storages[self._views[value].root]]
+                else:
+                    found[value] = block(window.label, window.size, window.times << start)
+        return found
+
+    @cached_property
+    def newest_blocks(self) -> Mapping[Value, Block]:
+        """Where the newest rows of rings lie."""
+        return {
+            value: block(each.label, each.size, each.times << start)
+            for windows, start, _ in self.streams
+            for value, each in windows.newest.items()
+        }
 
     @cached_property
     def _tensors(self) -> list[Block]:
         """All blocks but scratch."""
-        return [*dict.fromkeys((*self.window_blocks.values(), *self.blocks.values()))]
+        found = (*self.window_blocks.values(), *self.newest_blocks.values(), *self.blocks.values())
+        return [*dict.fromkeys(found)]
+
+    @cached_property
+    def _occupied(self) -> Occupied:
+        """What of the blocks holds something, where that is less than all."""
+        found: Occupied = {}
+        for windows, start, _ in self.streams:
+            for value, bytes_at in windows.occupied.items():
+                if value in self._margins and not self._is_alone(value):
+                    continue  # what else is in its storage may hold something
+                own = found.setdefault(self.window_blocks[value], {})
+                place = self.window_offset(value)
+                own |= {start + t: (first + place, last + place) for t, (first, last) in bytes_at.items()}
+        return found
+
+    def _is_alone(self, value: Value) -> bool:
+        """Whether a value that is held whole is all of its storage, and nothing else in it is held."""
+        root = self._views[value].root
+        return root.type.nbytes == value.type.nbytes and len(self._held_in[root]) == 1
 
     @cached_property
     def _alive(self) -> list[int]:
         """Units in use at each moment, scratch aside."""
-        return alive_at(self._tensors, self.end + len(self.rest) + 1)
+        return held_at(self._tensors, self._occupied, self.end + 1)
 
     @cached_property
     def running(self) -> Sequence[int]:
-        """The layer of each moment: of events in which none runs, the next one."""
-        found: list[int] = [*range(len(self.bands), len(self.bands) + len(self.rest) + 1)]
-        layers = {event: index for index, band in enumerate(self.bands) for event in band.events}
-        for event in reversed(range(self.end)):
-            found.insert(0, layers.get(event, found[0]))
-        return found
+        """The layer of each moment: of those in which none runs, the next one."""
+        layers = {moment: index for index, each in enumerate(self.planned) for moment in each.moments}
+        found = [len(self.planned)]
+        for moment in reversed(range(self.end)):
+            found.append(layers.get(moment, found[-1]))
+        return found[::-1]
 
     def moments_of(self, index: int) -> Sequence[int]:
         """When a layer runs."""
-        if index < len(self.bands):
-            return self.bands[index].events
-        return [self.end + index - len(self.bands)]
+        return self.planned[index].moments
 
     def alive(self, index: int) -> int:
         """Units in use while a layer runs, scratch aside."""
         return max(self._alive[moment] for moment in self.moments_of(index))
 
+    @property
+    def needs_most_behind(self) -> bool:
+        """Most is alive in a call behind the last region, on whole tensors."""
+        most = max(range(len(self.planned)), key=self.alive, default=0)
+        planned = self.planned[most : most + 1]
+        return any(each.call is not None and each.region == len(self.regions) - 1 for each in planned)
+
     def overlaps(self, index: int, kernel: Kernel) -> list[Overlap]:
         """Leave for what a layer computes to lie over what it reads last."""
-        if index < len(self.bands):
-            return self._overlaps_of_band(self.bands[index], kernel)
-        call = index - len(self.bands)
-        found = overlaps_of(call, self.rest[call], kernel, self._storages, self._views)
-        fronts = {self._storages[value]: value for value in self.region.fronts}
-        return [
-            Overlap(
-                self.blocks[o.source],
-                self.blocks[o.target],
-                # From the first row, which lies behind padding.
-                o.distance - (self.windows.front(fronts[o.source]) if o.source in fronts else 0),
-                o.exact,
-            )
-            for o in found
-        ]
+        planned = self.planned[index]
+        if planned.band is not None:
+            return self._overlaps_of_band(planned.band, planned.region, kernel)
+        assert planned.call is not None
+        found = overlaps_of(planned.call, planned.layer, kernel, self._storages, self._views)
+        shifts = {self._storages[root]: self.shift(root) for root in self._held_in}
+        made: list[Overlap] = []
+        for each in found:
+            source, target = self.blocks[each.source], self.blocks[each.target]
+            if source.last != self.moments_of(index)[0] or target.first != source.last:
+                continue
+            # From the first row, which lies behind padding.
+            distance = each.distance + shifts.get(each.target, 0) - shifts.get(each.source, 0)
+            made.append(Overlap(source, target, distance, each.exact))
+        return made
 
-    def _overlaps_of_band(self, layer: BandLayer, kernel: Kernel) -> list[Overlap]:
+    def _overlaps_of_band(self, layer: BandLayer, region: int, kernel: Kernel) -> list[Overlap]:
         """Those that hold in every event in which the two windows meet."""
         node = layer.node
         if len(layer.events) != len(node.parts):
             return []  # bands of other forms may run further ahead
-        target = self.window_blocks[node.output]
+        windows, start, _ = self.streams[region]
+        target = self.newest_blocks.get(node.output) or self.window_blocks[node.output]
         found: list[Overlap] = []
         for index in node.readings:
             value = node.node.inputs[index]
             assert value is not None
+            if value in self.newest_blocks:
+                continue
             source = self.window_blocks[value]
             common = source.times & target.times
-            reaches = dict(zip(self.windows.events[node], self.windows.reaches[node], strict=True))
+            events = (start + event for event in windows.events[node])
+            reaches = dict(zip(events, windows.reaches[node], strict=True))
             met = [*moments(common)]
             if node.node.operands.count(value) > 1 or any(
                 moment not in reaches or not reaches[moment][index].free for moment in met
@@ -283,13 +477,18 @@ class StreamPlanner:
         return found
 
     def plan(
-        self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], wanted: int | None = None
+        self,
+        kernels: Sequence[Kernel],
+        calls: Sequence[KernelCall],
+        wanted: int | None = None,
+        *,
+        thorough: bool = False,
     ) -> StreamMemory:
         """Where everything lies.
 
         Args:
             kernels, calls: those of all layers.
-            wanted: bytes that are few enough, see `plan_arena`.
+            wanted, thorough: bytes that are few enough, and how long to search; see `plan_within`.
         """
         scratch: dict[int, Block] = {}
         for index, call in enumerate(calls):
@@ -298,13 +497,14 @@ class StreamPlanner:
                 scratch[index] = block(f"scratch of layer {index}", call.scratch, times)
         blocks = [*self._tensors, *scratch.values()]
         overlaps = [o for index, kernel in enumerate(kernels) for o in self.overlaps(index, kernel)]
-        arena = plan_coarsely(blocks, overlaps, self.alignment, wanted, self._place)
-        return StreamMemory(self, scratch, arena)
+        allowed = [*overlaps, *overlaps_in_time(blocks, self._occupied, overlaps)]
+        least = busiest(blocks, self._occupied, overlaps, self.end + 1)
+        bound = align(least, self.alignment) // self.alignment * ALIGNMENT
 
-    def _place(self, blocks: Sequence[Storage], overlaps: Sequence[Overlap], wanted: int | None) -> ArenaPlan:
-        known = [each for each in blocks if isinstance(each, Block)]
-        bound = busiest(known, overlaps, self.end + len(self.rest) + 1)
-        return plan_within(blocks, overlaps, bound, wanted)
+        def place(coarse: Sequence[Storage], leave: Sequence[Overlap], enough: int | None) -> ArenaPlan:
+            return plan_within(coarse, leave, bound, enough, thorough=thorough)
+
+        return StreamMemory(self, scratch, plan_coarsely(blocks, allowed, self.alignment, wanted, place))
 
     def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
         """Whether an arena with so many bytes is found."""
@@ -330,6 +530,16 @@ class StreamPlanner:
     def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> None:
         """There is no other order."""
         del kernels, calls
+
+
+def _margins(regions: Sequence[Region]) -> dict[Value, tuple[int, int]]:
+    """Rows above and below what is held whole: the most that a region needs."""
+    found: dict[Value, tuple[int, int]] = {}
+    for region in regions:
+        for value in region.held:
+            above, below = found.get(value, (0, 0))
+            found[value] = max(above, region.above(value)), max(below, region.below(value))
+    return found
 
 
 def _band_layers(windows: Windows) -> list[BandLayer]:

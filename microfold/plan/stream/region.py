@@ -1,15 +1,15 @@
-"""Regions: the first nodes of a graph, computed row by row, with the rows that each row needs."""
+"""Regions: nodes of a graph that are computed row by row, with the rows that each row needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.op import Op
-from microfold.ir.views import Views
+from microfold.ir.views import Views, needs_no_code
 from microfold.kernels.band import LayerBand, layer_band
 from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.pixel_sums import PixelSums
@@ -64,6 +64,7 @@ class RowNode:
         readings: of the operands of which it reads rows, by their indices.
         accumulates: it adds rows of its operand to its result, the only row of that; `parts`, `forms` and
             `readings` are those of the rows that it adds.
+        by_address: it is given the address of each row of its first operand.
     """
 
     layer: LayerContext
@@ -71,6 +72,7 @@ class RowNode:
     forms: tuple[Form, ...]
     readings: Mapping[int, Reading]
     accumulates: bool = False
+    by_address: bool = False
 
     @property
     def node(self) -> Node:
@@ -85,6 +87,10 @@ class RowNode:
         """How many rows a call computes at most."""
         return max(last - first for first, last in self.parts)
 
+    def reads_several(self, index: int) -> bool:
+        """Whether it reads several rows of an operand at once."""
+        return index in self.readings and any(last - first > 1 for first, last in self.readings[index].spans)
+
     def written(self, part: int) -> Rows:
         """The rows of its result that it writes."""
         return (0, 1) if self.accumulates else self.parts[part]
@@ -98,7 +104,7 @@ class RowNode:
                 made = self._sums(part) if self.accumulates else layer_band(self.layer, self.parts[part])
                 if isinstance(made, str):
                     raise AssertionError(f"{self.output!r}: {made}")
-                found[form] = made
+                found[form] = made if not self.by_address else made.reading_rows
         return found
 
     def _sums(self, row: int) -> LayerBand:
@@ -190,20 +196,73 @@ class Region:
     """Nodes that are computed row by row.
 
     Attributes:
-        nodes: the first ones of the graph.
-        rest: the graph's other nodes.
-        inputs: of the graph: those whose rows are handed in.
-        fronts: results of `nodes` that the rest of the graph reads, or the caller: held whole.
+        nodes: ones of the graph that follow each other.
+        start: how many nodes come before them.
+        inputs: those of the graph whose rows are handed in, or other shapes of these.
+        sources: what `nodes` read and is there whole before they begin: other inputs, or results of nodes
+            before.
+        fronts: results of `nodes` that the nodes behind read, or the caller: held whole.
         readers: of each streamed value: the node and the index of the operand.
+        outlives: sources that are still read when the region is computed.
+        rings: values of which rows that stay lie in rings.
     """
 
     graph: Graph
     nodes: tuple[RowNode, ...]
-    rest: tuple[Node, ...]
+    start: int
     inputs: tuple[Value, ...]
+    sources: tuple[Value, ...]
     fronts: tuple[Value, ...]
     readers: Mapping[Value, Sequence[tuple[RowNode, int]]]
     producers: Mapping[Value, RowNode]
+    outlives: frozenset[Value]
+    rings: tuple[Value, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """How many nodes of the graph come before those behind the region."""
+        return self.start + len(self.nodes)
+
+    def with_rings(self, values: Collection[Value]) -> Region:
+        """The same with rings for some of the values in `may_be_rings`."""
+        plain = {
+            each: replace(
+                each,
+                by_address=any(
+                    first is not None and first in values and each.reads_several(0)
+                    for first in each.node.inputs[:1]
+                ),
+            )
+            for each in self.nodes
+        }
+        readers = {v: [(plain[each], index) for each, index in found] for v, found in self.readers.items()}
+        return replace(
+            self,
+            nodes=tuple(plain.values()),
+            readers=readers,
+            producers={each.output: each for each in plain.values()},
+            rings=tuple(value for value in self.may_be_rings if value in values),
+        )
+
+    @cached_property
+    def may_be_rings(self) -> tuple[Value, ...]:
+        """What is never whole, and keeps rows from call to call; readers of several rows read it first."""
+        values = (*self.inputs, *(each.output for each in self.nodes if not each.accumulates))
+        return tuple(
+            value
+            for value in values
+            if value not in self.held
+            and any(node.reads_several(index) for node, index in self.readers.get(value, ()))
+            and all(
+                not node.reads_several(index) or (index == 0 and node.node.operands.count(value) == 1)
+                for node, index in self.readers[value]
+            )
+        )
+
+    @property
+    def held(self) -> tuple[Value, ...]:
+        """What has room for all its rows."""
+        return (*self.sources, *self.fronts)
 
     def above(self, value: Value) -> int:
         """Rows of padding that are written above a value."""
@@ -219,44 +278,91 @@ class Region:
         return next((fill for fill in fills if fill is not None), 0.0)
 
 
-def region_of(graph: Graph, nodes: Sequence[RowNode]) -> Region | str:
-    """The first nodes of a graph as a region, or the reason why they are none.
+def region_of(
+    graph: Graph, nodes: Sequence[RowNode], start: int = 0, pushed: Collection[Value] | None = None
+) -> Region | str:
+    """Nodes of a graph that follow each other as a region, or the reason why they are none.
 
     Args:
-        nodes: those of ``graph.nodes[:len(nodes)]``.
+        nodes: those of ``graph.nodes[start:start + len(nodes)]``.
+        pushed: inputs that are handed in row by row; all others are there whole. Default: all inputs.
     """
-    streamed = {each.node for each in nodes}
-    rest = tuple(graph.nodes[len(nodes) :])
+    inside = graph.nodes[start : start + len(nodes)]
+    if tuple(each.node for each in nodes) != tuple(inside):
+        raise ValueError("a region is nodes of a graph that follow each other")
+    pushed = graph.inputs if pushed is None else pushed
     readers: dict[Value, list[tuple[RowNode, int]]] = {}
     for each in nodes:
         for index in each.readings:
             value = each.node.inputs[index]
             assert value is not None
             readers.setdefault(value, []).append((each, index))
+    views = Views(graph)
+    producers = {each.output: each for each in nodes}
+    inputs = tuple(value for value in readers if views[value].root in pushed and _is_all(value, views))
+    sources = tuple(value for value in readers if value not in producers and value not in inputs)
+    reason = _why_none(graph, nodes, readers, views, sources)
+    if reason is not None:
+        return reason
+    rest = graph.nodes[start + len(nodes) :]
+    behind = {views[v].root for node in rest if not needs_no_code(node) for v in node.operands}
+    behind |= {views[v].root for v in (*graph.outputs, *(state.next for state in graph.state))}
+    first = (node for node in graph.nodes[:start] if not needs_no_code(node))
+    before = {views[v].root for node in first for v in node.operands}
+    if len(inputs) > 1:
+        return f"rows are those of one image; %{inputs[0].name} and %{inputs[1].name} would be handed in"
+    for value in inputs:
+        if views[value].root in behind | before:
+            return (
+                f"the input %{value.name} is also read outside of the region: it would have to be there whole"
+            )
+    fronts = tuple(each.output for each in nodes if each.output in behind)
+    outlives = frozenset(value for value in sources if views[value].root in behind)
+    return Region(
+        graph,
+        tuple(nodes),
+        start,
+        inputs,
+        sources,
+        fronts,
+        readers,
+        producers,
+        outlives,
+    )
+
+
+def _why_none(
+    graph: Graph,
+    nodes: Sequence[RowNode],
+    readers: Mapping[Value, Sequence[tuple[RowNode, int]]],
+    views: Views,
+    sources: Sequence[Value],
+) -> str | None:
+    """Why values cannot be read or computed by rows."""
+    state = {state.value for state in graph.state}
     for value, found in readers.items():
         fills = {node.readings[index].fill for node, index in found} - {None}
         if len(fills) > 1:
             return f"%{value.name} is padded in {len(fills)} different ways"
-        if value in {state.value for state in graph.state}:
+        if views[value].root in state:
             return f"%{value.name} is kept from run to run: it is there whole"
-    views = Views(graph)
+    for value in sources:
+        padded = any(node.readings[index].fill is not None for node, index in readers[value])
+        if padded and not _is_all(value, views):
+            return (
+                f"%{value.name} is a part of %{views[value].root.name}, and its rows have no room around them"
+            )
     for each in nodes:
         if views[each.output].root is not each.output:
             return (
                 f"%{each.output.name} is computed into %{views[each.output].root.name}, which is there whole"
             )
-    outside = {views[v].root for node in rest for v in node.operands}
-    outside |= {views[v].root for v in (*graph.outputs, *(state.next for state in graph.state))}
-    computed = [each.output for each in nodes]
-    inputs = tuple(value for value in graph.inputs if value in readers)
-    for value in inputs:
-        if value in outside:
-            return f"the input %{value.name} is also read behind the region: it would have to be there whole"
-    if any(node not in streamed for node in graph.nodes[: len(nodes)]):
-        raise ValueError("a region is the first nodes of a graph")
-    producers = {each.output: each for each in nodes}
-    fronts = tuple(value for value in computed if value in outside)
-    return Region(graph, tuple(nodes), rest, inputs, fronts, readers, producers)
+    return None
+
+
+def _is_all(value: Value, views: Views) -> bool:
+    """Whether it is all of the storage that it is in."""
+    return value.type.nbytes == views[value].root.type.nbytes
 
 
 def pitch(value: Value) -> int:

@@ -2,19 +2,23 @@
 
 Before a row is written, rows that nothing needs any more leave the window: those behind them move up. So the
 rows of a band lie behind each other, rows of padding included, and every band of a layer is the same call.
-What the rest of a graph reads has a window for all of it, in which nothing moves.
+What is held whole, since something outside of the region reads or has computed it, has a window for all of
+it, in which nothing moves. Rings are another way to keep rows (`microfold.plan.stream.rings`).
 """
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from microfold.ir.node import Value
+from microfold.ops.rows import ROWS
 from microfold.plan.stream.blocks import Block, block, span
 from microfold.plan.stream.events import Arrival, Compute, Event, Padding, events_of
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 from microfold.plan.stream.region import NEVER, Region, RowNode, pitch
+from microfold.plan.stream.rings import Ring
 
 
 @dataclass
@@ -23,18 +27,22 @@ class _Window:
 
     Attributes:
         start: the row at the beginning of the window.
+        low: the first row that is written.
         top: the first row that is not there yet.
         capacity: rows that there are at most.
         times: events in which it holds something, as bits.
         whole: nothing leaves it.
+        occupied: bytes that hold something in these events: from the first to before the last.
     """
 
     pitch: int
     start: int
+    low: int
     top: int
     whole: bool
     capacity: int = 0
     times: int = 0
+    occupied: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
 
     def offset(self, row: int) -> int:
         return (row - self.start) * self.pitch
@@ -60,8 +68,11 @@ class Windows:
     Attributes:
         operations: those of each event.
         blocks: the windows.
+        occupied: of each window: bytes that hold something, in each event of its life.
         events: of each node, those in which it computes.
         reaches: of each node, by operand and event.
+        margins: rows above row 0 of what is held whole.
+        newest: of rings, where the newest rows lie; their `blocks` are the slots.
     """
 
     region: Region
@@ -69,30 +80,56 @@ class Windows:
     blocks: Mapping[Value, Block]
     events: Mapping[RowNode, Sequence[int]]
     reaches: Mapping[RowNode, Sequence[Mapping[int, Reach]]]
+    occupied: Mapping[Value, Mapping[int, tuple[int, int]]]
+    margins: Mapping[Value, int]
+    newest: Mapping[Value, Block]
 
     @property
     def moved(self) -> int:
-        """Bytes that move within windows, in one run."""
+        """Bytes that move within windows and into rings, in one run."""
         return sum(op.size for op in self.all_operations if isinstance(op, Slide))
+
+    @property
+    def slides(self) -> bool:
+        """Whether rows move within windows."""
+        return any(isinstance(op, Slide) and not op.source.newest for op in self.all_operations)
 
     @property
     def all_operations(self) -> Iterator[Operation]:
         """Those of all events, in order."""
         return (operation for event in self.operations for operation in event)
 
-    def front(self, value: Value) -> int:
-        """Where row 0 of a front lies in its window, bytes."""
-        return self.region.above(value) * pitch(value)
+    def shift(self, value: Value) -> int:
+        """Where row 0 of what is held whole lies in its window, bytes."""
+        return self.margins[value] * pitch(value)
 
 
-def windows_of(region: Region) -> Windows:
-    """What happens in a region, event by event."""
-    return _Recorder(region).record()
+def windows_of(region: Region, margins: Mapping[Value, tuple[int, int]] | None = None) -> Windows:
+    """What happens in a region, event by event.
+
+    Args:
+        margins: rows above and below what is held whole, if other regions need more than this one.
+    """
+    events = events_of(region)
+    slots: dict[Value, int] = {}
+    if region.rings:
+        # How many rows stay is known when all has happened once.
+        first = _Recorder(region, margins or {}, events, slots)
+        first.record()
+        slots = {value: max(ring.most, 1) for value, ring in first.rings.items()}
+    return _Recorder(region, margins or {}, events, slots).record()
 
 
 @dataclass
 class _Recorder:
     region: Region
+    given: Mapping[Value, tuple[int, int]]
+    all_events: Sequence[Event]
+    slots: Mapping[Value, int]
+    touches: Mapping[Value, Sequence[tuple[int, bool]]] = field(
+        default_factory=dict[Value, Sequence[tuple[int, bool]]]
+    )
+    rings: dict[Value, Ring] = field(default_factory=dict[Value, Ring])
     windows: dict[Value, _Window] = field(default_factory=dict[Value, _Window])
     done: dict[RowNode, int] = field(default_factory=dict[RowNode, int])
     events: dict[RowNode, list[int]] = field(default_factory=dict[RowNode, list[int]])
@@ -101,66 +138,152 @@ class _Recorder:
     )
 
     def record(self) -> Windows:
-        for value in (*self.region.inputs, *self.region.producers):
-            first = -self.region.above(value)
-            self.windows[value] = _Window(pitch(value), first, first, value in self.region.fronts)
-        operations = [self._event(time, event) for time, event in enumerate(events_of(self.region))]
+        region = self.region
+        margins = {
+            value: self.given.get(value, (region.above(value), region.below(value))) for value in region.held
+        }
+        for value in region.rings:
+            self.rings[value] = Ring(value, pitch(value), -region.above(value), self.slots.get(value))
+        for value in (*region.inputs, *region.sources, *region.producers):
+            if value in self.rings:
+                continue
+            above, below = margins.get(value, (region.above(value), 0))
+            low = -region.above(value)
+            window = _Window(pitch(value), -above, low, low, value in margins)
+            if value in margins:
+                window.capacity = above + value.type.shape[ROWS] + below
+            if value in region.sources:
+                window.top = value.type.shape[ROWS]
+            self.windows[value] = window
+        self.touches = _touches(region, self.all_events)
+        operations = [self._event(time, event) for time, event in enumerate(self.all_events)]
         end = len(operations)
-        for value in self.region.fronts:
+        for value in region.fronts:
             # From the first row to the end.
-            window = self.windows[value]
-            window.times = span((window.times & -window.times).bit_length() - 1, end - 1)
+            self._hold(value, (self.windows[value].times & -self.windows[value].times).bit_length() - 1, end)
+        for value in region.sources:
+            # From the beginning to the last row that is read.
+            last = end if value in region.outlives else self.windows[value].times.bit_length()
+            self._hold(value, 0, last)
         blocks = {
             value: block(value.name, window.capacity * window.pitch, window.times)
             for value, window in self.windows.items()
             if window.times
         }
-        return Windows(self.region, operations, blocks, self.events, self.reaches)
+        for value, ring in self.rings.items():
+            size = (ring.slots or ring.most) * ring.pitch
+            blocks[value] = block(value.name, size, ring.times or ring.newest_times)
+        newest = {
+            value: block(f"{value.name}, newest", ring.width * ring.pitch, ring.newest_times)
+            for value, ring in self.rings.items()
+        }
+        return Windows(
+            region,
+            operations,
+            blocks,
+            self.events,
+            self.reaches,
+            {value: window.occupied for value, window in self.windows.items() if value in blocks},
+            {value: above for value, (above, _) in margins.items()},
+            newest,
+        )
+
+    def _hold(self, value: Value, first: int, end: int) -> None:
+        """A window is in use from an event to before another one."""
+        window = self.windows[value]
+        window.times = span(first, end - 1)
+        now = window.occupied.get(first, (0, window.capacity * window.pitch))
+        for time in range(first, end):
+            now = window.occupied.setdefault(time, now)
 
     def _event(self, time: int, event: Event) -> list[Operation]:
         made: list[Operation] = []
+        # What it reads is there until it is over.
+        begun = {value: min(self._needed(value), self.windows[value].top) for value in self.region.sources}
         match event:
             case Arrival(value, row):
-                made += self._room(value, row, row + 1)
-                made.append(Arrive(value, row, self._spot(value, row)))
+                moves, spot = self._room(value, row, row + 1)
+                made += [*moves, Arrive(value, row, spot)]
             case Padding(value, first, last):
-                made += self._room(value, first, last)
-                made.append(Fill(value, first, last, self._spot(value, first)))
+                # The newest rows of a ring are as many as a call computes.
+                step = 1 if value in self.rings else last - first
+                for row in range(first, last, step):
+                    moves, spot = self._room(value, row, row + step)
+                    made += [*moves, Fill(value, row, row + step, spot)]
             case Compute(node, part):
                 made += self._compute(node, part, time)
                 value = node.output
-        self.windows[value].times |= 1 << time
+        made += self._keep_newest(time)
+        if value in self.windows:
+            self.windows[value].times |= 1 << time
         for other, window in self.windows.items():
             if self._needed(other) < window.top:
                 window.times |= 1 << time
+            if window.times >> time & 1:
+                window.occupied[time] = self._occupied(other, begun.get(other, window.start))
         return made
+
+    def _keep_newest(self, time: int) -> list[Operation]:
+        """Newest rows of rings that a call has read, or will not read soon, move into slots."""
+        moves: list[Operation] = []
+        for value, ring in self.rings.items():
+            ring.mark(time)
+            ring.forget(self._needed(value))
+            if ring.newest[0] < ring.newest[1] and (ring.read or self._is_written_next(value, time)):
+                moves += ring.keep(self._needed(value))
+                ring.mark(time)
+        return moves
+
+    def _is_written_next(self, value: Value, time: int) -> bool:
+        """Whether new rows come before others are read."""
+        touched = self.touches[value]
+        return touched[bisect.bisect_right(touched, (time, True))][1] if touched[-1][0] > time else False
+
+    def _occupied(self, value: Value, needed: int) -> tuple[int, int]:
+        """The bytes that hold something in an event."""
+        window = self.windows[value]
+        if value not in self.region.sources:
+            return 0, window.offset(window.top)
+        first = max(window.offset(needed), 0) if self._dies(value) else 0
+        return first, window.capacity * window.pitch
 
     def _compute(self, node: RowNode, part: int, time: int) -> list[Operation]:
         value = node.output
         written = node.written(part)
-        made = self._room(value, *written) if self.windows[value].top < written[1] else []
+        moves: Sequence[Operation] = ()
+        output = self._spot(value, written[0]) if node.accumulates and part else None
+        if output is None:
+            moves, output = self._room(value, *written)
+        spots: list[Spot | Table] = []
+        reaches: dict[int, Reach] = {}
         reads = node.reads(part)
         for operand, (first, last) in reads:
+            if operand in self.rings:
+                ring = self.rings[operand]
+                spots.append(ring.spots(first, last))
+                ring.read |= last >= ring.newest[1]
+                continue
             window = self.windows[operand]
             if not window.start <= first < last <= window.top:
                 raise AssertionError(f"rows {first} to {last} of {operand!r} are not there")
             window.times |= 1 << time
-        spots = tuple(self._spot(operand, first) for operand, (first, _) in reads)
+            spots.append(self._spot(operand, first))
         self.done[node] = part + 1
-        output = self._spot(value, written[0])
-        alone = output.offset == 0 and not self.windows[value].whole
+        alone = output.offset == 0 and not (value in self.windows and self.windows[value].whole)
+        for index, spot in zip(node.readings, spots, strict=True):
+            if isinstance(spot, Spot) and spot.value not in self.rings:
+                reaches[index] = Reach(spot.offset, alone and self._is_done(spot.value))
         self.events.setdefault(node, []).append(time)
-        self.reaches.setdefault(node, []).append(
-            {
-                index: Reach(spot.offset, alone and self._is_done(spot.value))
-                for index, spot in zip(node.readings, spots, strict=True)
-            }
-        )
-        return [*made, RowsCall(node, part, spots, output)]
+        self.reaches.setdefault(node, []).append(reaches)
+        return [*moves, RowsCall(node, part, tuple(spots), output)]
 
-    def _room(self, value: Value, first: int, last: int) -> list[Operation]:
-        """Make room for rows at the top of a window."""
+    def _room(self, value: Value, first: int, last: int) -> tuple[Sequence[Operation], Spot]:
+        """Make room for new rows, and where they come to."""
+        if value in self.rings:
+            return self.rings[value].write(first, last, self._needed(value))
         window = self.windows[value]
+        if value in self.region.sources and first < 0:
+            return [], self._spot(value, first)  # what lies above a source comes behind it
         if first != window.top:
             raise AssertionError(f"row {first} of {value!r} comes behind row {window.top}")
         made: list[Operation] = []
@@ -172,14 +295,18 @@ class _Recorder:
             window.start = start
         window.top = last
         window.capacity = max(window.capacity, last - window.start)
-        return made
+        return made, self._spot(value, first)
 
     def _needed(self, value: Value) -> int:
         """The first row that is still needed."""
-        if self.windows[value].whole:
-            return self.windows[value].start
+        if value in self.windows and self.windows[value].whole and not self._dies(value):
+            return self.windows[value].low
         readers = self.region.readers.get(value, ())
         return min((n.readings[i].held[self.done.get(n, 0)] for n, i in readers), default=NEVER)
+
+    def _dies(self, value: Value) -> bool:
+        """Rows of something that is there whole are given up one after the other."""
+        return value in self.region.sources and value not in self.region.outlives
 
     def _is_done(self, value: Value) -> bool:
         """Nothing in a window is needed."""
@@ -187,3 +314,17 @@ class _Recorder:
 
     def _spot(self, value: Value, row: int) -> Spot:
         return Spot(value, self.windows[value].offset(row))
+
+
+def _touches(region: Region, events: Sequence[Event]) -> dict[Value, list[tuple[int, bool]]]:
+    """When rows of rings are read and written, in order; true: written."""
+    found: dict[Value, list[tuple[int, bool]]] = {value: [] for value in region.rings}
+    for time, event in enumerate(events):
+        if isinstance(event, Compute):
+            for value, _ in event.node.reads(event.part):
+                if value in found:
+                    found[value].append((time, False))
+        value = event.node.output if isinstance(event, Compute) else event.value
+        if value in found:
+            found[value].append((time, True))
+    return found

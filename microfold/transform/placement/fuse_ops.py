@@ -6,7 +6,8 @@
     %y: int8[1,8,8,4] = conv2d(%x, %w, %b) {...} | clip() {minimum=0.0, maximum=6.0}
 
 The intermediate value must have no other reader. Which pairs can be fused in principle is a table over
-`Pattern`; which of them kernels can run is the rule handed in.
+`Pattern`; which of them kernels can run is the rule handed in. Where the kernels of the target are known
+(`PassContext.node_cost`), a step stays alone if what computes both is dearer than one kernel for each.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Step, Value
+from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.op import Op, Pattern
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
 from microfold.ops.elementwise.activations.clip import Clip
-from microfold.passes.context import PassContext
+from microfold.passes.context import NodeCost, PassContext
 from microfold.passes.decorators import function_pass
 
 # What may follow in the epilogue of what: elementwise steps on a value that is just computed.
@@ -67,8 +68,13 @@ class FuseOps:
                 return None
             extra = [site.value(index) for index in range(1, len(node.inputs))]
             step = Step(node.op, tuple(value for value in extra if value is not None))
-            context.fired(node, f"into {producer.op.name} %{producer.output.name}")
             steps = (*producer.epilogue, step, *site.epilogue)
+            fused = make_node(producer.op, producer.inputs, [node.output.name], steps)
+            reason = _dearer(graph, (producer, node), fused, context.node_cost)
+            if reason is not None:
+                context.declined(node, reason)
+                return None
+            context.fired(node, f"into {producer.op.name} %{producer.output.name}")
             return site.emit(producer.op, *producer.inputs, epilogue=steps)
 
         return forward_rewrite(graph, fuse)
@@ -86,3 +92,14 @@ class FuseOps:
         if None in node.inputs:
             return "an operand is absent"
         return self.may_fuse(producer, node.op)
+
+
+def _dearer(graph: Graph, apart: tuple[Node, ...], fused: Node, cost: NodeCost | None) -> str | None:
+    """The reason if nodes take fewer instructions apart than as one."""
+    if cost is None:
+        return None
+    together = cost(fused, graph)
+    each = [found for found in (cost(node, graph) for node in apart) if found is not None]
+    if together is None or len(each) < len(apart) or together <= sum(each):
+        return None
+    return f"in the epilogue it would take about {together:.0f} instructions; apart they take {sum(each):.0f}"

@@ -44,6 +44,7 @@ from microfold.ops.normalize.log_softmax import LogSoftmax
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.recurrent.lstm import Lstm
+from microfold.ops.recurrent.lstm_8x8_16 import Lstm8x8To16
 from microfold.ops.recurrent.sequence_rnn import SequenceRnn
 from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
@@ -331,10 +332,10 @@ def _svdf(op: Svdf, case: _Case) -> Op | str:
     return op if case.batched == (True, False, False, False, True) else "computes with weights of an input"
 
 
-def _sequence(op: Lstm | SequenceRnn, case: _Case) -> Op | str:
+def _sequence(op: Lstm | Lstm8x8To16 | SequenceRnn, case: _Case) -> Op | str:
     if op.time_major:
         return "its batch is not the first axis"
-    samples = (0, 4, 5) if isinstance(op, Lstm) else (0, 4)
+    samples = (0, 4) if isinstance(op, SequenceRnn) else (0, 4, 5)
     if [i for i, batched in enumerate(case.batched) if batched] != list(samples):
         return "computes with weights of an input"
     return op
@@ -353,6 +354,7 @@ _RULES: Mapping[type[Op], Rule] = {
     StridedSlice: _strided_slice,
     BatchMatmul: _batch_matmul,
     Lstm: _sequence,
+    Lstm8x8To16: _sequence,
     SequenceRnn: _sequence,
     Svdf: _svdf,
 }

@@ -15,6 +15,7 @@ import numpy as np
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
+from microfold.ir.types import Array
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.hybrid_conv2d import HybridConv2D
 from microfold.ops.image import refuses_layout
@@ -41,15 +42,22 @@ def expand_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
         if array is None:
             context.declined(node, "a grouped convolution whose filter is not constant")
             return None
-        groups = channels // depth
-        filters = array.shape[0] // groups
-        dense = np.zeros((*array.shape[:3], channels), array.dtype)
-        for group in range(groups):
-            rows = slice(group * filters, (group + 1) * filters)
-            dense[rows, ..., group * depth : (group + 1) * depth] = array[rows]
+        dense = dense_filters(array, channels)
         value = site.builder.constant(dense, weights.type.with_shape(dense.shape), weights.name)
-        context.fired(node, f"{groups} groups of {depth} channels")
+        context.fired(node, f"{channels // depth} groups of {depth} channels")
         rest = (site.value(index) for index in range(2, len(node.inputs)))
         return site.emit(node.op, image, value, *rest, epilogue=site.epilogue)
 
     return forward_rewrite(graph, {Conv2D: expand, HybridConv2D: expand})
+
+
+def dense_filters(filters: Array, channels: int) -> Array:
+    """Filters [OC, KH, KW, channels of a group], with zeros for the other ones of all `channels`."""
+    depth = filters.shape[3]
+    groups = channels // depth
+    count = filters.shape[0] // groups
+    dense = np.zeros((*filters.shape[:3], channels), filters.dtype)
+    for group in range(groups):
+        rows = slice(group * count, (group + 1) * count)
+        dense[rows, ..., group * depth : (group + 1) * depth] = filters[rows]
+    return dense

@@ -9,63 +9,37 @@
 
 No kernel computes groups; `expand_grouped_conv2d` makes them dense with weights of zero, of which there are
 as many times more as there are groups. A part of the groups, cut out of the image, costs its share of
-products, and for each pixel a slice, a window and a place in the concatenation. The rule takes that number of
-parts for which both together are the fewest instructions, if that saves a tenth of them: parts take RAM,
-since they live beside the image and the result. Where a limit is met only without, the groups stay as one. A
-part may still hold several groups. Every sum has the products that it had, so that integers keep their bits.
+products, a slice and a place in the concatenation. What both together take, the target's kernels say
+(`PassContext.node_cost`). Parts are made, and more of them, where that saves enough to be worth their RAM:
+they live beside the image and the result. Where a limit is met only without, the groups stay as one. A part
+may still hold several groups. Every sum has the products that it had, so that integers keep their bits.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, Value
+from microfold.ir.node import Node, Value, make_node
 from microfold.ir.rewrite import GraphBuilder, Replacement, RewriteSite, forward_rewrite
 from microfold.ir.types import Array, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.image import refuses_layout
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.strided_slice import StridedSlice
-from microfold.passes.context import PassContext
+from microfold.passes.context import NodeCost, PassContext
 from microfold.passes.decorators import function_pass
+from microfold.transform.simplify.expand_grouped_conv2d import dense_filters
 
-
-@dataclass(frozen=True)
-class _Costs:
-    """Instructions for each pixel, measured on int8; other types have dearer products.
-
-    Attributes:
-        product: of an input and a weight.
-        part: what a part takes besides, for its slice, its pixel and its place in the result,
-        row: and for each row of its window.
-        byte: to copy a byte of the image or of the result.
-    """
-
-    product: float
-    part: float
-    row: float
-    byte: float
-
-    def total(self, parts: int, products: int, height: int, copied: int) -> float:
-        """Instructions for a pixel; `products` and `copied` are those of all groups, made dense."""
-        copies = self.byte * copied if parts > 1 else 0.0
-        return self.product * products / parts + parts * (self.part + self.row * height) + copies
-
-
-# Less than this share of the instructions as one must be left.
+# Less than this share of the instructions as one must be left; and of those in fewer parts, since parts take
+# RAM, and estimates of small convolutions may be off by a fifth.
 _WORTH = 0.9
-
-# The smallest savings of cores with DSP instructions and below, and of those that compute channels in blocks.
-_SCALAR = _Costs(product=0.78, part=70.0, row=55.0, byte=3.0)
-_VECTOR = _Costs(product=0.14, part=45.0, row=25.0, byte=0.5)
+_WORTH_MORE = 0.8
 
 
 @function_pass(opt_level=3)
 def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
     """Compute groups of convolutions on slices of the image, where that pays."""
-    costs = _SCALAR if context.channel_block == 1 else _VECTOR
 
     def split(site: RewriteSite[None]) -> Replacement:
         node, image, weights = site.node, site.value(0), site.value(1)
@@ -81,17 +55,21 @@ def split_grouped_conv2d(graph: Graph, context: PassContext) -> Graph:
         constants = [site.array(value) for value in node.inputs[1:] if value is not None]
         reason = _why_not(site, constants)
         groups = image.type.shape[3] // weights.type.shape[3]
-        parts = _best(costs, image.type, weights.type, node.output.type, groups)
-        if reason is None and parts == 1:
-            reason = (
-                f"{groups} groups as one: their parts of the image take about as much to copy as they save"
-            )
+        parts, costs = 1, dict[int, float]()
+        if reason is None:
+            parts, costs = _best(site, image, groups, context)
+        if reason is None and context.node_cost is None:
+            reason = f"{groups} groups as one: what kernels take is not known"
+        elif reason is None and parts == 1:
+            taken = ", ".join(f"{cost:.0f} in {count}" for count, cost in costs.items() if count > 1)
+            reason = f"{groups} groups as one take about {costs[1]:.0f} instructions; {taken} parts"
         if reason is None and context.spare_ram:
             reason = f"{groups} groups as one: {parts} parts would take more RAM than is allowed"
         if reason is not None:
             context.declined(node, reason)
             return None
-        context.fired(node, f"{groups} groups in {parts} parts")
+        saved = f"about {costs[parts]:.0f} instructions instead of {costs[1]:.0f}"
+        context.fired(node, f"{groups} groups in {parts} parts: {saved}")
         return _emit(site, image, parts)
 
     return forward_rewrite(graph, {Conv2D: split})
@@ -121,31 +99,68 @@ def _why_not(site: RewriteSite[None], constants: list[Array | None]) -> str | No
     return None
 
 
-def _best(costs: _Costs, image: TensorType, weights: TensorType, result: TensorType, groups: int) -> int:
-    """The number of parts that takes the fewest instructions; 1 if none saves enough."""
-    _, height, width, _ = weights.shape
-    channels, filters = image.shape[3], weights.shape[0]
-    # What is copied of the image, for each pixel of the result.
-    share = math.prod(image.shape[1:3]) / max(1, math.prod(result.shape[1:3]))
-    copied = round(share * channels * image.dtype.itemsize) + filters * result.dtype.itemsize
-    products = height * width * channels * filters
-    totals = {
-        parts: costs.total(parts, products, height, copied)
-        for parts in range(1, groups + 1)
-        if groups % parts == 0
-    }
-    best = min(totals, key=totals.__getitem__)
-    return best if totals[best] < _WORTH * totals[1] else 1
+def _best(
+    site: RewriteSite[None], image: Value, groups: int, context: PassContext
+) -> tuple[int, dict[int, float]]:
+    """The number of parts that takes the fewest instructions, 1 if none saves enough; and what each takes."""
+    cost = context.node_cost
+    if cost is None:
+        return 1, {}
+    totals: dict[int, float] = {}
+    for parts in range(1, groups + 1):
+        if groups % parts == 0:
+            total = _cost(site, image, parts, cost)
+            if total is not None:
+                totals[parts] = total
+    if 1 not in totals:
+        return 1, totals
+    best = 1
+    for parts, total in totals.items():
+        if total < (_WORTH if best == 1 else _WORTH_MORE) * totals[best]:
+            best = parts
+    return best, totals
+
+
+def _cost(site: RewriteSite[None], image: Value, parts: int, cost: NodeCost) -> float | None:
+    """Estimated instructions of all parts, the first of which is computed as they all are."""
+    node, output = site.node, site.node.output.type
+    filters, depth = output.shape[3] // parts, image.type.shape[3] // parts
+    cut, rows = _cut(image.type, parts, 0), slice(0, filters)
+    source = image if parts == 1 else Value("part", cut.infer(image.type))
+    constants: dict[Value, Array] = {}
+    operands: list[Value | None] = [source]
+    for index, value in enumerate(node.inputs[1:], 1):
+        array, given = site.array(value), site.value(index)
+        if array is None or given is None:
+            operands.append(None)
+            continue
+        own = array[rows] if index > 1 else dense_filters(array[rows], depth)
+        constant = Value(given.name, _part_type(given.type, own, rows))
+        operands.append(constant)
+        constants[constant] = own
+    convolution = make_node(node.op, operands, ["part_result"])
+    nodes = [convolution]
+    if parts > 1:
+        (result,) = convolution.outputs
+        nodes = [
+            Node(cut, (image,), (source,)),
+            convolution,
+            make_node(Concatenate(3), [result] * parts, ["whole"]),
+        ]
+    graph = Graph("part", (image,), nodes[-1].outputs, tuple(nodes), constants)
+    costs = [cost(each, graph) for each in nodes]
+    times = [1.0] if parts == 1 else [parts, parts, 1.0]
+    known = [each * count for each, count in zip(costs, times, strict=True) if each is not None]
+    return sum(known) if len(known) == len(costs) else None
 
 
 def _emit(site: RewriteSite[None], image: Value, parts: int) -> Value:
     node, builder = site.node, site.builder
-    name, shape = node.output.name, image.type.shape
-    depth, filters = shape[3] // parts, node.output.type.shape[3] // parts
+    name = node.output.name
+    filters = node.output.type.shape[3] // parts
     results: list[Value] = []
     for part in range(parts):
-        cut = StridedSlice((0, 0, 0, part * depth), (*shape[:3], depth), (1, 1, 1, 1))
-        (source,) = builder.emit(cut, [image], [f"{image.name}_part{part}"])
+        (source,) = builder.emit(_cut(image.type, parts, part), [image], [f"{image.name}_part{part}"])
         rows = slice(part * filters, (part + 1) * filters)
         operands = [_rows(builder, site.value(index), rows) for index in range(1, len(node.inputs))]
         results += builder.emit(node.op, [source, *operands], [f"{name}_part{part}"])
@@ -157,9 +172,19 @@ def _rows(builder: GraphBuilder, value: Value | None, rows: slice) -> Value | No
     """Some filters of a constant, or their biases, with their own scales."""
     if value is None:
         return None
-    array, type = builder.constants[value][rows], value.type
+    array = builder.constants[value][rows]
+    return builder.constant(array, _part_type(value.type, array, rows), f"{value.name}_{rows.start}")
+
+
+def _cut(image: TensorType, parts: int, part: int) -> StridedSlice:
+    """The channels of an image that a part reads."""
+    depth = image.shape[3] // parts
+    return StridedSlice((0, 0, 0, part * depth), (*image.shape[:3], depth), (1, 1, 1, 1))
+
+
+def _part_type(type: TensorType, array: Array, rows: slice) -> TensorType:
+    """That of some filters, or their biases."""
     quant = type.quant
     if quant is not None and quant.axis == 0:
         quant = replace(quant, scales=quant.scales[rows], zero_points=quant.zero_points[rows])
-    part = TensorType(type.dtype, array.shape, quant)
-    return builder.constant(array, part, f"{value.name}_{rows.start}")
+    return TensorType(type.dtype, array.shape, quant)

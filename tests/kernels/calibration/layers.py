@@ -43,6 +43,7 @@ from microfold.ops.recurrent.svdf import Svdf
 from microfold.ops.reduce.arg_max import ArgMax, ArgMin
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.top_k import TopK
+from tests.kernels.expression_cases import cases as expressions
 from tests.kernels.fully_connected.test_sparse import prune
 from tests.kernels.graphs import (
     NO_PADDING,
@@ -55,6 +56,7 @@ from tests.kernels.graphs import (
     int8_input,
     one_node_graph,
 )
+from tests.kernels.normalize.test_standardize import standardized
 from tests.kernels.packing.test_float16 import as_float16
 from tests.kernels.packing.test_float16_weights import as_halves
 from tests.kernels.portable import as_float, as_int16
@@ -93,6 +95,7 @@ def layers() -> list[Graph]:
         *_rows(),
         *_cells(),
         *_unusual(),
+        *expressions(120, IMAGES),
     ]
 
 
@@ -453,6 +456,10 @@ def _rows() -> Iterator[Graph]:
     unit = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
     for shape in ((1, 100), (64, 8), (1, 4), (3, 33), (10, 1000)):
         yield one_node_graph(Softmax(1.0, unit), [int8_input("x", shape)], {})
+    for shape in ((1, 8, 16), (3, 7), (1, 20, 33), (4, 4, 24), (1, 1, 300), (9, 12), (2, 64), (16, 5)):
+        rows = np.linspace(-1, 2, shape[-1])
+        for scale, shift in ((rows, rows), (1.0, 0.0), (rows, 0.0), (1.0, rows)):
+            yield standardized(shape, scale, shift)
     for shape in ((2, 3, 40), (1, 12, 7), (4, 20, 16), (3, 5, 9), (1, 1, 300), (6, 6, 25), (2, 30, 4)):
         for dtype in (DType.INT8, DType.FLOAT32):
             x = _value(dtype, shape)

@@ -208,7 +208,7 @@ def test_without_assembly() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "core_and_flags",
-    sampled([("cortex-m33",), ("cortex-m4", "-Os")], 2),
+    sampled([("cortex-m4", "-O3"), ("cortex-m4", "-Os")], 2),
     ids=" ".join,
 )
 def test_other_cores_and_flags(core_and_flags: tuple[str, ...]) -> None:

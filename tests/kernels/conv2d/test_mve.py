@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from microfold.kernels.conv2d.mve import Conv2DMve
 from microfold.kernels.packing import mve
+from microfold.options import Options
 from tests.kernels import graphs
-from tests.kernels.cores import check_all
+from tests.kernels.cores import assert_exact, check_all, compile_all, load
 
 SAME3 = ((1, 1), (1, 1))
 RELU_OUT = graphs.int8_element(0.05, -128)
@@ -51,6 +50,29 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "7x1": ((9, 4, 6, 5), {"kernel": (7, 1)}),
     "1x7": ((4, 9, 6, 5), {"kernel": (1, 7), "padding": ((0, 0), (3, 3))}),
     "10x4": ((15, 6, 1, 12), {"kernel": (10, 4), "padding": ((4, 5), (1, 1)), "strides": (2, 2)}),
+    # in registers while the weights go by: many pixels
+    "1x1 16 in registers": ((16, 17, 16, 12), {"kernel": (1, 1)}),
+    "1x1 8 relu in registers": (
+        (24, 12, 8, 16),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
+    ),
+    "1x1 32 relu in registers, channel tail": (
+        (14, 15, 32, 13),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT, "saturated": True},
+    ),
+    "3x3 3 relu6 in registers": ((24, 23, 3, 8), {"padding": SAME3, "activation": graphs.RELU6}),
+    "3x3 2 in registers, saturated": ((19, 21, 2, 15), {"padding": SAME3, "saturated": True}),
+    # blocks of 4 channels alone, or eight that are fewer
+    "1x1 64 relu, 20 channels": (
+        (3, 3, 64, 20),
+        {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT},
+    ),
+    "1x1 64, 3 channels": ((3, 3, 64, 3), {"kernel": (1, 1)}),
+    "1x1 112 relu6, 9 channels": ((3, 2, 112, 9), {"kernel": (1, 1), "activation": graphs.RELU6}),
+    "3x3 16 relu, 14 channels": (
+        (5, 4, 16, 14),
+        {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT, "saturated": True},
+    ),
     # requantisation
     "multipliers above one": ((4, 4, 16, 8), {"padding": SAME3, "out": FINE_OUT}),
     "multipliers above one, relu": (
@@ -69,36 +91,53 @@ def test_equals_the_reference() -> None:
 
 
 @pytest.mark.slow
-def test_one_function_for_all_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few inputs and many, whole blocks of channels or not."""
+def test_without_assembly() -> None:
+    """Without optimisation, compilers take the intrinsics."""
+    names = [name for name in CASES if any(part in name for part in ("registers", "channels", "relu6"))]
+    made = {name: graphs.conv2d_graph(*CASES[name][0], seed=2, **CASES[name][1]) for name in names}
+    program, _ = compile_all(made, load("cortex-m55", "-O0"))
+    assert_exact(program, 4)
 
-    def any_size(kernel: Conv2DMve, _: object) -> list[Conv2DMve]:
-        return [replace(kernel, any_size=True)]
 
-    monkeypatch.setattr(Conv2DMve, "variants", any_size)
-    shapes = ((6, 5, 8, 16), (4, 4, 32, 12), (3, 3, 19, 7), (5, 4, 60, 9), (3, 7, 64, 8))
-    made = [
-        graphs.conv2d_graph(
-            *shape, kernel=(1, 1), activation=graphs.RELU, out=graphs.int8_element(0.05, -128)
-        )
-        for shape in shapes
-    ]
-    program = check_all(made, "cortex-m55", {"s8_conv2d__mve_2x4"}, runs=8)
-    assert len({layer.call.function for layer in program.layers}) == 1
+@pytest.mark.slow
+def test_short_code() -> None:
+    made = {name: graphs.conv2d_graph(*CASES[name][0], seed=3, **CASES[name][1]) for name in CASES}
+    program, layers = compile_all(made, load("cortex-m55"), Options(optimize="size"))
+    specs = [dict(layer.call.function.spec) for layer in layers.values()]
+    assert any(spec.get("small") for spec in specs)
+    assert_exact(program, 4)
+
+
+@pytest.mark.parametrize(("channels", "alone", "order"), [
+    (8, True, [0, 2, 4, 6, 1, 3, 5, 7]),
+    (11, True, [0, 2, 4, 6, 1, 3, 5, 7, 8, 9, 10, None]),
+    (11, False, [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, None, None, 9, None, None, None]),
+    (13, True, [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, None, 9, 11, None, None]),
+])  # fmt: skip
+def test_two_blocks_have_even_and_odd_channels(channels: int, alone: bool, order: list[int | None]) -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.integers(-128, 128, (channels, 20)).astype(np.int8)
+    records = rng.integers(-1000, 1000, (channels, 3)).astype(np.int32)
+    packed = mve.pack_eights(matrix, records, alone=alone)
+    assert packed.dtype == np.int32 and packed.shape == (len(order) // 4, 2 * 16 + 12)
+    weights = np.ascontiguousarray(packed[:, :32]).view(np.int8).reshape(-1, 2, 4, 16).swapaxes(1, 2)
+    rows = packed[:, 32:].reshape(-1, 3, 4).swapaxes(1, 2).reshape(-1, 3)
+    for place, channel in enumerate(order):
+        found = weights.reshape(-1, 32)[place, :20], rows[place]
+        wanted = (matrix[channel], records[channel]) if channel is not None else (0, 0)
+        assert all(np.array_equal(a, np.broadcast_to(b, a.shape)) for a, b in zip(found, wanted, strict=True))
 
 
 def test_blocks_hold_weights_and_records_in_reading_order() -> None:
     rng = np.random.default_rng(0)
     matrix = rng.integers(-128, 128, (7, 20)).astype(np.int8)
     records = rng.integers(-1000, 1000, (7, 3)).astype(np.int32)
-    records[:, 2] = rng.integers(-31, 1, 7)
     packed = mve.pack_blocks(matrix, records)
-    assert packed.dtype == np.int32 and packed.shape == (2, 4 + 2 * 16 + 5)
+    assert packed.dtype == np.int32 and packed.shape == (2, 4 + 2 * 16 + 8)
     weights = np.ascontiguousarray(packed[:, 4:36]).view(np.int8).reshape(2, 2, 4, 16)
     unpacked = weights.swapaxes(1, 2).reshape(8, 32)
     assert np.array_equal(unpacked[:7, :20], matrix)
     assert not unpacked[7:].any() and not unpacked[:, 20:].any()
     assert np.array_equal(packed[:, :4].reshape(-1)[:7], records[:, 0])
     assert np.array_equal(packed[:, 36:40].reshape(-1)[:7], records[:, 1])
-    shifts = np.ascontiguousarray(packed[:, 40:]).view(np.int8).reshape(-1)
-    assert np.array_equal(shifts[:7], records[:, 2])
+    assert np.array_equal(packed[:, 40:].reshape(-1)[:7], records[:, 2])

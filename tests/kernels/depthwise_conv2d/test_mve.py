@@ -97,6 +97,9 @@ PIPELINED: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "one column": ((6, 1, 36), {"padding": SAME3}),
     "lanes": ((5, 5, 24), {"padding": SAME3}),
     "lanes, stride 2": ((9, 14, 20), {"padding": ((0, 1), (0, 1)), "strides": (2, 2)}),
+    "one tile": ((9, 2, 21), {"padding": SAME3}),
+    "one column of tiles, stride 2": ((13, 1, 36), {"kernel": (3, 1), "strides": (2, 1)}),
+    "one tile, few channels": ((5, 2, 5), {"kernel": (2, 2), "padding": ((1, 0), (0, 1))}),
     "two tiles": ((4, 4, 7), {"padding": SAME3}),
     "tiles": ((7, 12, 9), {"kernel": (2, 2), "padding": ((1, 0), (0, 1)), "batch": 2}),
 }

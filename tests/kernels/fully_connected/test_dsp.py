@@ -72,7 +72,7 @@ def check(
     with pytest.MonkeyPatch.context() as patch:
         prefer(patch, kernel)
         program, layers = compile_all(made, load(core, *flags), Options(optimize=optimize))
-    own = {"dual_issue": core == "cortex-m7"}
+    own = {"late_loads": core != "cortex-m4"}
     assert_chosen(layers, kernel, {name: cases[name][2] | own | more for name in made})
     assert all(layer.call.scratch == 0 for layer in program.layers)
     assert_exact(program, 8)

@@ -120,13 +120,22 @@ def test_dsp_instructions() -> None:
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
 def test_helium() -> None:
-    program = compile_graph(
-        together(forgetful_cells("i1"), cells("i1", extreme=True)), target.load("cortex-m55")
+    graph = together(
+        forgetful_cells("i1"), cells("i1", extreme=True), forgetful_cells("i2"), cells("i2", extreme=True)
     )
+    program = compile_graph(graph, target.load("cortex-m55"))
     # A cell of one unit leaves Helium's lanes empty.
     chosen = {layer.kernel.name for layer in program.layers if layer.outputs[0].type.shape[2] > 1}
-    assert chosen == {"s8_lstm__mve_4"}
+    assert chosen == {"s8_lstm__mve_4", "s16_lstm__mve_4"}
     assert_exact(program, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_int16_sums_of_64_bits_are_left_to_dsp_instructions() -> None:
+    program = compile_graph(cells("i2", huge=2**40), target.load("cortex-m55"))
+    assert {layer.kernel.name for layer in program.layers} == {"s16_lstm__dsp_4"}
+    assert_exact(program, 3)
 
 
 def test_sums_that_leave_32_bits_wrap_round() -> None:

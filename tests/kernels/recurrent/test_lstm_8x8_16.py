@@ -15,6 +15,7 @@ from microfold.ir.interpret import Interpreter
 from tests.frontend.operators.test_lstm_8x8_16 import COMBINATIONS, calls_of, draw_parts
 from tests.kernels.cores import assert_exact
 from tests.kernels.portable import check
+from tests.kernels.recurrent.test_lstm import together
 from tests.needs import CROSS_TOOLS
 from tests.recurrent_models import Parts, Quantization, Sequence, lstm_8x8_16
 from tests.tflite_writer import Writer
@@ -65,14 +66,23 @@ def test_portable_on_a_core() -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
-def test_dsp_instructions(core: str) -> None:
-    for extreme in (False, True):
-        program = compile_graph(cells(3, extreme), target.load(core))
-        assert {layer.kernel.name for layer in program.layers} == {"s8_lstm_8x8_16__dsp"}
-        packings = {dict(layer.call.function.spec)["packing"] for layer in program.layers}
-        assert ("int16" in packings) is extreme
-        assert_exact(program, 4)
+@pytest.mark.parametrize("extreme", [False, True])
+def test_dsp_instructions(extreme: bool) -> None:
+    program = compile_graph(cells(3, extreme), target.load("cortex-m4"))
+    assert {layer.kernel.name for layer in program.layers} == {"s8_lstm_8x8_16__dsp"}
+    packings = {dict(layer.call.function.spec)["packing"] for layer in program.layers}
+    assert ("int16" in packings) is extreme
+    assert_exact(program, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.needs(*CROSS_TOOLS)
+def test_helium() -> None:
+    program = compile_graph(together(cells(4), cells(5, extreme=True)), target.load("cortex-m55"))
+    for layer in program.layers:
+        norm = len(layer.node.inputs) > 9
+        assert layer.kernel.name == f"s8_lstm_8x8_16__{'dsp' if norm else 'mve_4'}"
+    assert_exact(program, 3)
 
 
 @pytest.mark.parametrize("operand", [3, 8])

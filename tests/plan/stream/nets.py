@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Padding, same_padding
-from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot
-from microfold.plan.stream.planner import StreamPlanner
+from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
+from microfold.plan.stream.planner import StreamMemory, StreamPlanner
 from microfold.plan.stream.region import Region, RowNode, by_rows, pitch, region_of
 
 CORE = target.load("cortex-m4")
@@ -172,25 +172,30 @@ def layers_of(graph: Graph) -> list[LayerContext]:
     return [LayerContext(node, graph.constants, CORE, ranges) for node in graph.nodes]
 
 
-def region(graph: Graph, count: int, widths: Sequence[int] = (1,)) -> Region | str:
-    """The first nodes as a region, or why not.
+def region(
+    graph: Graph, count: int, widths: Sequence[int] = (1,), start: int = 0, *, pushed: bool = True
+) -> Region | str:
+    """Nodes that follow each other as a region, or why not.
 
     Args:
+        count: how many nodes come before those behind it.
         widths: rows of each call, for the nodes in turn.
+        start: how many nodes come before it.
+        pushed: rows of the input are handed in; otherwise it is there whole.
     """
     rows: list[RowNode] = []
-    for index, layer in enumerate(layers_of(graph)[:count]):
+    for index, layer in enumerate(layers_of(graph)[start:count]):
         found = by_rows(layer, widths[index % len(widths)])
         if isinstance(found, str):
             return found
         rows.append(found)
-    return region_of(graph, rows)
+    return region_of(graph, rows, start, None if pushed else ())
 
 
 def planned(graph: Graph, found: Region) -> tuple[StreamPlanner, list[Kernel]]:
     """A planner for a region with kernels."""
     layers = {layer.node: layer for layer in layers_of(graph)}
-    planner = StreamPlanner(found, [layers[node] for node in found.rest])
+    planner = StreamPlanner([found], layers)
     policy = Policy("balanced", Model(graph))
     return planner, [candidates(layer, policy)[0].kernel for layer in planner.layers]
 
@@ -202,9 +207,10 @@ class Bytes:
         got: rows that calls have computed, by value and number.
     """
 
-    def __init__(self, region: Region, windows: Mapping[Value, int], size: int, image: Array):
-        self.region = region
-        self.windows = windows
+    def __init__(self, memory: StreamMemory, image: Array):
+        (self.region,) = memory.planner.regions
+        self.windows, self.newest = memory.windows, memory.newest
+        size = memory.size
         self.image = image
         self.memory = np.random.default_rng(0).integers(0, 256, size).astype(np.uint8)
         self.got: dict[tuple[Value, int], Array] = {}
@@ -223,7 +229,7 @@ class Bytes:
                     self.call(operation)
 
     def at(self, spot: Spot) -> int:
-        return self.windows[spot.value] + spot.offset
+        return (self.newest if spot.newest else self.windows)[spot.value] + spot.offset
 
     def write(self, spot: Spot, array: Array) -> None:
         data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
@@ -238,7 +244,9 @@ class Bytes:
         for index, spot in zip(call.node.readings, call.inputs, strict=True):
             value = node.inputs[index]
             assert value is not None
-            data = self.memory[self.at(spot) :][: value.type.nbytes].copy()
+            spots = spot.spots if isinstance(spot, Table) else (spot,)
+            length = value.type.nbytes // len(spots)
+            data = np.concatenate([self.memory[self.at(each) :][:length] for each in spots])
             tensors[value] = Tensor(value.type, data.view(value.type.dtype.numpy).reshape(value.type.shape))
         (result,) = node.evaluate(tensors)
         for index, row in enumerate(range(*call.node.written(call.part))):

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.op import Op
+from microfold.passes.context import PassContext
 from microfold.transform.placement.fuse_ops import FuseOps
 from tests.transform.check import check_declined, check_rewrite
 
@@ -118,3 +120,21 @@ def test_rule_refuses_or_admits() -> None:
         }
         """
     check_rewrite(FuseOps(may_fuse=anything), TANH, fused)
+
+
+def test_where_the_kernel_for_both_is_dearer() -> None:
+    def cost(node: Node, graph: Graph) -> float:
+        del graph
+        return 100.0 if node.epilogue else 30.0
+
+    check_declined(
+        fuse_ops,
+        """
+        graph @g(%x: float32[2]) -> (%y) {
+          %a: float32[2] = add(%x, %x)
+          %y: float32[2] = clip(%a) {minimum=0.5, maximum=1.0}
+        }
+        """,
+        "in the epilogue it would take about 100 instructions; apart they take 60",
+        PassContext(node_cost=cost),
+    )

@@ -79,7 +79,7 @@ def test_models(name: str) -> None:
     check_samples(graph, ChangeBatch(2)(graph), 2)
 
 
-@pytest.mark.parametrize("name", ["lstm_int8", "lstm_parts_f32", "rnn_bidirectional_f32"])
+@pytest.mark.parametrize("name", ["lstm_int8", "lstm_parts_f32", "lstm_parts_int8", "rnn_bidirectional_f32"])
 def test_recurrent_layers(name: str) -> None:
     graph = load(models.MADE / "recurrent" / f"{name}.tflite")
     check_samples(graph, ChangeBatch(4)(graph), 2)

@@ -11,6 +11,7 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.text import parse
 from microfold.ir.types import Array
+from microfold.kernels.selection.node_cost import NodeCosts
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
@@ -20,6 +21,8 @@ from microfold.transform.simplify.split_grouped_conv2d import split_grouped_conv
 from tests.evaluation import assert_same_meaning
 from tests.transform.check import check_declined, check_rewrite
 
+M4 = PassContext(node_cost=NodeCosts(target.load("cortex-m4"), "balanced"))
+M55 = PassContext(channel_block=4, node_cost=NodeCosts(target.load("cortex-m55"), "balanced"))
 SAME = "{strides=(1, 1), dilations=(1, 1), padding=((1, 1), (1, 1))}"
 
 
@@ -58,6 +61,7 @@ def test_two_groups() -> None:
           %y: int8[1,2,2,16] q(20.0, -5) = concatenate(%y_part0, %y_part1) {{axis=3}}
         }}
         """,
+        M4,
     )
 
 
@@ -78,9 +82,9 @@ def test_the_number_of_parts_is_the_cheapest(channels: int, groups: int, parts: 
         }}
     """
     graph = parse(text)
-    result = split_grouped_conv2d(graph)
+    result = split_grouped_conv2d(graph, M4)
     assert sum(isinstance(node.op, Conv2D) for node in result.nodes) == parts
-    assert split_grouped_conv2d(result) is result
+    assert split_grouped_conv2d(result, M4) is result
     assert_same_meaning(graph, result)
 
 
@@ -91,7 +95,7 @@ def test_small_groups_stay_together() -> None:
           %y: int8[1,2,2,4] q(9.0, -5) = conv2d(%x, %w) {SAME}
         }}
     """
-    check_declined(split_grouped_conv2d, text, "2 groups as one")
+    check_declined(split_grouped_conv2d, text, "2 groups as one", M4)
 
 
 def test_cores_with_vectors_keep_more_groups_together() -> None:
@@ -101,7 +105,7 @@ def test_cores_with_vectors_keep_more_groups_together() -> None:
           %y: int8[1,4,4,16] q(9.0, -5) = conv2d(%x, %w) {SAME}
         }}
     """
-    check_declined(split_grouped_conv2d, text, "4 groups as one", PassContext(channel_block=4))
+    check_declined(split_grouped_conv2d, text, "4 groups as one", M55)
 
 
 def test_a_limit_of_ram_that_parts_do_not_meet() -> None:
@@ -136,7 +140,7 @@ def test_groups_of_one_channel_are_depthwise() -> None:
           %y: int8[1,2,2,64] q(9.0, -5) = conv2d(%x, %w) {SAME}
         }}
     """
-    check_declined(split_grouped_conv2d, text, "depthwise")
+    check_declined(split_grouped_conv2d, text, "depthwise", M4)
 
 
 def test_groups_in_a_row_need_no_copies_between_them() -> None:
@@ -151,7 +155,7 @@ def test_groups_in_a_row_need_no_copies_between_them() -> None:
         }}
     """
     graph = parse(text)
-    result = optimize(graph)
+    result = optimize(graph, M4)
     assert [node.op.name for node in result.nodes].count("concatenate") == 1
     assert [node.op.name for node in result.nodes].count("strided_slice") == 2
     assert_same_meaning(graph, result)

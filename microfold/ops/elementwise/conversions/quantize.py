@@ -33,7 +33,8 @@ class Quantize(Op):
 
     def reference(self, x: Tensor) -> Array:
         assert self.out.quant is not None
-        scaled = round_half_away_array(x.data / np.float32(self.out.quant.scale)).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # infinities
+            scaled = round_half_away_array(x.data / np.float32(self.out.quant.scale)).astype(np.float64)
         # Beyond int32, C's conversion is undefined; here it saturates.
         limited = np.clip(np.nan_to_num(scaled, nan=0.0), -(2.0**31), 2.0**31 - 1)
         return np.clip(limited + self.out.quant.zero_point, *self.out.dtype.range).astype(

@@ -1,0 +1,38 @@
+"""What a layer would take: for passes, which see no kernels."""
+
+from __future__ import annotations
+
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.selection.cheapest import candidates
+from microfold.kernels.selection.model import Model
+from microfold.kernels.selection.policy import Policy, cycles_per_instruction
+from microfold.target import Target
+
+
+class NodeCosts:
+    """Estimates by the kernels that a target has, as `PassContext.node_cost` wants them.
+
+    Args:
+        level: ``size``, ``balanced`` or ``speed``: in instructions, but in cycles where speed is all that
+            counts.
+    """
+
+    def __init__(self, target: Target, level: str):
+        self.target, self.level = target, level
+        self._policy: Policy | None = None
+
+    def __call__(self, node: Node, graph: Graph) -> float | None:
+        """Instructions, or cycles, of the kernel that would be chosen; None: there is none.
+
+        Args:
+            graph: whose constants the node reads; it need not be a node of it.
+        """
+        if self._policy is None or self._policy.model.graph is not graph:
+            self._policy = Policy(self.level, Model(graph))
+        layer = LayerContext(node, graph.constants, self.target, compiled_for_size=self.level == "size")
+        best = next(iter(candidates(layer, self._policy)), None)
+        if best is None or best.cost is None:
+            return None
+        return best.cost * (cycles_per_instruction(best.kernel, layer) if self.level == "speed" else 1.0)

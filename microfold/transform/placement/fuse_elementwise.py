@@ -1,0 +1,190 @@
+"""Makes one loop of elementwise operators of float32.
+
+    %a: float32[1,8,8,4] = mul(%x, %scale)
+    %b: float32[1,8,8,4] = add(%a, %z)
+    %y: float32[1,8,8,4] = tanh(%b) {…}
+        ->
+    %y: float32[1,8,8,4] = expression(%x, %scale, %z) {
+      steps=(("mul", (0, 1), ()), ("add", (3, 2), ()), ("tanh", (4,), ()))
+    }
+
+What is only read by operators of one loop is computed in it and stays in a register: chains, and values that
+several of them read. Each function is computed as by its own operator, in the same order, so that all bits
+stay. Fused clips are among them; those of convolutions stay there. Operands may be dequantised, and the
+result quantised, in the same loop: then there is no tensor of floats.
+
+An operator joins the loop of its readers where one loop takes fewer instructions than two, by the kernels
+that the target has for them (`PassContext.node_cost`): where some functions have vector instructions and
+others are calls of a library, they may stay apart. It does not join where its operands would take more RAM
+until then than its result does. Every loop is code of its own: where flash is short
+(`PassContext.spare_flash`), all stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value, describe, make_node
+from microfold.ir.op import Op
+from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
+from microfold.ir.types import DType
+from microfold.ops.elementwise.conversions.dequantize import Dequantize
+from microfold.ops.elementwise.conversions.quantize import Quantize
+from microfold.ops.elementwise.expression import Call, Expression, function_of
+from microfold.passes.context import NodeCost, PassContext
+from microfold.passes.decorators import function_pass
+
+# Functions of a loop, at most: values in use at a time are to fit in registers.
+_MOST_STEPS = 24
+
+
+@function_pass(opt_level=1)
+def fuse_elementwise(graph: Graph, context: PassContext) -> Graph:
+    """Make one loop of float32 operators that read each other's results."""
+    cost = context.node_cost
+    if cost is None or not any(map(_computes, graph.nodes)):
+        return graph
+    if context.spare_flash:
+        context.declined(f"graph @{graph.name}", "each loop would be code of its own, and flash is short")
+        return graph
+    loops = _Loops(graph, context, cost)
+    if not loops.several:
+        return graph
+
+    def rewrite(site: RewriteSite[None]) -> Replacement:
+        loop = loops.several.get(site.node)
+        if loop is None:
+            return None
+        op, operands = loop.expression()
+        return site.emit(op, *(site.replaced.get(value, value) for value in operands))
+
+    return forward_rewrite(graph, rewrite)
+
+
+def _computes(node: Node) -> bool:
+    """Whether a node may be a part of a loop."""
+    return (
+        len(node.outputs) == 1
+        and None not in node.inputs
+        and not any(step.operands for step in node.epilogue)
+        and (isinstance(node.op, Quantize) or node.output.type.dtype is DType.FLOAT32)
+        and (isinstance(node.op, Dequantize) or node.operands[0].type.dtype is DType.FLOAT32)
+        and all(isinstance(op, Quantize) or function_of(op) is not None for op in _operators(node))
+        and not (isinstance(node.op, Quantize) and node.epilogue)
+    )
+
+
+def _operators(node: Node) -> list[Op]:
+    return [node.op, *(step.op for step in node.epilogue)]
+
+
+@dataclass
+class _Loop:
+    """Operators that one loop computes.
+
+    Attributes:
+        nodes: in the order of the graph; the last one's result is the loop's.
+        cost: estimated instructions.
+    """
+
+    nodes: list[Node]
+    cost: float
+    operands: set[Value] = field(default_factory=set[Value])
+
+    def expression(self) -> tuple[Expression, list[Value]]:
+        """All of it as one operator, and what that reads."""
+        inside = {node.output for node in self.nodes}
+        operands = list(dict.fromkeys(v for node in self.nodes for v in node.operands if v not in inside))
+        place = {value: index for index, value in enumerate(operands)}
+        steps: list[Call] = []
+        for node in self.nodes:
+            taken = tuple(place[value] for value in node.operands)
+            for op in _operators(node):
+                if isinstance(op, Quantize):
+                    return Expression(tuple(steps), op.out), operands
+                found = function_of(op)
+                assert found is not None
+                steps.append((found[0], taken, found[1]))
+                taken = (len(operands) + len(steps) - 1,)
+            place[node.output] = len(operands) + len(steps) - 1
+        return Expression(tuple(steps)), operands
+
+    def steps(self) -> int:
+        return sum(map(len, map(_operators, self.nodes)))
+
+
+class _Loops:
+    """Which nodes are computed together.
+
+    Attributes:
+        several: loops of more than one node, by the last of their nodes.
+    """
+
+    def __init__(self, graph: Graph, context: PassContext, cost: NodeCost):
+        self.graph, self.context, self.cost = graph, context, cost
+        self.constants, self.producers = graph.constants, graph.producers()
+        self.place: dict[Node | None, int] = {node: index for index, node in enumerate(graph.nodes)}
+        self.ends = {*graph.outputs, *(state.next for state in graph.state)}
+        self.consumers = graph.consumers()
+        self.loop_of: dict[Node, _Loop] = {}
+        for node in reversed(graph.nodes):
+            if _computes(node):
+                self._place(node)
+        self.several = {loop.nodes[-1]: loop for loop in self.loop_of.values() if len(loop.nodes) > 1}
+        for root, loop in self.several.items():
+            others = ", ".join(describe(node) for node in loop.nodes[:-1])
+            context.fired(root, f"one loop with {others}: about {loop.cost:.0f} instructions")
+
+    def _place(self, node: Node) -> None:
+        """Put a node into the loop of its readers, or in one of its own."""
+        alone = self.cost(node, self.graph)
+        if alone is None:
+            return
+        joined = self._joined(node, alone)
+        if isinstance(joined, str):
+            if joined:
+                self.context.declined(node, joined)
+            joined = _Loop([node], alone, set(node.operands))
+        self.loop_of[node] = joined
+
+    def _joined(self, node: Node, alone: float) -> _Loop | str:
+        """The loop of a node's readers, with the node in it; or why not, empty if none of them is in one."""
+        value = node.output
+        readers = self.consumers.get(value, [])
+        loops = {id(loop): loop for reader in readers if (loop := self.loop_of.get(reader)) is not None}
+        if not loops:
+            return ""
+        loop = next(iter(loops.values()))
+        if value in self.ends or len(loops) > 1 or any(reader not in self.loop_of for reader in readers):
+            return f"%{value.name} has readers outside of the loop of {describe(loop.nodes[-1])}"
+        last = loop.nodes[-1]
+        if isinstance(node.op, Quantize):
+            return f"what {describe(last)} reads is quantised"
+        if value.type.shape != last.output.type.shape:
+            return f"it has {value.type.size} elements, and {describe(last)} has {last.output.type.size}"
+        if loop.steps() + len(_operators(node)) > _MOST_STEPS:
+            return f"the loop of {describe(last)} has {loop.steps()} functions already"
+        if self._takes_ram(node, loop):
+            return f"what it reads would be kept for {describe(last)}, and takes more RAM than its result"
+        whole = _Loop([node, *loop.nodes], 0.0, loop.operands | set(node.operands))
+        op, operands = whole.expression()
+        together = self.cost(make_node(op, operands, [last.output.name]), self.graph)
+        if together is None:
+            return f"no kernel computes it and {describe(last)} in one loop"
+        if together >= alone + loop.cost:
+            return (
+                f"one loop with {describe(last)} would take about {together:.0f} instructions; "
+                f"apart they take {alone + loop.cost:.0f}"
+            )
+        loop.nodes, loop.cost, loop.operands = whole.nodes, together, whole.operands
+        return loop
+
+    def _takes_ram(self, node: Node, loop: _Loop) -> bool:
+        """Whether operands may take more than the result, while what else the loop reads is computed."""
+        kept = {v for v in node.operands if v not in self.constants} - loop.operands
+        if sum(value.type.nbytes for value in kept) <= node.output.type.nbytes:
+            return False
+        inside = {node.output, *(member.output for member in loop.nodes)}
+        others = loop.operands - inside - set(node.operands)
+        return any(self.place.get(self.producers.get(value), -1) > self.place[node] for value in others)

@@ -1,0 +1,69 @@
+"""Computes powers with some constant exponents by products and roots.
+
+    %y: float32[8] = pow(%x, %two)   ->   %y: float32[8] = unary(%x) {function="square", out=float32}
+
+The library's function takes hundreds of instructions; an exponent of 0.5, 1, 2, 3, -0.5 or -1 takes one to
+three. Each rounds, so that results differ in the last bits at most. The root of minus infinity is not a
+number while its power is infinite: such values are outside of the domain of float operators.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from microfold.ir.graph import Graph
+from microfold.ir.rewrite import Replacement, RewriteSite, forward_rewrite
+from microfold.ir.types import DType, ElementType, TensorType
+from microfold.ops.elementwise.div import Div
+from microfold.ops.elementwise.mul import Mul
+from microfold.ops.elementwise.pow import Pow
+from microfold.ops.elementwise.rsqrt import Rsqrt
+from microfold.ops.elementwise.unary import Unary
+from microfold.passes.context import PassContext
+from microfold.passes.decorators import function_pass
+
+_FLOAT = ElementType(DType.FLOAT32)
+_EXPONENTS = (0.5, 1.0, 2.0, 3.0, -0.5, -1.0)
+
+
+@function_pass(opt_level=3)
+def expand_pow(graph: Graph, context: PassContext) -> Graph:
+    """Write float32 powers with small constant exponents as products, quotients and roots."""
+
+    def rewrite(site: RewriteSite[None]) -> Replacement:
+        node, base = site.node, site.value(0)
+        exponents = site.array(node.inputs[1])
+        assert base is not None
+        if node.output.type.dtype is not DType.FLOAT32 or node.epilogue:
+            return None
+        reason = "its exponent is not constant"
+        if exponents is not None:
+            exponent = float(exponents.flat[0]) if exponents.size else 1.0
+            if not np.all(exponents == exponent):
+                reason = "its exponents are not all the same"
+            elif base.type != node.output.type:
+                reason = "its base is spread over the exponents' shape"
+            elif exponent not in _EXPONENTS:
+                reason = f"to the power of {exponent:g} takes the library's function"
+            else:
+                context.fired(node, f"to the power of {exponent:g}")
+                return _emit(site, exponent)
+        context.declined(node, reason)
+        return None
+
+    return forward_rewrite(graph, {Pow: rewrite})
+
+
+def _emit(site: RewriteSite[None], exponent: float) -> Replacement:
+    base, builder, name = site.value(0), site.builder, site.node.output.name
+    assert base is not None
+    if exponent == 1.0:
+        return base
+    if exponent == -1.0:
+        one = builder.constant(np.array(1, np.float32), TensorType(DType.FLOAT32, ()), f"{name}_one")
+        return site.emit(Div(_FLOAT), one, base)
+    if exponent == 3.0:
+        (square,) = builder.emit(Unary("square", _FLOAT), [base], [f"{name}_square"])
+        return site.emit(Mul(_FLOAT), square, base)
+    op = {0.5: Unary("sqrt", _FLOAT), 2.0: Unary("square", _FLOAT), -0.5: Rsqrt(_FLOAT)}[exponent]
+    return site.emit(op, base)
