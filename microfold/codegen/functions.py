@@ -48,7 +48,7 @@ def render_functions(
         elsewhere: functions that are not the program's own.
     """
     calls = [layer.call for layer in program.calls if layer.call.function not in elsewhere]
-    return render_named(program.name, program.name.upper(), calls, narrow=program.options.optimize == "size")
+    return render_named(program.name, program.name.upper(), calls, narrow=program.options.optimize != "speed")
 
 
 def render_named(

@@ -80,7 +80,7 @@ class Shared:
             and len(callers[call.function]) > 1
             and uses[call.function] > 2
         ]
-        narrow = self.programs[0].options.optimize == "size"
+        narrow = self.programs[0].options.optimize != "speed"
         shared: dict[CFunction, SharedFunction] = {}
         for function, rendered in render_named(self.name, self.macro, found, narrow=narrow).items():
             prototype, code = exported(rendered.code, rendered.name, self.section)

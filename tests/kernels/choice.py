@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -29,6 +29,11 @@ def candidates_of(graph: Graph, core: str = "cortex-m4", level: str = "balanced"
     return cheapest.candidates(layer_of(graph, core, node), Policy(level, Model(graph)))
 
 
+def as_chosen(_: object, chosen: Sequence[Candidate], *__: object) -> list[Candidate]:
+    """In the place of what changes choices afterwards."""
+    return [*chosen]
+
+
 def without_biasless(monkeypatch: pytest.MonkeyPatch) -> None:
     """No layer's sums have a form without biases."""
 
@@ -49,7 +54,8 @@ def reprice(monkeypatch: pytest.MonkeyPatch, price: Callable[[Kernel, float], fl
 
     monkeypatch.setattr(cheapest, "consider", repriced)
     # Where the arena is largest, it would go by the real ones.
-    monkeypatch.setattr(decide, "relieve_peak", lambda *given: [*given[1]])
+    monkeypatch.setattr(decide, "relieve_peak", as_chosen)
+    monkeypatch.setattr(decide, "balance_shares", as_chosen)
 
 
 def avoid(monkeypatch: pytest.MonkeyPatch, unwanted: Callable[[Kernel], bool]) -> None:

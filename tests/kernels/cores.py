@@ -13,6 +13,7 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import make_node
+from microfold.kernels.selection import decide
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.plan import memory
@@ -23,6 +24,7 @@ from microfold.program import Layer, Program
 from microfold.target import Target
 from microfold.verification import verify
 from tests.codegen.contract.scan import assert_declared
+from tests.kernels.choice import as_chosen
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -45,14 +47,21 @@ def assert_exact(program: Program, runs: int) -> None:
     assert result.exact, result.differences
 
 
+def each_alone(patch: pytest.MonkeyPatch) -> None:
+    """No layer's kernel depends on its part of the flash and the time of all layers."""
+    patch.setattr(decide, "balance_shares", as_chosen)
+
+
 def check_all(
     graphs: Sequence[Graph], core: str, kernels: set[str], *, optimize: str = "balanced", runs: int = 6
 ) -> Program:
     """All graphs in one firmware: selection must choose these kernels, all of them, and no others."""
     need_tools(*CROSS_TOOLS)
-    program = compile_graph(
-        merge(list(graphs)), target.load(core), Options(optimize=optimize), context=KEEP_OPERATORS
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        each_alone(patch)
+        program = compile_graph(
+            merge(list(graphs)), target.load(core), Options(optimize=optimize), context=KEEP_OPERATORS
+        )
     chosen = {layer.kernel.name for layer in program.layers}
     assert chosen == kernels, chosen ^ kernels
     assert_exact(program, runs)
@@ -69,6 +78,7 @@ def compile_all(
     graph = merge([_named(*item) for item in graphs.items()])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "plan_arena", plan_each)
+        each_alone(patch)
         program = compile_graph(graph, core, options, context=KEEP_OPERATORS)
     layers = {layer.label: layer for layer in program.layers}
     # None is split, dropped or shared.

@@ -116,7 +116,8 @@ def row_fields(finish: Finish, traversal: Fields) -> Fields:
     weights = Field("weights", "[outputs / 4][inputs / 8, rounded up][4][8]")
     if form == SUMS:
         return with_scale_fields((weights, *traversal))
-    channels = Field("channels", "[outputs / 4][3][4]: bias, multiplier, -shift" if form == "once" else "")
+    order = mve.record_order(mve.MveForm.RELU)
+    channels = Field("channels", f"[outputs / 4]{order}" if form == "once" else "")
     return declare(weights, channels, *traversal, *output_range.LIMIT_FIELDS)
 
 
@@ -144,7 +145,7 @@ def row_finish(layer: LayerContext, plan: Int16Requantization) -> Finish:
     clamp, limits = output_range.proved_clamping(layer)
     if plan.form == "once":
         bias, multiplier, _, shift = plan.records.T
-        channels = Constant("channels", mve.block_records(np.stack([bias, multiplier, -shift], axis=1)))
+        channels = Constant("channels", mve.block_words(np.stack([bias, multiplier, -shift], axis=1)))
     else:
         padded_records = product_sum.pad_records(plan.records, mve.BLOCK)
         channels = Constant("channels", padded_records, record="mf_channel")

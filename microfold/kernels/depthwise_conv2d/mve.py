@@ -32,6 +32,7 @@ from microfold.ops.window import Window
 
 _ROWS = 4  # rows that are interleaved: a word holds 4 of them, of one column and channel
 _OUTSIDE = 16  # bytes before the band that stand for what lies outside of the image
+_LARGEST_BIAS = 1 << 23  # of those that share a word with the shift
 _SLACK = 64  # bytes behind the band: the last interleaved vectors are written whole
 
 
@@ -50,7 +51,8 @@ class DepthwiseConv2DMve(Kernel):
     """Interleaves the rows under the window by fours, so that words hold the taps of one column and channel.
 
     A vector gathers four words, at the offsets in `taps`. Computes 4 channels at a time: `weights` are
-    [channels / 4][vectors][4][16], `channels` the records of `mve.requantization`, the shortest exact form.
+    [channels / 4][vectors][4][16], `channels` the `mve.block_words` of `requantization`, the shortest exact
+    form.
     """
 
     name = "s8_depthwise_conv2d__mve_4"
@@ -119,7 +121,7 @@ class DepthwiseConv2DMve(Kernel):
         multiplier = channel_multiplier(layer)
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", _pack(layer.array(1), vectors)),
-            "channels": Constant("channels", mve.block_records(records)),
+            "channels": Constant("channels", mve.block_words(records)),
             "taps": Constant("taps", np.array(offsets, np.uint32)),
             **image_parameters(x, out),
             "output_channels": out.shape[3],
@@ -218,8 +220,8 @@ class DepthwiseConv2DMveTile(Kernel):
     """Small windows: one vector of 4 words has the taps of 4 neighbouring outputs of a channel.
 
     Each output has its vector of weights, moved to where the patch has its taps: `channels` are int32
-    [channels][3], `weights` the bytes in which these vectors are found, see `_pack_tile`. The form is one of
-    `mve.requantization`, but for the general one.
+    [channels][2], see `pack_records`, `weights` the bytes in which these vectors are found, see
+    `_pack_tile`. The form is one of `mve.requantization`, but for the general one.
     """
 
     name = "s8_depthwise_conv2d__mve_tile"
@@ -227,7 +229,7 @@ class DepthwiseConv2DMveTile(Kernel):
     features = frozenset({"mve"})
     code = 500
     fields = declare(
-        Field("channels", "[channels]: bias, multiplier, shift"),
+        Field("channels", "[channels]: 256 * bias + shift, multiplier"),
         Field("weights", "of each channel: its taps in the words of a patch, with zeros around them"),
         Field("taps", "[4]: where the words of a patch lie in the band"),
         Field("targets", "[4]: where the outputs of a tile lie"),
@@ -252,8 +254,12 @@ class DepthwiseConv2DMveTile(Kernel):
             return "it needs one output channel per input channel"
         if _find_tile(out, window) is None:
             return "no tiles of 4 outputs fill the rows and have their windows in 4 words of 4 rows"
-        if _requantization(layer)[0] is mve.MveForm.GENERAL:
+        form, records = _requantization(layer)
+        if form is mve.MveForm.GENERAL:
             return "it needs multipliers below one half"
+        largest = int(np.abs(records[:, 0].astype(np.int64)).max())
+        if largest >= _LARGEST_BIAS:
+            return f"biases, with the input's zero point, must be below 2^23; the largest one is {largest}"
         return None
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -308,7 +314,7 @@ class DepthwiseConv2DMveTile(Kernel):
             (i * out.shape[2] + j) * channels for i in range(tile.shape[0]) for j in range(tile.shape[1])
         ]
         parameters: dict[str, Parameter] = {
-            "channels": Constant("channels", np.ascontiguousarray(records)),
+            "channels": Constant("channels", pack_records(records)),
             "weights": Constant("weights", weights.array),
             "taps": Constant("taps", np.array(taps, np.uint32)),
             "targets": Constant("targets", np.array(targets, np.uint32)),
@@ -342,6 +348,16 @@ class DepthwiseConv2DMveTile(Kernel):
         return KernelCall(
             CFunction("depthwise_conv2d/mve_tile.c.j2", self.name, spec, self.fields), parameters, scratch
         )
+
+
+def pack_records(records: Array) -> Array:
+    """Biases above a byte with the shift, which is all that VRSHL takes of a register; multipliers.
+
+    Args:
+        records: int32 [channels, 3] of `mve.requantization`, biases below `_LARGEST_BIAS`.
+    """
+    bias, multiplier, shift = records.T
+    return np.stack([bias << 8 | shift & 0xFF, multiplier], axis=1)
 
 
 def _tiles_pipelined(layer: LayerContext, tile: _Tile) -> bool:

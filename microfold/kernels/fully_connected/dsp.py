@@ -51,6 +51,10 @@ class FullyConnectedDsp(Kernel):
         *output_range.LIMIT_FIELDS,
     )
 
+    def blocks(self, units: int) -> int:
+        """How many times units are computed eight at a time."""
+        return units // self.UNITS
+
     def supports(self, layer: LayerContext) -> str | None:
         reason = unsupported_integer_fully_connected(layer)
         if reason is None and weights_zero_point(layer):
@@ -59,8 +63,8 @@ class FullyConnectedDsp(Kernel):
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
-        whole, rest = divmod(out.shape[1], self.UNITS)
-        pairs, steps = -(-rest // 2), -(-x.shape[1] // 4)
+        whole = self.blocks(out.shape[1])
+        pairs, steps = -(-(out.shape[1] - whole * self.UNITS) // 2), -(-x.shape[1] // 4)
         row = Terms(row=1, block=whole, block_step=whole * steps, pair=pairs, pair_step=pairs * steps)
         return Terms(call=1) + x.shape[0] * row
 
@@ -92,15 +96,32 @@ class FullyConnectedDsp(Kernel):
             ("rest", depth % 4 != 0),
             ("clamp", clamp),
             ("late_loads", layer.target.has("late_loads")),
+            ("blocks", self.UNITS > 0),
         )
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", block_units(words, units // self.UNITS)),
+            "weights": Constant("weights", block_units(words, self.blocks(units))),
             **_requantization_parameters(records, common=common),
             **matrix_parameters(x, out),
         }
         if clamp:
             parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}
         return KernelCall(CFunction("fully_connected/dsp.c.j2", self.name, spec, self.fields), parameters)
+
+
+@register
+class FullyConnectedDspPairs(FullyConnectedDsp):
+    """Two units at a time, without the assembly for eight: short code, for layers with few products.
+
+    Weights and records are those of `FullyConnectedDsp`, without blocks of eight units.
+    """
+
+    name = "s8_fully_connected__dsp_2"
+    code = 350
+    like = FullyConnectedDsp.name
+    UNITS = 0
+
+    def blocks(self, units: int) -> int:
+        return 0
 
 
 def _requantization_parameters(records: Array, *, common: bool) -> dict[str, Parameter]:

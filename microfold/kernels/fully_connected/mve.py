@@ -7,7 +7,7 @@ import numpy as np
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.fields import declare, describe
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.fully_connected.int4 import unsupported_int4
 from microfold.kernels.fully_connected.portable import (
     centred_weights,
@@ -33,8 +33,8 @@ def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
 class FullyConnectedMve(Kernel):
     """Blocks of 4 units, 16 products an instruction, in a tail-predicated loop: any number of inputs.
 
-    `weights` are [blocks][vectors][4][16], `channels` [blocks][rows][4], see `packing.mve`, whose
-    `requantization` chooses the shortest exact form.
+    `weights` are [blocks][vectors][4][16], `channels` the blocks of `mve.block_words`, or, where units have
+    one scale, `biases` alone. `mve.requantization` chooses the shortest exact form.
     """
 
     name = "s8_fully_connected__mve_4"
@@ -44,6 +44,9 @@ class FullyConnectedMve(Kernel):
     fields = declare(
         "weights",
         "channels",
+        Field("biases", "of the units, whole blocks of 4"),
+        Field("multiplier", "of all units"),
+        "shift",
         *MATRIX_FIELDS,
         "output_zero_point",
         *output_range.LIMIT_FIELDS,
@@ -64,21 +67,26 @@ class FullyConnectedMve(Kernel):
         return Terms(call=1) + blocks * block
 
     def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
-        """Weights and records as the code reads them, and how weights share bytes; empty: not at all."""
-        return mve.block_weights(matrix.astype(np.int8)), mve.block_records(records), ""
+        """Weights and `block_words` as the code reads them, and how weights share bytes, if they do."""
+        return mve.block_weights(matrix.astype(np.int8)), mve.block_words(records), ""
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)
         form, records = _requantization(layer)
         weights, rows, int4 = self.pack(centred_weights(layer), records)
         clamp, fields = mve.output_parameters(layer)
-        parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", weights),
-            "channels": Constant("channels", rows),
-            **matrix_parameters(x, out),
-            **fields,
-        }
-        spec = (*mve.finish_spec(form, clamp, out.shape[1]), ("int4", int4))
+        common = form is not mve.MveForm.GENERAL and bool((records[:, 1:] == records[0, 1:]).all())
+        parameters: dict[str, Parameter] = {"weights": Constant("weights", weights)}
+        if common:
+            parameters |= {
+                "biases": Constant("biases", np.ascontiguousarray(rows[:, : mve.BLOCK])),
+                "multiplier": int(records[0, 1]),
+                "shift": int(records[0, 2]),
+            }
+        else:
+            parameters["channels"] = Constant("channels", rows)
+        parameters |= {**matrix_parameters(x, out), **fields}
+        spec = (*mve.finish_spec(form, clamp, out.shape[1]), ("common", common), ("int4", int4))
         block = "[2][16], two units a byte" if int4 else "[4][16]"
         described = describe(
             self.fields,
@@ -109,6 +117,6 @@ class FullyConnectedMveInt4(FullyConnectedMve):
         return super().terms(layer) + Terms(unpacked=unpacked, apart=unpacked * vectors * apart)
 
     def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
-        rows = mve.block_records(records)
-        rows[:, 0] = int4_mve.starts(matrix, records[:, 0])
+        rows = mve.block_words(records)
+        rows[:, : mve.BLOCK] = int4_mve.starts(matrix, records[:, 0])
         return int4_mve.block_bytes(matrix), rows, int4_mve.choose_bytes(matrix).value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from microfold.ir.types import DType
-from microfold.kernels.call import CFunction, Constant, KernelCall
+from microfold.ir.types import DType, Quant
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
-from microfold.kernels.kernel import register
+from microfold.kernels.kernel import Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.normalize.row import RowKernel
 from microfold.kernels.requantize import output_range
@@ -19,6 +19,7 @@ from microfold.ops.normalize.softmax import (
     int16_exp_table,
     int16_multiplier,
     int16_reciprocal_table,
+    softmax_parameters,
 )
 
 
@@ -34,10 +35,16 @@ class _SoftmaxInt8(RowKernel):
     reciprocal and products are the reference's fixed-point steps. `maximum_depth` keeps the sum in 32 bits.
     """
 
+    trades = frozenset({Trade.TABLE})
+    table_bytes = 4 * 256
+    computed = False
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.
     maximum_depth = 8191
     fields = declare(
         Field("exponentials", "exp of x - 255 steps in Q0, for x in [0, 255]"),
+        Field("multiplier", "from a difference of inputs to Q5, after the shift"),
+        "left_shift",
+        Field("lowest_difference", "smaller ones have no exponential"),
         "rows",
         "depth",
         *output_range.LIMIT_FIELDS,
@@ -47,16 +54,24 @@ class _SoftmaxInt8(RowKernel):
         x = layer.node.operands[0].type
         return Terms(call=1, row=x.size // x.shape[-1], element=x.size)
 
+    def exponentials(self, beta: float, quant: Quant) -> dict[str, Parameter]:
+        """The fields that give exponentials of differences."""
+        return {"exponentials": Constant("exponentials", exp_table(beta, quant))}
+
     def lower(self, layer: LayerContext) -> KernelCall:
         quant = layer.node.operands[0].type.quant
         assert quant is not None
         low, high = output_range.integer_bounds(layer.node)
-        spec = (("type", f"{self.dtypes[1].value}_t"), ("bits", 8 * self.dtypes[1].itemsize))
-        parameters = self.shape(layer) | {
-            "exponentials": Constant("exponentials", exp_table(_operator(layer).beta, quant)),
-            "output_minimum": low,
-            "output_maximum": high,
-        }
+        spec = (
+            ("type", f"{self.dtypes[1].value}_t"),
+            ("bits", 8 * self.dtypes[1].itemsize),
+            ("computed", self.computed),
+        )
+        parameters = (
+            self.shape(layer)
+            | self.exponentials(_operator(layer).beta, quant)
+            | {"output_minimum": low, "output_maximum": high}
+        )
         return KernelCall(CFunction("normalize/softmax.c.j2", self.name, spec, self.fields), parameters)
 
 
@@ -74,6 +89,43 @@ class SoftmaxInt8ToInt16(_SoftmaxInt8):
     """An int16 result, with a shift that leaves 16 bits."""
 
     name = "s8_s16_softmax__c"
+    op = Softmax
+    dtypes = (DType.INT8, DType.INT16)
+
+
+class _ComputedSoftmaxInt8(_SoftmaxInt8):
+    """The same without a table: each exponential is computed where it is used, twice for each element.
+
+    The steps are those of `fixed_point.exp_on_negative_values`, from which `exp_table` is made.
+    """
+
+    trades = frozenset[Trade]()
+    code = 900
+    computed = True
+
+    def exponentials(self, beta: float, quant: Quant) -> dict[str, Parameter]:
+        parameters = softmax_parameters(beta, quant)
+        return {
+            "multiplier": parameters.mantissa,
+            "left_shift": parameters.left_shift,
+            "lowest_difference": parameters.difference_min,
+        }
+
+
+@register
+class ComputedSoftmaxInt8(_ComputedSoftmaxInt8):
+    """An int8 result, with a shift that leaves 8 bits."""
+
+    name = "s8_softmax__c_exp"
+    op = Softmax
+    dtypes = (DType.INT8, DType.INT8)
+
+
+@register
+class ComputedSoftmaxInt8ToInt16(_ComputedSoftmaxInt8):
+    """An int16 result, with a shift that leaves 16 bits."""
+
+    name = "s8_s16_softmax__c_exp"
     op = Softmax
     dtypes = (DType.INT8, DType.INT16)
 

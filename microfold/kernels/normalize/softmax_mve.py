@@ -1,4 +1,4 @@
-"""Softmax of int8 for Helium: four exponentials by one load that gathers them."""
+"""Softmax of int8 for Helium: four exponentials by one load that gathers them, or computed together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.normalize.softmax import SoftmaxInt8
+from microfold.kernels.normalize.softmax import ComputedSoftmaxInt8, SoftmaxInt8
 
 # Elements computed together.
 _LANES = 4
@@ -24,13 +24,10 @@ class _SoftmaxMve(SoftmaxInt8):
     features = frozenset({"mve"})
 
     def terms(self, layer: LayerContext) -> Terms:
-        x = layer.node.operands[0].type
-        rows = x.size // x.shape[-1]
-        return Terms(call=1, row=rows, vector=rows * -(-x.shape[-1] // _LANES))
+        return _vector_terms(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
-        call = super().lower(layer)
-        return replace(call, function=replace(call.function, template="normalize/softmax_mve.c.j2"))
+        return _with_vectors(super().lower(layer))
 
 
 @register
@@ -46,3 +43,41 @@ class SoftmaxInt8ToInt16Mve(_SoftmaxMve):
 
     name = "s8_s16_softmax__mve"
     dtypes = (DType.INT8, DType.INT16)
+
+
+class _ComputedSoftmaxMve(ComputedSoftmaxInt8):
+    """Without a table: four exponentials are computed together, in the reference's steps, and so twice."""
+
+    features = frozenset({"mve"})
+    code = 700
+
+    def terms(self, layer: LayerContext) -> Terms:
+        return _vector_terms(layer)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        return _with_vectors(super().lower(layer))
+
+
+@register
+class ComputedSoftmaxInt8Mve(_ComputedSoftmaxMve):
+    """An int8 result, four elements at once."""
+
+    name = "s8_softmax__mve_exp"
+
+
+@register
+class ComputedSoftmaxInt8ToInt16Mve(_ComputedSoftmaxMve):
+    """An int16 result, four elements at once."""
+
+    name = "s8_s16_softmax__mve_exp"
+    dtypes = (DType.INT8, DType.INT16)
+
+
+def _vector_terms(layer: LayerContext) -> Terms:
+    x = layer.node.operands[0].type
+    rows = x.size // x.shape[-1]
+    return Terms(call=1, row=rows, vector=rows * -(-x.shape[-1] // _LANES))
+
+
+def _with_vectors(call: KernelCall) -> KernelCall:
+    return replace(call, function=replace(call.function, template="normalize/softmax_mve.c.j2"))

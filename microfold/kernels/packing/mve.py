@@ -69,10 +69,20 @@ def block_records(records: Array) -> Array:
     return np.ascontiguousarray(padded.reshape(-1, BLOCK, records.shape[1]).swapaxes(1, 2))
 
 
+def block_words(records: Array) -> Array:
+    """Records of `requantization`, blocks as loads find them, int32 [blocks, words].
+
+    Four biases, four multipliers, then a word of four bytes for each shift: loads widen them.
+    """
+    rows = block_records(records)
+    shifts = rows[:, 2:].astype(np.int8).reshape(len(rows), -1).view("<i4")
+    return np.concatenate([rows[:, :2].reshape(len(rows), -1), shifts], axis=1)
+
+
 def record_order(form: MveForm) -> str:
-    """What `block_records` makes of a block of channels' records."""
-    general = form is MveForm.GENERAL
-    return "[4][4]: bias, multiplier, shifts" if general else "[3][4]: bias, multiplier, shift"
+    """What `block_words` makes of a block of channels' records."""
+    shifts = "right and left shifts" if form is MveForm.GENERAL else "shifts"
+    return f"[4] biases, [4] multipliers, bytes with [4] {shifts}"
 
 
 def block_weights(matrix: Array) -> Array:

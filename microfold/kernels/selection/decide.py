@@ -9,6 +9,7 @@ from microfold.errors import InputError
 from microfold.kernels.band import lowered
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import Considered, select_within
+from microfold.kernels.selection.flash_shares import balance_shares
 from microfold.kernels.selection.least_flash import (
     Planner,
     select_least_flash,
@@ -16,6 +17,7 @@ from microfold.kernels.selection.least_flash import (
 )
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.peak_relief import relieve_peak
+from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import ArenaPlanner, Fitting, RamBudget, select_within_ram
 from microfold.options import Options
 
@@ -37,8 +39,10 @@ def decide(
         budget = RamBudget(options.ram, state)
         return select_within_ram(budget, layers, model, planner, partial(_of_fitting, model, options))
     chosen = _of_all(layers, model, options, planner.plan)
-    relieved = options.flash is None and options.optimize == "balanced"
-    return relieve_peak(layers, chosen, planner) if relieved else chosen
+    if options.flash is None and options.optimize == "balanced":
+        relieved = relieve_peak(layers, chosen, planner)
+        return balance_shares(layers, relieved, Policy(options.optimize, model), planner)
+    return chosen
 
 
 def decide_with_nested(

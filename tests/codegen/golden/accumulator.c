@@ -42,19 +42,19 @@
 typedef char accumulator_context_size_check
     [sizeof(accumulator_context) == ACCUMULATOR_CONTEXT_SIZE ? 1 : -1];
 
-/* A loop around others: how often it runs, and its step in each of two arrays. */
-typedef struct {
-    int32_t size;
-    int32_t first;
-    int32_t second;
-} accumulator_mf_loop;
-
 /* A function of its own has all registers for its loops. */
 #if defined(__GNUC__)
 #define accumulator_mf_noinline __attribute__((noinline))
 #else
 #define accumulator_mf_noinline
 #endif
+
+/* A loop around others: how often it runs, and its step in each of two arrays. */
+typedef struct {
+    int32_t size;
+    int32_t first;
+    int32_t second;
+} accumulator_mf_loop;
 
 /* Not used where there is assembly. */
 #if defined(__GNUC__)
@@ -137,7 +137,7 @@ static accumulator_mf_unused void accumulator_mf_copy_block(void *to, const void
 #endif
 
 typedef struct {
-    int32_t length; /* of the innermost loop */
+    uint8_t length; /* of the innermost loop */
 } accumulator__f32_add__fpu_layer;
 
 ACCUMULATOR_CODE_SECTION
@@ -172,7 +172,7 @@ static void accumulator__f32_add__fpu(const accumulator__f32_add__fpu_layer *lay
 }
 
 typedef struct {
-    int32_t length; /* of the innermost loop */
+    uint8_t length; /* of the innermost loop */
 } accumulator__f32_mul__fpu_layer;
 
 ACCUMULATOR_CODE_SECTION
@@ -208,9 +208,9 @@ static void accumulator__f32_mul__fpu(const accumulator__f32_mul__fpu_layer *lay
 
 typedef struct {
     const accumulator_mf_loop *loops; /* first: step in the input; second: step in the output */
-    int32_t source_start;
-    int32_t target_start;
-    int32_t length; /* bytes of a run */
+    uint8_t source_start;
+    uint8_t target_start;
+    uint8_t length; /* bytes of a run */
 } accumulator__move__c_layer;
 
 /*

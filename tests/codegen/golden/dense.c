@@ -84,9 +84,9 @@ static dense_mf_forceinline int32_t dense_mf_requantize_short(int32_t accumulato
 typedef struct {
     const int8_t *weights; /* [outputs / 4][inputs][4] */
     const dense_mf_channel *channels;
-    int32_t batch;
-    int32_t inputs;
-    int32_t outputs;
+    uint8_t batch;
+    uint8_t inputs;
+    uint8_t outputs;
 } dense__s8_fully_connected__c_4_1_layer;
 
 DENSE_CODE_SECTION
@@ -143,9 +143,9 @@ static void dense__s8_fully_connected__c_4_1(const dense__s8_fully_connected__c_
 typedef struct {
     const int8_t *weights; /* [outputs / 4][inputs][4] */
     const dense_mf_channel *channels;
-    int32_t batch;
-    int32_t inputs;
-    int32_t outputs;
+    uint8_t batch;
+    uint8_t inputs;
+    uint8_t outputs;
 } dense__s8_fully_connected__c_4_2_layer;
 
 DENSE_CODE_SECTION

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
+from microfold.ir.types import DType
+from microfold.kernels.depthwise_conv2d.mve import DepthwiseConv2DMveTile, pack_records
 from microfold.options import Options
 from tests.codegen.builds import STRICT, write_sources
 from tests.codegen.sweep import arm_headers
 from tests.codegen.test_warnings import silent
 from tests.kernels import graphs
+from tests.kernels.choice import layer_of
 from tests.kernels.cores import assert_exact, check_all, compile_all, load
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import quick
@@ -127,3 +132,29 @@ def test_clang_takes_the_assembly(tmp_path: Path) -> None:
 def test_short_code_is_not_pipelined() -> None:
     program = compile_graph(_relu()["lanes"], load("cortex-m55"), Options(optimize="size"))
     assert [dict(layer.call.function.spec)["pipelined"] for layer in program.layers] == [False]
+
+
+def test_biases_beside_shifts_have_24_bits() -> None:
+    graph = graphs.depthwise_conv2d_graph(4, 4, 8, padding=SAME3)
+    (bias,) = [value for value in graph.constants if value.type.dtype is DType.INT32]
+
+    def refused(largest: int) -> str | None:
+        constants = {**graph.constants, bias: np.full(8, largest, np.int32)}
+        layer = layer_of(replace(graph, constants=constants), "cortex-m55")
+        return DepthwiseConv2DMveTile().supports(layer)
+
+    # The input's zero point adds less than 2^12 to it.
+    assert refused((1 << 23) - (1 << 12)) is None and refused(-(1 << 23) + (1 << 12)) is None
+    for largest in ((1 << 23) + (1 << 12), -(1 << 23) - (1 << 12), 1 << 30):
+        assert "below 2^23" in (refused(largest) or "")
+
+
+def test_records_of_tiles() -> None:
+    records = np.array(
+        [[-5, 1 << 30, -7], [(1 << 23) - 1, (1 << 31) - 1, 0], [-(1 << 23) + 1, 3, -31]], np.int32
+    )
+    packed = pack_records(records)
+    assert packed.dtype == np.int32
+    assert np.array_equal(packed[:, 0] >> 8, records[:, 0])
+    assert np.array_equal(packed[:, 0].astype(np.int8), records[:, 2])
+    assert np.array_equal(packed[:, 1], records[:, 1])

@@ -15,6 +15,7 @@ from microfold.ops.elementwise.activations.logistic import Logistic
 from microfold.ops.elementwise.activations.tanh import Tanh
 from microfold.ops.elementwise.unary import Unary
 from microfold.ops.normalize.softmax import Softmax
+from microfold.options import Options
 from microfold.verification import verify
 from tests.kernels import graphs
 from tests.kernels.choice import prefer
@@ -46,9 +47,32 @@ def test_softmax_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [_softmax(shape) for shape in ((1, 10), (4, 12), (2, 1), (3, 2), (2, 33), (1, 300))]
     cases += [_softmax((2, 33), scale) for scale in (0.01, 1.0)]
     cases += [_softmax(shape, 0.1, WIDE_UNIT) for shape in ((3, 7), (1, 64))]
-    program = compile_graph(merge(cases), target.load(CORE))
+    program = compile_graph(merge(cases), target.load(CORE), Options(optimize="speed"))
     assert {layer.kernel.name for layer in program.layers} == names
     result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
+    assert result.exact, result.first_difference
+
+
+@pytest.mark.slow
+def test_softmax_without_a_table_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_tools(*CROSS_TOOLS)
+    names = {"s8_softmax__mve_exp", "s8_s16_softmax__mve_exp"}
+    prefer(monkeypatch, *names)
+    scales = (2.0**-25, 0.002, 0.03, 0.1, 0.4, 1.7, 16.0, 31.0, 200.0)
+    cases = [_softmax((256, 2), scale, out) for scale in scales for out in (UNIT, WIDE_UNIT)]
+    cases += [_softmax(shape) for shape in ((1, 10), (4, 12), (2, 1), (2, 33))]
+    program = compile_graph(merge(cases), target.load(CORE))
+    assert {layer.kernel.name for layer in program.layers} == names
+    # Of rows of two elements every difference.
+    every = np.stack([np.full(256, 127), np.arange(-128, 128)], axis=1).astype(np.int8)
+    calls = [
+        tuple(
+            every if b.type.shape == every.shape else np.full(b.type.shape, 3, np.int8)
+            for b in program.inputs
+        )
+    ]
+    calls += verify.input_sets([b.type for b in program.inputs], 4)
+    result = verify.verify(program, calls)
     assert result.exact, result.first_difference
 
 

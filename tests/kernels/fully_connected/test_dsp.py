@@ -11,10 +11,11 @@ import pytest
 from microfold.kernels.fully_connected.dsp import block_units
 from microfold.options import Options
 from tests.kernels import graphs
+from tests.kernels.choice import candidates_of, prefer
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS
 
-KERNEL = "s8_fully_connected__dsp_8"
+KERNEL, PAIRS = "s8_fully_connected__dsp_8", "s8_fully_connected__dsp_2"
 RELU_OUT = graphs.int8_element(0.05, -128)
 
 needs_tools = pytest.mark.needs(*CROSS_TOOLS)
@@ -63,13 +64,16 @@ def check(
     optimize: str = "balanced",
     flags: tuple[str, ...] = (),
     core: str = "cortex-m4",
+    kernel: str = KERNEL,
     **more: str,
 ) -> None:
     cases = CASES | DUAL_CASES
     made = {name: graphs.fully_connected_graph(*cases[name][0], **cases[name][1]) for name in names}
-    program, layers = compile_all(made, load(core, *flags), Options(optimize=optimize))
+    with pytest.MonkeyPatch.context() as patch:
+        prefer(patch, kernel)
+        program, layers = compile_all(made, load(core, *flags), Options(optimize=optimize))
     own = {"late_loads": core != "cortex-m4"}
-    assert_chosen(layers, KERNEL, {name: cases[name][2] | own | more for name in made})
+    assert_chosen(layers, kernel, {name: cases[name][2] | own | more for name in made})
     assert all(layer.call.scratch == 0 for layer in program.layers)
     assert_exact(program, 8)
 
@@ -90,6 +94,18 @@ def test_two_instructions_at_a_time() -> None:
 @needs_tools
 def test_speed_takes_no_larger_weights() -> None:
     check(["odd units and inputs, batch 3", "relu"], "speed", packing="paired")
+
+
+@pytest.mark.slow
+@needs_tools
+def test_two_units_at_a_time() -> None:
+    check(CASES, kernel=PAIRS)
+    check(["odd units and inputs, batch 3"], flags=("-DMF_NO_ASM",), kernel=PAIRS)
+
+
+def test_few_units_have_no_code_for_eight() -> None:
+    for units, kernel in ((2, PAIRS), (7, PAIRS), (8, KERNEL)):
+        assert candidates_of(graphs.fully_connected_graph(40, units))[0].kernel.name == kernel
 
 
 @pytest.mark.slow

@@ -1,0 +1,164 @@
+"""Less flash for little time, with nothing asked.
+
+Functions that serve a small part of the time are replaced by ones that are there anyway, and weights of 16
+bits by bytes, where the part of the flash that is saved, constants and code, is several times as large as the
+part of the time that is lost. The arena stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from microfold.kernels.call import CFunction, KernelCall
+from microfold.kernels.kernel import Trade
+from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.flash_budget import constant_bytes
+from microfold.kernels.selection.policy import Case, Policy
+from microfold.kernels.selection.ram_budget import ArenaPlanner
+
+# How many times as large as the part of the time that is lost the part of the flash must be that is saved.
+FLASH_FOR_TIME = 3
+# Of all time, that of functions that others may replace.
+SMALL_SHARE = 0.02
+# Fewer bytes are not worth a change: sizes of code are estimates.
+FEWEST_BYTES = 128
+# Of the code of a function, what others of the same kernel do not share.
+OWN_CODE = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """One way to compute a layer: its time in a run of the model, and bytes of constants."""
+
+    candidate: Candidate
+    call: KernelCall
+    time: float
+    flash: int
+
+    @property
+    def function(self) -> CFunction:
+        return self.call.function
+
+
+# Other ways for some layers, by their indices.
+_Change = Mapping[int, _Way]
+
+
+def balance_shares(
+    layers: Sequence[Ranking], chosen: Sequence[Candidate], policy: Policy, planner: ArenaPlanner
+) -> list[Candidate]:
+    """The choices, or others for layers that take much flash for the time that they save."""
+    ways = [_way(ranking, candidate, policy) for ranking, candidate in zip(layers, chosen, strict=True)]
+    return [way.candidate for way in _Shares(layers, ways, policy, planner).changed()]
+
+
+def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> _Way:
+    layer, kernel = ranking.layer, candidate.kernel
+    call = kernel.lower(layer)
+    time = Case(kernel, layer, policy).cycles * ranking.runs
+    return _Way(candidate, call, time, constant_bytes(kernel, layer, call))
+
+
+class _Shares:
+    """The ways of all layers, and what changes of them save and cost."""
+
+    def __init__(
+        self, layers: Sequence[Ranking], ways: Sequence[_Way], policy: Policy, planner: ArenaPlanner
+    ):
+        self.layers = layers
+        self.ways = [*ways]
+        self.policy = policy
+        self.planner = planner
+        self._others: dict[int, list[_Way]] = {}
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of the arena before all changes."""
+        return self._arena(self.ways)
+
+    def _arena(self, ways: Sequence[_Way]) -> int:
+        return self.planner.plan([way.candidate.kernel for way in ways], [way.call for way in ways]).size
+
+    def changed(self) -> list[_Way]:
+        """The ways after all changes that pay, the one that pays most first."""
+        refused: list[_Change] = []
+        while True:
+            paying = [(self._gain(change), change) for change in self._changes() if change not in refused]
+            gain, change = max(paying, key=lambda pair: pair[0], default=(0.0, {}))
+            if gain <= 0:
+                return self.ways
+            limit, ways = self.size, self._after(change)
+            if self._arena(ways) > limit:
+                refused.append(change)
+            else:
+                self.ways = ways
+
+    def _after(self, change: _Change) -> list[_Way]:
+        return [change.get(index, way) for index, way in enumerate(self.ways)]
+
+    def _changes(self) -> Iterator[_Change]:
+        """Layers with wide weights, one by one, and all layers of a function with little time."""
+        total = sum(way.time for way in self.ways)
+        users: dict[CFunction, list[int]] = {}
+        for index, way in enumerate(self.ways):
+            users.setdefault(way.function, []).append(index)
+        for function, indices in users.items():
+            if any(self.layers[index].fixed for index in indices):
+                continue
+            for index in indices:
+                if Trade.WIDE_WEIGHTS in self.ways[index].candidate.kernel.trades:
+                    yield from ({index: way} for way in self._of(index))
+            if sum(self.ways[index].time for index in indices) <= SMALL_SHARE * total:
+                yield from self._replaced(indices, users.keys() - {function})
+
+    def _replaced(self, indices: Sequence[int], there: Collection[CFunction]) -> Iterator[_Change]:
+        """All layers of a function by functions that are there, and by each one that serves them all."""
+        fastest = [self._fastest(index, there) for index in indices]
+        others = dict.fromkeys(w.function for w in self._of(indices[0]) if w.function not in there)
+        for ways in (fastest, *([self._fastest(i, {other}) for i in indices] for other in others)):
+            change = {index: way for index, way in zip(indices, ways, strict=True) if way is not None}
+            if len(change) == len(indices):
+                yield change
+
+    def _fastest(self, index: int, functions: Collection[CFunction]) -> _Way | None:
+        """The fastest way of a layer by one of some functions."""
+        ways = [way for way in self._of(index) if way.function in functions]
+        return min(ways, key=lambda way: way.time, default=None)
+
+    def _gain(self, change: _Change) -> float:
+        """The part of the flash that a change saves, less what its time is worth; 0 if it saves few bytes."""
+        after = self._after(change)
+        before_flash, flash = _flash(self.ways), _flash(after)
+        if before_flash - flash < FEWEST_BYTES:
+            return 0.0
+        before_time, time = (sum(way.time for way in ways) for ways in (self.ways, after))
+        return (before_flash - flash) / before_flash - FLASH_FOR_TIME * (time - before_time) / before_time
+
+    def _of(self, index: int) -> list[_Way]:
+        """The other ways of a layer that are worth what they give up and whose call fits the arena."""
+        if index not in self._others:
+            ranking = self.layers[index]
+            found = [
+                _way(ranking, Candidate(o.case.kernel, o.case.cost, None, candidate.offers), self.policy)
+                for candidate in ranking.candidates
+                for o in candidate.offers
+                if candidate.cost is not None and o.worth_it
+            ]
+            self._others[index] = [
+                way for way in found if self.planner.need(index, way.candidate.kernel, way.call) <= self.size
+            ]
+        return self._others[index]
+
+
+def _flash(ways: Sequence[_Way]) -> int:
+    """Bytes of constants, and of the code of the functions, each counted once.
+
+    The second function of a kernel shares what helpers the first one has.
+    """
+    functions = {way.function: way.candidate.kernel for way in ways}
+    kernels = {kernel.name: kernel.code for kernel in functions.values()}
+    own = sum(int(kernel.code * OWN_CODE) for kernel in functions.values())
+    shared = sum(code - int(code * OWN_CODE) for code in kernels.values())
+    return sum(way.flash for way in ways) + own + shared

@@ -1,0 +1,77 @@
+"""Flash that saves little time: weights of 16 bits, and functions for few products."""
+
+from __future__ import annotations
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.ir.graph import Graph
+from microfold.kernels.kernel import Trade
+from microfold.kernels.selection import flash_shares
+from microfold.options import Options
+from microfold.program import Program
+from tests.kernels import graphs
+from tests.kernels.cores import each_alone
+from tests.kernels.random_networks import merge
+
+TARGET = target.load("cortex-m4")
+PADDING = ((1, 1), (1, 1))
+# A layer with few weights for its outputs, one with many, and a little one with a function of its own.
+NETWORK = merge(
+    [
+        graphs.conv2d_graph(24, 24, 3, 8, padding=PADDING, seed=1),
+        graphs.conv2d_graph(6, 6, 48, 64, kernel=(1, 1), seed=2),
+        graphs.fully_connected_graph(64, 12, seed=3),
+    ]
+)
+
+
+def _compiled(graph: Graph, price: float, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """With parts of flash that must be so many times as large as those of time."""
+    with monkeypatch.context() as patch:
+        patch.setattr(flash_shares, "FLASH_FOR_TIME", price)
+        return compile_graph(graph, TARGET)
+
+
+def _wide(program: Program) -> list[int]:
+    return [i for i, la in enumerate(program.layers) if Trade.WIDE_WEIGHTS in la.kernel.trades]
+
+
+def _without(monkeypatch: pytest.MonkeyPatch, options: Options | None = None) -> Program:
+    with monkeypatch.context() as patch:
+        each_alone(patch)
+        return compile_graph(NETWORK, TARGET, options)
+
+
+def test_the_price_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = _without(monkeypatch)
+    assert before.estimated_instructions
+    programs = [_compiled(NETWORK, price, monkeypatch) for price in (1e9, 3.0, 0.0)]
+    times = [p.estimated_instructions or 0 for p in programs]
+    assert times == sorted(times) and times[0] <= before.estimated_instructions * (1 + 1e-6)
+    sizes = [p.weight_bytes for p in programs]
+    assert sizes == sorted(sizes, reverse=True) and sizes[-1] < sizes[0]
+    assert len(_wide(programs[-1])) == 0 < len(_wide(before))
+    assert all(p.arena.size <= before.arena.size for p in programs)
+
+
+def test_time_is_lost_where_flash_is_saved_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = _without(monkeypatch), compile_graph(NETWORK, TARGET)
+    assert before.estimated_instructions and after.estimated_instructions
+    lost = after.estimated_instructions / before.estimated_instructions - 1
+    code = len({la.call.function for la in before.layers}) * 2000
+    assert flash_shares.FLASH_FOR_TIME * lost <= 1 - after.weight_bytes / (before.weight_bytes + code)
+
+
+def test_few_products_have_short_code() -> None:
+    (kernel,) = [la.kernel.name for la in compile_graph(NETWORK, TARGET).layers if "fully" in la.kernel.name]
+    assert kernel == "s8_fully_connected__dsp_2"
+    alone = compile_graph(graphs.fully_connected_graph(64, 12), TARGET)
+    assert [la.kernel.name for la in alone.layers] == ["s8_fully_connected__dsp_8"]
+
+
+def test_only_balanced_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for options in (Options(optimize="speed"), Options(flash=1 << 20), Options(ram=1 << 20)):
+        before = [la.kernel.name for la in _without(monkeypatch, options).layers]
+        assert [la.kernel.name for la in compile_graph(NETWORK, TARGET, options).layers] == before
