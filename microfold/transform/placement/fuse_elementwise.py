@@ -133,7 +133,7 @@ class _Loops:
         self.ends = {*graph.outputs, *(state.next for state in graph.state)}
         self.consumers = graph.consumers()
         self.loop_of: dict[Node, _Loop] = {}
-        # Depth first, so that the loop has what a reader's other operands become before it is asked what it keeps.
+        # Depth first: a loop has what computes its later operands before it is asked for the earlier ones.
         for node in reversed(depth_first):
             if _computes(node):
                 self._place(node)

@@ -109,7 +109,7 @@ def test_cores_with_vectors_keep_more_groups_together() -> None:
 
 
 def test_a_limit_of_ram_that_parts_do_not_meet() -> None:
-    """Parts live beside the image and the result; row by row they take less, and one convolution the least."""
+    """Parts live beside the image and the result; row by row they take less, one convolution least."""
     graph = parse(f"""
         graph @g(%x: int8[1,16,16,32] q(0.05, 3)) -> (%y) {{
           %w = constant {_weights(32, 3, 8)}
