@@ -14,11 +14,12 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value
 from microfold.ir.types import Array
+from microfold.ir.views import ALIGNMENT
 from microfold.kernels.band import lowered
 from microfold.plan.stream.check import check_stream
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 from microfold.plan.stream.planner import StreamMemory
-from microfold.plan.stream.region import Region
+from microfold.plan.stream.region import Region, pitch
 from tests.plan.stream.nets import Bytes, Nets, planned, region
 
 SEEDS = range(14)
@@ -108,6 +109,17 @@ def test_random_streams_with_rings() -> None:
 
 def test_random_streams_of_what_is_there_whole() -> None:
     assert assert_streams_are_right(held(SEEDS)) >= 15
+
+
+def test_padding_in_front_of_what_is_there_whole_is_counted_in_overlaps() -> None:
+    """The window of such a value need not begin where its storage does: here, 5 bytes behind it.
+
+    Its only reader, a kernel that computes in place, lies over the first row that it reads, or over none.
+    """
+    seed = 1277
+    regions = [found for _, found in held(range(seed, seed + 1))]
+    assert any(found.above(value) * pitch(value) % ALIGNMENT for found in regions for value in found.sources)
+    assert assert_streams_are_right(held(range(seed, seed + 1))) == len(regions)
 
 
 def test_results_lie_over_rows_that_are_given_up() -> None:
