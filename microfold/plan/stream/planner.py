@@ -425,9 +425,10 @@ class StreamPlanner:
             if distance is not None:
                 found.append(Overlap(source, target, distance - min(places)))
             elif len(places) == 1 and kernel.in_place(layer.band.layer, index):
-                # An address that is not aligned is none that the planner can take.
-                if min(places) % self.alignment == 0:
-                    found.append(Overlap(source, target, -min(places), exact=True))
+                place = min(places)
+                # Leave that alignment rules out would only stand in the way of other leave.
+                if place % self.alignment == 0:
+                    found.append(Overlap(source, target, -place, exact=True))
         return found
 
     def plan(
