@@ -31,7 +31,8 @@ from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.regions import with_regions
 from microfold.lowering.schedule import Choice, Locator, Scheduler, claim_name, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import Streamed, pushed_inputs, stream_buffers, stream_layers, streamed
+from microfold.lowering.stream import Streamed, pushed_inputs, streamed
+from microfold.lowering.stream_layers import stream_buffers, stream_layers
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.passes.kinds import Pass

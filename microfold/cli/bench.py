@@ -48,7 +48,7 @@ def bench(
     if as_json:
         print_json(reports[0] if len(models) == 1 else reports)
     elif not single:
-        from microfold.report.terminal import print_bench_summary
+        from microfold.report.terminal.bench import print_bench_summary
 
         print_bench_summary(reports)
 
@@ -63,7 +63,7 @@ def _bench_suite(
     as_json: bool,
 ) -> None:
     from microfold.cli.suite import all_well, models_of, run_suite, split_words
-    from microfold.report.terminal import print_bench_suite, print_comparison
+    from microfold.report.terminal.bench import print_bench_suite, print_comparison
     from microfold.verification.benchmark.suite import (
         compare,
         load_peers,
@@ -97,7 +97,7 @@ def _measure(
     """The bench report of one model; printed in full if it is to be shown."""
     program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import bench_report
-    from microfold.report.terminal import print_bench
+    from microfold.report.terminal.bench import print_bench
     from microfold.simulate.program import simulator
     from microfold.verification.measure import measure
     from microfold.verification.verify import input_sets

@@ -31,7 +31,7 @@ def build(
     with working("measuring code size", as_json):
         from microfold.codegen.emit import emit_build
         from microfold.report.data import build_report
-        from microfold.report.terminal import print_build
+        from microfold.report.terminal.build import print_build
         from microfold.support.files import write_files
         from microfold.verification.measure import measure
 

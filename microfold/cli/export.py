@@ -58,7 +58,7 @@ def export(
         from microfold.codegen.emit import emit_build
         from microfold.export.publish import publish
         from microfold.report.data import build_report
-        from microfold.report.terminal import print_export
+        from microfold.report.terminal.build import print_export
         from microfold.verification.measure import measure
 
         built = emit_build(program)

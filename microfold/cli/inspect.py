@@ -12,7 +12,7 @@ def inspect(
     """Show operators, tensors, quantisation and MACs, and what is not supported."""
     with working(f"reading {model.name}", as_json):
         from microfold.report.inspection import inspect_model
-        from microfold.report.terminal import print_inspection
+        from microfold.report.terminal.lists import print_inspection
 
         load_custom(custom)
         inspection = inspect_model(model, signature)

@@ -17,7 +17,7 @@ def kernels(
     explained = explain_model(model, target, code, passes, as_json)
     from microfold.compiler import layer_names
     from microfold.report.kernels import describe_candidates
-    from microfold.report.terminal import print_kernels
+    from microfold.report.terminal.lists import print_kernels
 
     layers = [
         {

@@ -26,7 +26,7 @@ def tradeoffs(
     with working(f"compiling {model.name} in many ways", as_json):
         from microfold.options import Options
         from microfold.program import Program
-        from microfold.report.terminal import print_tradeoffs
+        from microfold.report.terminal.lists import print_tradeoffs
         from microfold.report.tradeoffs import tradeoffs as try_all
         from microfold.report.what_if import pareto_front
 

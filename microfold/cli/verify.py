@@ -50,7 +50,7 @@ def verify(
         raise InputError("verify needs a model, or --suite DIR")
     program = compile_model(model, target, code, passes, as_json)
     from microfold.report.data import verify_report
-    from microfold.report.terminal import print_verification
+    from microfold.report.terminal.verify import print_verification
     from microfold.verification.verify import input_sets
     from microfold.verification.verify import verify as run_verify
     from microfold.verification.window import runs_to_make
@@ -77,7 +77,7 @@ def _verify_suite(
     as_json: bool,
 ) -> None:
     from microfold.cli.suite import all_well, models_of, run_suite, split_words
-    from microfold.report.terminal import print_verify_suite
+    from microfold.report.terminal.verify import print_verify_suite
 
     targets = split_words(target)
     reports = run_suite(

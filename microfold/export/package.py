@@ -192,7 +192,7 @@ def _values(program: Program, build: Build, report: Report, kind: Format, about:
         "summary": summary(report),
         # What the simulator's templates ask of a model, for an image without its hooks.
         "hooked": False,
-        "sources": {"io": "arena"},
+        "sources": {"io": "arena", "given_inputs": ()},
     }
 
 

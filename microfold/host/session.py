@@ -23,7 +23,7 @@ from microfold.ir.types import Array
 from microfold.options import Options
 from microfold.passes.context import Instrument, PassContext
 from microfold.passes.kinds import Pass, Sequential
-from microfold.plan.stream.planner import ComputedRows
+from microfold.plan.stream.layers import ComputedRows
 from microfold.program import Buffer, Program
 from microfold.transform import available
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from microfold.codegen.names import Namer
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -24,14 +23,12 @@ from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import leanest_size
 from microfold.kernels.selection.row_weights import widen_weights
 from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
-from microfold.lowering.schedule import Places, claim_name
 from microfold.lowering.scope import Scope
 from microfold.options import Options
 from microfold.plan.liveness import alive_between, storages
 from microfold.plan.overlap import align
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
 from microfold.plan.stream.region import Form, Region, RowNode, by_rows, region_of, sums_by_rows
-from microfold.program import Buffer, Layer
 
 # Cuts that are looked at closely: those that promise the smallest arenas.
 CLOSE_LOOKS = 4
@@ -509,88 +506,3 @@ def _shares_constants(found: Streamed, node: Node) -> bool:
 def _only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> Ranking:
     """A layer that nothing else computes."""
     return Ranking(layer, [Candidate(kernel, kernel.cost(layer), None)], fixed=True, runs=runs)
-
-
-def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) -> tuple[Layer, ...]:
-    """The layers of the program, in the order in which they first run.
-
-    Args:
-        calls: of all layers.
-        places: of what is not in the arena.
-    """
-    planner, memory = found.planner, found.memory
-    namer = Namer()
-    layers: list[Layer] = []
-    locate = _Locator(found, places)
-    for index, (ranking, candidate, call) in enumerate(zip(found.rankings, found.chosen, calls, strict=True)):
-        band = planner.planned[index].band
-        layer, kernel = ranking.layer, candidate.kernel
-        # What people read is of the whole layer.
-        whole = band.node.layer if band is not None else layer
-        node = whole.node
-        scratch = memory.scratch.get(index)
-        timing = layer.target.timing
-        layers.append(
-            Layer(
-                index=index,
-                name=claim_name(namer, whole, None if band is not None else kernel),
-                node=node,
-                kernel=kernel,
-                call=call,
-                work=(node,) if band is not None else kernel.work(layer),
-                macs=sum(each.macs() for each in kernel.work(layer)) * ranking.runs,
-                estimated_instructions=_total(candidate.cost, ranking.runs),
-                estimated_cycles=_total(kernel.cycles(layer), ranking.runs) if timing is not None else None,
-                inputs=tuple(
-                    locate(value) for i in kernel.data_inputs(layer) if (value := node.inputs[i]) is not None
-                ),
-                outputs=tuple(locate(value) for value in node.outputs),
-                scratch=memory.arena.offsets[scratch] if scratch is not None else None,
-                candidates=tuple(ranking.candidates),
-                rows=_rows(found, index) if band is not None else None,
-            )
-        )
-    return tuple(layers)
-
-
-def stream_buffers(found: Streamed, values: Sequence[Value], places: Places) -> tuple[Buffer, ...]:
-    """Where values lie behind the stream."""
-    locate = _Locator(found, places)
-    return tuple(locate(value) for value in values)
-
-
-class _Locator:
-    """Finds the buffer of every value: of streamed ones, the window."""
-
-    def __init__(self, found: Streamed, places: Places):
-        graph: Graph = found.planner.graph
-        self.found = found
-        self.special = dict.fromkeys(graph.constants, ("constant", 0)) | dict(places)
-        self.windows = found.memory.windows
-
-    def __call__(self, value: Value) -> Buffer:
-        planner, memory = self.found.planner, self.found.memory
-        place = planner.place(value)
-        if place.root in self.special:
-            region, offset = self.special[place.root]
-            return Buffer(value, region, offset + place.offset if region == "state" else offset)
-        block = planner.block_of(place.root)
-        if block is None:
-            return Buffer(value, "arena", self.windows[place.root])
-        return Buffer(value, "arena", memory.arena.offsets[block] + place.offset)
-
-
-def _rows(found: Streamed, index: int) -> tuple[int, ...]:
-    """The rows that the calls of a band's layer write, in order."""
-    planned = found.planner.planned[index]
-    band = planned.band
-    assert band is not None
-    windows, _, _ = found.planner.streams[planned.region]
-    own = set(band.events)
-    events = enumerate(windows.events[band.node])
-    parts = (band.node.written(part) for part, event in events if event in own)
-    return tuple(row for part in parts for row in range(*part))
-
-
-def _total(each: float | None, runs: int) -> int | None:
-    return round(each * runs) if each is not None else None

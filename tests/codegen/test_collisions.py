@@ -82,7 +82,8 @@ def test_names_of_a_file_are_of_kinds_that_their_form_tells() -> None:
     program = compile_graph(dense_chain("net", "x", ["c_4", "mf_clamp"]), target.load("host"))
     model, files = Model(program), emit(program)
     layers = [array.name for array in model.arrays]
-    layers += [f"{call.description}" for call in model.calls] + [place.name for place in model.arena]
+    layers += [f"{call.description}" for call in model.calls]
+    layers += [place.name for part in model.arenas.values() for place in part]
     assert all(re.fullmatch(r"net__[a-z0-9]+(_[a-z0-9]+)*", name) for name in layers)
     kernels = [function.name for function in model.functions.values()]
     assert all(re.fullmatch(r"net__[a-z0-9_]+?[a-z0-9]__[a-z0-9_]+", name) for name in kernels)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from microfold import target
+from microfold.codegen.emit import emit
 from microfold.compiler import compile_file
 from microfold.errors import ToolError
 from microfold.options import Options
@@ -151,13 +152,15 @@ def test_flash_is_what_the_linker_says() -> None:
     assert found.library is not None
     assert found.padding is not None
     from microfold.support.scratch import scratch_folder
-    from microfold.verification.measure import _compile, _link
+    from microfold.verification.measure import _api, _compile, _link
 
     with scratch_folder() as folder:
         compiler = find_tool(ARM_COMPILER)
-        objects = _compile(program, compiler, folder)
+        files = emit(program)
+        sources = [name for name in files if name.endswith(".c")]
+        objects = _compile([program], files, sources, compiler, folder)
         assert objects is not None
-        image = next(_link(program, compiler, folder, objects))
+        image = next(_link(program, _api(program), compiler, folder, objects))
         size = run_tool([find_tool("arm-none-eabi-size"), image.name], folder, 10.0, "size").stdout
         symbols = run_tool([find_tool("arm-none-eabi-nm"), image.name], folder, 10.0, "nm").stdout
     text, data, _ = map(int, size.splitlines()[1].split()[:3])

@@ -12,11 +12,9 @@ from functools import cached_property
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.views import ALIGNMENT, StoragePlace, Views, needs_no_code
-from microfold.kernels.band import LayerBand
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.ops.rows import Rows
 from microfold.plan.arena import ArenaPlan, plan_within
 from microfold.plan.check import check_plan
 from microfold.plan.coarse import plan_coarsely
@@ -26,60 +24,11 @@ from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
 from microfold.plan.stream.blocks import Block, block, busiest, held_at, moments, shared_in_call, span
 from microfold.plan.stream.check import Computing, check_stream
+from microfold.plan.stream.layers import BandLayer, ComputedRows, PlannedLayer, band_layers
 from microfold.plan.stream.occupied import Occupied, overlaps_in_time
 from microfold.plan.stream.operations import RowsCall
 from microfold.plan.stream.region import Form, Region, RowNode, pitch
 from microfold.plan.stream.windows import Windows, windows_of
-
-
-@dataclass(frozen=True, eq=False)
-class BandLayer:
-    """A layer that computes rows of a node.
-
-    Attributes:
-        band: the first of these parts.
-        events: of its region: those in which it computes them.
-    """
-
-    node: RowNode
-    form: Form
-    band: LayerBand
-    events: Sequence[int]
-
-
-@dataclass(frozen=True, eq=False)
-class PlannedLayer:
-    """A layer of a streamed model.
-
-    Attributes:
-        moments: when it runs.
-        call: the number of the call among those that compute whole tensors; None: it computes rows.
-        band: what it computes rows of; None: it computes whole tensors.
-        region: the index of the region that it belongs to, or that is in front of it; -1: none.
-    """
-
-    layer: LayerContext
-    moments: Sequence[int]
-    call: int | None
-    band: BandLayer | None
-    region: int
-
-
-@dataclass(frozen=True)
-class ComputedRows:
-    """Rows of a value when a call has computed them.
-
-    Attributes:
-        layer: index of the layer.
-        address: in the arena.
-        size: bytes.
-    """
-
-    layer: int
-    value: Value
-    rows: Rows
-    address: int
-    size: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +220,7 @@ class StreamPlanner:
         self.end += len(windows.operations)
         self.streams.append((windows, start, self.end))
         self.parts.append(windows)
-        for band in _band_layers(windows):
+        for band in band_layers(windows):
             times = [start + event for event in band.events]
             self.planned.append(PlannedLayer(band.band.layer, times, None, band, region))
 
@@ -540,12 +489,3 @@ def _margins(regions: Sequence[Region]) -> dict[Value, tuple[int, int]]:
             above, below = found.get(value, (0, 0))
             found[value] = max(above, region.above(value)), max(below, region.below(value))
     return found
-
-
-def _band_layers(windows: Windows) -> list[BandLayer]:
-    """A layer for each form of each node's bands, in the order in which they first run."""
-    found: dict[tuple[RowNode, Form], list[int]] = {}
-    for node, events in windows.events.items():
-        for form, event in zip(node.forms, events, strict=False):
-            found.setdefault((node, form), []).append(event)
-    return [BandLayer(node, form, node.bands[form], events) for (node, form), events in found.items()]

@@ -1,0 +1,72 @@
+"""The layers of a streamed model: those that compute rows, and those that compute whole tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from microfold.ir.node import Value
+from microfold.kernels.band import LayerBand
+from microfold.kernels.layer import LayerContext
+from microfold.ops.rows import Rows
+from microfold.plan.stream.region import Form, RowNode
+from microfold.plan.stream.windows import Windows
+
+
+@dataclass(frozen=True, eq=False)
+class BandLayer:
+    """A layer that computes rows of a node.
+
+    Attributes:
+        band: the first of these parts.
+        events: of its region: those in which it computes them.
+    """
+
+    node: RowNode
+    form: Form
+    band: LayerBand
+    events: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedLayer:
+    """A layer of a streamed model.
+
+    Attributes:
+        moments: when it runs.
+        call: the number of the call among those that compute whole tensors; None: it computes rows.
+        band: what it computes rows of; None: it computes whole tensors.
+        region: the index of the region that it belongs to, or that is in front of it; -1: none.
+    """
+
+    layer: LayerContext
+    moments: Sequence[int]
+    call: int | None
+    band: BandLayer | None
+    region: int
+
+
+@dataclass(frozen=True)
+class ComputedRows:
+    """Rows of a value when a call has computed them.
+
+    Attributes:
+        layer: index of the layer.
+        address: in the arena.
+        size: bytes.
+    """
+
+    layer: int
+    value: Value
+    rows: Rows
+    address: int
+    size: int
+
+
+def band_layers(windows: Windows) -> list[BandLayer]:
+    """A layer for each form of each node's bands, in the order in which they first run."""
+    found: dict[tuple[RowNode, Form], list[int]] = {}
+    for node, events in windows.events.items():
+        for form, event in zip(node.forms, events, strict=False):
+            found.setdefault((node, form), []).append(event)
+    return [BandLayer(node, form, node.bands[form], events) for (node, form), events in found.items()]

@@ -1,0 +1,112 @@
+"""What builds and packages print."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from microfold.program import Program
+from microfold.report.data import Report
+from microfold.report.terminal.figures import console, print_layers, print_memories, print_memory
+from microfold.report.terminal.verify import print_deviations
+from microfold.simulate.toolchain import ARM_COMPILER
+
+
+def print_build(program: Program, report: Report, folder: Path) -> None:
+    """The summary of a build, a row per layer, and how to call the result."""
+    print_layers(report, instructions=False)
+    _print_estimate(report)
+    print_memory(program, report)
+    print_memories(report)
+    if report["relaxed"] is not None:
+        for change in report["relaxed"]["changes"]:
+            console.print(f"relaxed numerics: {change['where']}: {change['change']}")
+        print_deviations(report["relaxed"]["outputs"], report["relaxed"]["input_sets"])
+    if report["labels_ignored"] is not None:
+        console.print(f"labels of the model are ignored: {report['labels_ignored']}")
+    name = program.name
+    console.print(f"\nWritten to {folder}. In your firmware:\n")
+    given = f", weights, {name.upper()}_WEIGHTS_SIZE" if program.options.weights == "blob" else ""
+    section = f"{name.upper()}_CONTEXT_SECTION " if program.regions is not None else ""
+    lines = [
+        f'#include "{name}.h"',
+        f"static {section}{name}_context network;",
+        f"{name}_init(&network{given});",
+    ]
+    arena, holder, result = "", "&network", "&network"
+    if program.options.split:
+        names = [f"arena_{index + 1}" if index else "arena" for index in range(len(program.arena_parts))]
+        for each in reversed(names):
+            place = section.replace("CONTEXT", each.upper())
+            lines.insert(2, f"static {place}{name}_{each} {each}; /* of other networks, too, in a union */")
+        arena = "".join(f", &{each}" for each in names)
+        holder = f"&{names[program.arena_part(program.inputs[0].offset)[0]]}" if program.inputs else "&arena"
+        result = f"&{names[program.arena_part(program.outputs[0].offset)[0]]}"
+    if program.options.io == "caller":
+        ports = [f"input_{i}" for i in range(len(program.inputs))]
+        ports += [f"output_{i}" for i in range(len(program.outputs))]
+        lines.append(f"{name}_run(&network{arena}, {', '.join(ports)});")
+    elif program.options.io == "rows":
+        lines.append(f"{name}_begin(&network);")
+        written = (i for i in range(len(program.inputs)) if i != program.pushed_input)
+        lines += [f"/* fill {name}_input_{i}({holder}) */" for i in written]
+        lines.append(f"while ({name}_push_rows(&network{arena}, row) == 0) {{ /* the next row */ }}")
+        lines.append(f"/* read {name}_output_0({result}) */")
+    else:
+        lines.append(f"/* fill {name}_input_0({holder}) */")
+        lines.append(f"{name}_run(&network{arena});")
+        lines.append(f"/* read {name}_output_0({result}) */")
+    for line in lines:
+        console.print(f"    {line}", soft_wrap=True)
+    if fetched := sum(layer["fetched"] for layer in report["layers"]):
+        console.print(
+            f"\nDefine {name}_prefetch and {name}_prefetch_wait, see {name}.h: they bring {fetched:,} bytes "
+            "of constants into the arena in each run.",
+        )
+    if program.options.taps:
+        console.print(
+            f"\nDefine void {name}_tap_write(const void *bytes, uint32_t size); what it gets is for "
+            "`microfold diff`. Sizes are those without taps.",
+        )
+    for library in report["libraries"]:
+        functions = ", ".join(library["functions"])
+        console.print(f"\nLink {library['name']}, for {functions}.")
+    _print_unmeasured(program, report)
+
+
+def print_export(program: Program, report: Report, folder: Path, files: Sequence[str]) -> None:
+    """The footprint of a package, and its files."""
+    print_memory(program, report)
+    console.print(f"\nWritten to {folder}; its README.md says how a project adds it:\n")
+    for name in files:
+        console.print(f"    {name}", soft_wrap=True)
+    _print_unmeasured(program, report)
+
+
+def _print_unmeasured(program: Program, report: Report) -> None:
+    """Why figures are missing."""
+    compiler = program.target.compiler
+    if shutil.which(compiler) is None:
+        package = " (on Debian and Ubuntu: apt install gcc-arm-none-eabi)" if compiler == ARM_COMPILER else ""
+        text = f"Code size and stack need {compiler}, which is not on the PATH{package}."
+    elif report["flash"]["code"] is None and report["libraries"]:
+        headers = ", ".join(header for library in report["libraries"] for header in library["headers"])
+        text = f"Code size and stack need {headers}: say with --external-flags where they are."
+    elif report["flash"]["code"] is None:
+        text = f"Code size and stack are not read from what {compiler} writes: it is no ELF file."
+    elif report["ram"]["stack"] is None:
+        text = f"The stack is read off code for Cortex-M that {compiler} links with a C library, by objdump."
+    else:
+        return
+    console.print(f"\n{text}")
+
+
+def _print_estimate(report: Report) -> None:
+    """What one run needs by the cost model."""
+    if report["estimated_instructions"] is None:
+        return
+    text = f"{report['estimated_instructions']:,} instructions"
+    if report["estimated_cycles"] is not None:
+        text += f" and {report['estimated_cycles']:,} cycles without wait states"
+    console.print(f"{text} for one run: estimates, nothing was run")

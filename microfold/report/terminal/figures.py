@@ -1,0 +1,141 @@
+"""Figures and tables that several commands print."""
+
+from __future__ import annotations
+
+from microfold.options import ALIGN
+from microfold.program import Program
+from microfold.report.console import Output
+from microfold.report.data import Report
+from microfold.report.rows import longest
+from microfold.report.tables import Column, Table, number
+
+console = Output()
+
+
+def number_text(value: int | float | None, *, unknown: str = "not measured") -> str:
+    return unknown if value is None else f"{value:,}"
+
+
+def print_layers(report: Report, *, instructions: bool) -> None:
+    columns = [number("#"), Column("layer"), Column("operator", rank=3), Column("kernel", rank=1)]
+    columns += [Column("output", rank=4), number("MACs"), number("weights", rank=2)]
+    columns += (
+        [number("instructions"), number("per MAC", rank=2)] if instructions else [number("est. instructions")]
+    )
+    if report["estimated_cycles"] is not None:
+        columns.append(number("est. cycles"))
+    if report["least_cycles"] is not None:
+        columns += [number("CPI", rank=3), number("limit", rank=3)]
+    if report["measured_on"] is not None:
+        columns.append(number("measured cycles"))
+    table = Table(f"{report['model']} for {report['target']}", columns)
+    for index, layer in enumerate(report["layers"]):
+        op = " + ".join([layer["op"], *layer["fused"]])
+        output = f"{layer['output']['dtype']}{layer['output']['shape']}"
+        row = [str(index), layer["name"], op, layer["kernel"], output]
+        row += [number_text(layer["macs"]), number_text(layer["weights"])]
+        if instructions:
+            count = layer["instructions"]
+            row += [number_text(count), f"{count / layer['macs']:.2f}" if layer["macs"] else ""]
+        else:
+            row.append(number_text(layer["estimated_instructions"], unknown="unknown"))
+        if report["estimated_cycles"] is not None:
+            row.append(number_text(layer["estimated_cycles"]))
+        if report["least_cycles"] is not None:
+            row += per_instruction(layer)
+        if report["measured_on"] is not None:
+            row.append(number_text(layer["measured_cycles"], unknown="no"))
+        table.add(*row)
+    console.show(table)
+    _print_measured(report)
+
+
+def per_instruction(figures: Report) -> list[str]:
+    """Cycles per instruction, as they are estimated, and what they would be if no instruction waited."""
+    count = figures["instructions"]
+    keys = ("estimated_cycles", "least_cycles")
+    return [f"{figures[key] / count:.2f}" if count else "" for key in keys]
+
+
+def _print_measured(report: Report) -> None:
+    """Which figures of a build are measured."""
+    if report["measured_on"] is None:
+        return
+    found = [layer["measured_cycles"] for layer in report["layers"] if layer["measured_cycles"] is not None]
+    console.print(
+        f"measured on {report['measured_on']}: {len(found)} of {len(report['layers'])} layers, "
+        f"{sum(found):,} cycles; the others by estimates"
+    )
+
+
+def print_memory(program: Program, report: Report) -> None:
+    ram, flash = report["ram"], report["flash"]
+    table = Table("", (Column(""), number("bytes"), Column("")))
+    scratch = max((layer["scratch"] for layer in report["layers"]), default=0)
+    proved = ram["arena"] == ram["arena_bound"]
+    kept = "these kernels" if program.stream is None else "these kernels and this order of rows"
+    least = f"the least for {kept}" if proved else f"{ram['arena_bound']:,} at least"
+    note = f"{least}; largest scratch {scratch:,}"
+    if program.parts:
+        note += f"; in parts of {' and '.join(f'{size:,}' for size in program.parts)}"
+    if program.options.align > ALIGN[0]:
+        note += f"; all at multiples of {program.options.align}"
+    table.add("RAM: arena", number_text(ram["arena"]), note)
+    table.add("RAM: state", number_text(ram["state"]), "kept from run to run")
+    used = f"; {ram['stack_used']:,} were used" if "stack_used" in ram else ""
+    table.add("RAM: stack", number_text(ram["stack"]), f"at most, library functions included{used}")
+    if program.stream is not None:
+        count = sum(layer.rows is not None for layer in program.layers)
+        how = "as they come" if program.options.io != "arena" else "one after the other"
+        note = f"instructions, estimated; {count} layers compute rows {how}"
+        what = "longest push" if program.options.io == "rows" else "longest row"
+        table.add(what, number_text(longest(program), unknown="unknown"), note)
+    table.add("flash: weights", number_text(flash["weights"]), program.options.weights_section)
+    table.add(
+        "flash: code",
+        number_text(flash["code"]),
+        f"at {program.options.compiler_flag}, with layer descriptions",
+    )
+    note = "C library functions that it calls; not startup code"
+    table.add("flash: library", number_text(flash["library"]), note)
+    if flash["padding"]:
+        table.add("flash: padding", number_text(flash["padding"]), "between all of these, for alignment")
+    table.add("MACs", number_text(report["macs"]), _describe_pruning(report))
+    if (sliding := report["sliding"]) is not None:
+        share = 100 * sliding["macs"] / max(sliding["window_macs"], 1)
+        note = f"of the window's {sliding['frames']} in a run: {share:.1f} % of its "
+        note += (
+            f"{sliding['window_macs']:,} MACs; from run {sliding['warmup_runs']} on, those from before the "
+        )
+        note += "first one do not count"
+        table.add("frames", number_text(sliding["step"]), note)
+    sums = report["accumulators"]
+    if sums["largest_layer"]:
+        unproved = ", ".join(sums["unproved_layers"])
+        note = f"of 2^{sums['limit'].bit_length() - 1} in {sums['largest_layer']}: "
+        note += f"not proved for {unproved}" if unproved else "no overflow possible"
+        if sums["wrapping_layers"]:
+            note += f"; wraps round like the reference: {', '.join(sums['wrapping_layers'])}"
+        table.add("largest accumulator", number_text(sums["largest"]), note)
+    console.show(table, header=False)
+
+
+def print_memories(report: Report) -> None:
+    """How far the target's memories are filled, if it names any."""
+    if not report["memories"]:
+        return
+    columns = [Column("memory"), number("cycles", rank=2), number("context"), number("constants")]
+    columns += [number("copied from", rank=1), number("used"), number("size"), number("%")]
+    table = Table("memories of the target", columns)
+    for memory in report["memories"]:
+        keys = ("cycles", "context", "constants", "loaded", "used", "size")
+        figures = (number_text(memory[key]) for key in keys)
+        table.add(memory["name"], *figures, f"{100 * memory['used'] / memory['size']:.1f}")
+    console.show(table)
+
+
+def _describe_pruning(report: Report) -> str:
+    """What was left out, in a line."""
+    channels = sum(pruned["channels"] for pruned in report["pruned"])
+    saved = sum(pruned["macs_before"] - pruned["macs_after"] for pruned in report["pruned"])
+    return f"{saved:,} fewer: {channels:,} channels are constant or not read" if channels else ""

@@ -1,0 +1,118 @@
+"""What models, kernels, targets and passes are, and what options cost, as lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from microfold.codegen.names import Namer
+from microfold.options import Options
+from microfold.report.data import Report
+from microfold.report.tables import Column, Table, number
+from microfold.report.terminal.figures import console, number_text
+from microfold.target import Target
+
+_BUDGETS = (("ram", "ram_budget"), ("flash", "flash_budget"))
+
+
+def print_inspection(inspection: Report) -> None:
+    """Operators, tensors at the ends, and problems."""
+    columns = (Column(""), Column("name"), Column("type"), Column("quantisation"))
+    ends = Table(f"{inspection['model']}: inputs and outputs", columns)
+    for kind in ("inputs", "outputs"):
+        for port in inspection[kind]:
+            ends.add(kind[:-1], port["name"], port["type"], port["quantization"])
+    console.show(ends)
+    console.print()
+    columns = (number("#"), Column("operator"), Column("tensor"), Column("inputs", rank=2))
+    columns += (Column("output", rank=1), number("MACs"), Column("supported"))
+    table = Table("operators", columns)
+    namer = Namer()
+    for index, row in enumerate(inspection["operators"]):
+        supported = "yes" if row["problem"] is None else f"no: {row['problem']}"
+        tensor = namer.unique(row["tensor"], row["operator"])
+        cells = (row["operator"], tensor, ", ".join(row["inputs"]), ", ".join(row["outputs"]))
+        table.add(str(index), *cells, number_text(row["macs"] or 0), supported)
+    console.show(table)
+    console.print(f"{len(inspection['operators'])} operators, {number_text(inspection['macs'])} MACs")
+    for problem in inspection["problems"]:
+        console.print(f"not supported: {problem}")
+    for found in inspection["sliding"]:
+        frames = f"{found['step']} of {found['frames']} frames"
+        console.print(
+            f"with --sliding {found['axis']}, {number_text(found['macs'])} MACs for a run of {frames}"
+        )
+
+
+def print_tradeoffs(rows: Sequence[Report]) -> None:
+    """Ways to compile a model, a line for each: what they take, and the options that lead there."""
+    columns = (number("RAM"), number("flash"), number("instructions"), number("cycles", rank=1))
+    table = Table("tradeoffs", (*columns, Column("options of build")))
+    for row in rows:
+        options = [f"--optimize {row['optimize']}"]
+        options += [f"--{name} {row[key]}" for name, key in _BUDGETS if row[key] is not None]
+        numbers = (row[key] for key in ("ram", "flash", "estimated_instructions", "estimated_cycles"))
+        table.add(*map(number_text, numbers), " ".join(options))
+    console.show(table)
+    console.print("no way that was tried has less of one and no more of the others; RAM: arena and state;")
+    console.print("flash: constants and an estimate of the kernels' code; time: estimates, nothing was run")
+
+
+def print_kernels(layers: Sequence[Report], options: Options) -> None:
+    """Every variant of every candidate of every layer, the chosen one first."""
+    columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("kernel"))
+    columns += (Column("variant", rank=1), number("instructions"))
+    measured = any(
+        v["measured_cycles"] is not None for r in layers for c in r["candidates"] for v in c["variants"]
+    )
+    columns += (number("measured cycles"),) if measured else ()
+    columns += (number("constants", rank=3), number("scratch", rank=3))
+    table = Table("kernels", (*columns, Column("why not")))
+    for index, layer in enumerate(layers):
+        heading = (str(index), layer["name"], layer["op"])
+        for position, candidate in enumerate(layer["candidates"]):
+            chosen = position == 0 and candidate["cost"] is not None
+            name = f"{candidate['kernel']} *" if chosen else candidate["kernel"]
+            if not candidate["variants"]:
+                table.add(*heading, name, *[""] * (5 if measured else 4), candidate["reason"])
+                heading = ("", "", "")
+            for variant in candidate["variants"]:
+                choices = ", ".join(f"{key} {_choice(value)}" for key, value in variant["choices"].items())
+                keys = ("cost", *(["measured_cycles"] if measured else []), "bytes", "scratch")
+                numbers = (f"{variant[key]:,.0f}" if variant[key] is not None else "no" for key in keys)
+                table.add(*heading, name, choices, *numbers, variant["reason"] or "")
+                name, heading = "", ("", "", "")
+    console.show(table)
+    rule = "the cheapest that the target can run" + (", by what was measured" if measured else "")
+    if options.flash is not None:
+        rule = "the fastest for all layers together whose constants fit"
+        rule += ", of those whose arena fits" if options.ram is not None else ""
+    elif options.ram is not None:
+        rule = f"what optimize = {options.optimize} takes of those whose arena fits"
+    elif options.optimize == "size":
+        rule = "the least flash for all layers together"
+    console.print(f"* is chosen: {rule}")
+
+
+def _choice(value: object) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def print_targets(targets: Sequence[Target]) -> None:
+    columns = ("name", "description", "features", "simulated board")
+    table = Table("targets", [*map(Column, columns)])
+    for target in targets:
+        table.add(target.name, target.description, ", ".join(sorted(target.features)), target.board)
+    console.show(table)
+
+
+def print_passes(rows: Sequence[Mapping[str, Any]]) -> None:
+    columns = (Column("pass"), number("level"), Column("place", rank=2), Column("what it does"))
+    columns += (Column("options", rank=1),)
+    table = Table("passes", columns)
+    for row in rows:
+        level = "mandatory" if row["mandatory"] else str(row["opt_level"])
+        places = ", ".join(map(str, row["places"]))
+        table.add(row["name"], level, places, row["summary"], row["options"])
+    console.show(table)
+    console.print("place: where the default pipeline runs it")
