@@ -109,7 +109,7 @@ def _table(case: Case) -> str | None:
 
 
 def _step_table(case: Case) -> str | None:
-    # Each element saves so many steps that only those of small layers are worth the flash: see `flash_shares`.
+    # Each element saves so many steps that the share of the time decides: see `flash_shares`.
     if case.policy.level != "size":
         return None
     return f"its table takes {case.kernel.table_bytes} bytes; optimize = size computes what is in it"
