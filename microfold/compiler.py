@@ -1,55 +1,28 @@
-"""The whole way of a model, on one page: import, optimise, select kernels, plan; gives a `Program`."""
+"""The way of a model, on one page: import it, lower it to kernels and a plan, and make a `Program`."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from microfold.analysis.pruning_proof import PruningProof
 from microfold.analysis.relaxation import Relaxation
 from microfold.codegen.names import Namer, model_identifier
-from microfold.errors import InputError, Problem, UnsupportedModelError
-from microfold.external.registry import resolve
 from microfold.frontend import text_form, tflite
 from microfold.frontend.labels import NO_LABELS, Labels, labels_of_model
-from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
-from microfold.ir.limits import MAX_BYTES
-from microfold.kernels.call import KernelCall
-from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
-from microfold.kernels.selection.decide import decide, decide_with_nested
+from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
-from microfold.kernels.selection.node_cost import NodeCosts
-from microfold.lowering.loops import estimated_size, has_loops
-from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.regions import with_regions
-from microfold.lowering.schedule import Choice, Locator, Scheduler, claim_name, model_places
-from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import Streamed, pushed_inputs, streamed
-from microfold.lowering.stream_layers import stream_buffers, stream_layers
+from microfold.lowering.schedule import claim_name
+from microfold.lowering.way import Revise, find_way, lower
 from microfold.options import Options
-from microfold.passes.context import Decision, PassContext
+from microfold.passes.context import PassContext
 from microfold.passes.kinds import Pass
-from microfold.pipeline import chosen_pipeline, default_pipeline, slide
-from microfold.plan.memory import plan_memory
-from microfold.plan.overlap import align
-from microfold.plan.parts import check_parts, plan_parts
-from microfold.plan.schedule import SchedulePlanner
-from microfold.program import Buffer, Origin, Program, StateSlot, origin_of
+from microfold.program import Origin, Program, origin_of
 from microfold.target import Target
-from microfold.transform.layout.io_layout import with_io_layout
-from microfold.transform.requested.slide_window import Sliding
-from microfold.transform.simplify.split_grouped_conv2d import may_split
-from microfold.transform.subgraphs.limit_loops import with_limited_loops
-
-# What selection has chosen for all layers, or something else.
-Revise = Callable[[Sequence[Ranking], Sequence[Candidate]], Sequence[Candidate]]
 
 
 def compile_file(
@@ -122,12 +95,12 @@ def compile_graph(
         InputError: options and context ask for different numerics, or the labels are required and do not fit.
     """
     options = options or Options()
-    way = _way(graph, target, options, context, passes, costs, revise)
+    way = find_way(graph, target, options, context, passes, costs, revise)
     name = model_identifier(name or graph.name)
-    program = _plan(way, name)
+    program = lower(way, name)
     evidence = [decision.evidence for decision in way.decisions]
     return replace(
-        with_regions(program, lambda fetched: _plan(way, name, fetched)),
+        with_regions(program, lambda fetched: lower(way, name, fetched)),
         context=way.context,
         sliding=way.sliding,
         ranges=way.scope.ranges,
@@ -157,7 +130,7 @@ def explain_kernels(
     Raises:
         InputError: as `compile_graph`.
     """
-    way = _way(graph, target, options, context, costs=costs)
+    way = find_way(graph, target, options, context, costs=costs)
     if way.by_rows:
         ranked = zip(way.streamed.rankings, way.streamed.chosen, strict=True)
         return [(ranking.layer, _chosen_first(ranking, chosen)) for ranking, chosen in ranked]
@@ -178,373 +151,3 @@ def layer_names(layers: Iterable[tuple[LayerContext, Sequence[Candidate]]]) -> l
     """What `compile_graph` calls the layers: `Layer.name`."""
     namer = Namer()
     return [claim_name(namer, layer, found[0].kernel if found else None) for layer, found in layers]
-
-
-def _way(
-    graph: Graph,
-    target: Target,
-    options: Options,
-    context: PassContext | None,
-    passes: Pass | None = None,
-    costs: MeasuredCosts | None = None,
-    revise: Revise | None = None,
-) -> _Way:
-    """The way of a model, with what the options want of the passes besides the context.
-
-    For the least flash, loops are written out only where that is smaller. Passes take no RAM for fewer
-    instructions where a limit of RAM is met only so.
-    """
-    context = context or PassContext(numerics="relaxed" if options.numerics == "relaxed" else "exact")
-
-    quiet = replace(context, sink=None, instruments=())
-
-    def size_with(unroll: int, spare_ram: bool = False) -> float:
-        """`estimated_size` with loops written out to so many nodes; infinite if that cannot be compiled."""
-        trial = replace(quiet, spare_ram=spare_ram)
-        try:
-            way = _Way(graph, target, options, trial, unroll, passes, costs)
-            return estimated_size(_plan(way, graph.name))
-        except (UnsupportedModelError, InputError):
-            return math.inf
-
-    unroll = options.unroll
-    if options.optimize == "size" and has_loops(graph) and size_with(0) < size_with(unroll):
-        unroll = 0
-    if options.ram is not None and may_split(graph) and math.isinf(size_with(unroll)):
-        context = replace(context, spare_ram=math.isfinite(size_with(unroll, spare_ram=True)))
-    return _Way(graph, target, options, context, unroll, passes, costs, revise)
-
-
-class _Way:
-    """The way of a model to the kernels that compute it.
-
-    Attributes:
-        source: the model as the caller sees it: the reference.
-        graph: the optimised one; `planned` may have its nodes in another order.
-        sliding: what `source` was made of, if only new frames are handed in.
-        context: what the passes were told.
-        decisions: what they decided.
-        scope: of `graph`, with those of the graphs that it runs.
-    """
-
-    def __init__(
-        self,
-        graph: Graph,
-        target: Target,
-        options: Options,
-        context: PassContext,
-        unroll: int,
-        passes: Pass | None = None,
-        costs: MeasuredCosts | None = None,
-        revise: Revise | None = None,
-    ):
-        if context.numerics != options.numerics:
-            raise InputError(
-                "options and context must ask for the same numerics; "
-                f"they ask for {options.numerics} and {context.numerics}"
-            )
-        admit(graph)
-        self.target = target
-        self.options = options
-        self.revise = revise
-        self.context = replace(
-            context,
-            unroll=unroll,
-            channel_block=target.channel_block,
-            spare_flash=context.spare_flash or options.optimize == "size",
-            node_cost=NodeCosts(target, options.optimize),
-            half_precision=target.half_precision,
-            externals=resolve(options.external),
-        )
-        self.decisions: list[Decision] = []
-        limited = with_limited_loops(graph, options.max_iterations, self.context)
-        self.source = with_io_layout(limited, options.io_layout, self.context)
-        self.sliding: Sliding | None = None
-        if options.sliding is not None:
-            self.source, self.sliding = slide(
-                self.source, options.sliding, options.sliding_step, self.context
-            )
-        pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
-        self.graph = pipeline(self.source, self.context.reporting_to(self.decisions.append))
-        self.scope = Scope(self.graph, target, options, costs=costs)
-
-    @cached_property
-    def rankings(self) -> list[Ranking]:
-        """All layers, in the graph's order, with the kernels considered for them.
-
-        Each is followed by those that it runs.
-        """
-        return [*self.scope.everything]
-
-    @cached_property
-    def chosen(self) -> Sequence[Candidate]:
-        """The kernel of each layer.
-
-        Raises:
-            UnsupportedModelError: some layers have none.
-            InputError: none of them fit the flash or the RAM that the options allow.
-        """
-        self._require_kernels()
-        chosen = self._decided()
-        return chosen if self.revise is None else self.revise(self.rankings, chosen)
-
-    def _decided(self) -> list[Candidate]:
-        """What selection chooses."""
-        state = sum(align(state.value.type.nbytes) for state in self.graph.state)
-        if self.scope.inner:
-            return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
-        return decide(self.rankings, self.scope.model, self.options, self.planner, state)
-
-    @cached_property
-    def streamed(self) -> Streamed:
-        """The model with some layers computed row by row.
-
-        Raises:
-            UnsupportedModelError: some layers have no kernel, or those that should do not work by rows.
-            InputError: nothing fits the flash or the RAM that the options allow.
-        """
-        self._require_kernels()
-        return streamed(self.scope, self.options)
-
-    @cached_property
-    def by_rows(self) -> bool:
-        """Whether some layers are computed row by row: it is wanted, or nothing else fits the RAM.
-
-        Raises:
-            InputError: neither fits.
-        """
-        options = self.options
-        if options.io == "rows":
-            return True
-        if options.ram is None or self.scope.inner or self.sliding is not None:
-            return False
-        try:
-            _ = self.chosen
-        except InputError as refusal:
-            if options.why_whole:
-                raise InputError(f"{refusal}; by rows, {options.why_whole}") from None
-            try:
-                _ = self.streamed
-            except InputError as other:
-                raise InputError(f"{refusal}; otherwise, {other}") from None
-            except UnsupportedModelError:
-                raise refusal from None
-            return True
-        return False
-
-    def _require_kernels(self) -> None:
-        """Raises UnsupportedModelError if some layers have none."""
-        problems = [
-            Problem(
-                f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}",
-                f"no kernel for {self.target.name} computes it: {why_none(layer, found)}",
-                "choose another target or other types; `microfold kernels` has the reasons of all kernels",
-            )
-            for index, (layer, found) in enumerate((r.layer, r.candidates) for r in self.rankings)
-            if not found or found[0].cost is None
-        ]
-        if problems:
-            raise UnsupportedModelError(self.graph.name, problems)
-
-    def memory(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ScopeMemory:
-        """Where the tensors and the scratch of calls lie, in the graph's order."""
-        return self.scope.memory(iter(kernels), iter(calls), include_io=self._io_in_arena)
-
-    @cached_property
-    def planner(self) -> SchedulePlanner:
-        """Of the calls in the graph's order, if none runs others."""
-        layers = [ranking.layer for ranking in self.rankings]
-        order = range(len(layers))
-        return SchedulePlanner(self.graph, layers, order, self._io_in_arena, self.options.align)
-
-    @property
-    def _io_in_arena(self) -> bool:
-        return self.options.io == "arena"
-
-    @cached_property
-    def calls(self) -> list[KernelCall]:
-        """Those of the chosen kernels."""
-        return [c.kernel.lower(r.layer) for r, c in zip(self.rankings, self.chosen, strict=True)]
-
-    @cached_property
-    def planned(self) -> _Planned:
-        """In which order the calls come, and where everything lies."""
-        kernels = [candidate.kernel for candidate in self.chosen]
-        if self.scope.inner:
-            return _Planned(range(len(kernels)), self.scope, self.memory(kernels, self.calls))
-        found = self.planner.schedule(kernels, self.calls)
-        scope = self.scope.in_order(found.graph, found.order)
-        return _Planned(found.order, scope, ScopeMemory(found.memory, {}, {}, len(kernels)))
-
-    def with_fetched(self, fetched: Mapping[int, int]) -> _Planned:
-        """The same order of calls, with room for constants that are copied into the arena; see `plan_memory`.
-
-        Raises:
-            InputError: this takes more RAM than the options allow.
-        """
-        order, scope = self.planned.order, self.planned.scope
-        layers = [self.rankings[index].layer for index in order]
-        kernels = [self.chosen[index].kernel for index in order]
-        memory = plan_memory(
-            scope.graph,
-            [*zip(layers, kernels, strict=True)],
-            [self.calls[index] for index in order],
-            include_io=self._io_in_arena,
-            alignment=self.options.align,
-            fetched=fetched,
-        )
-        self._check_ram(memory.size, "with room for the constants that are prefetched")
-        return _Planned(order, scope, ScopeMemory(memory, {}, {}, len(kernels)))
-
-    def _check_ram(self, arena: int, how: str) -> None:
-        """Raises InputError if this arena is larger than the options allow."""
-        limit = self.options.ram
-        needed = arena + sum(align(state.value.type.nbytes) for state in self.graph.state)
-        if limit is not None and needed > limit:
-            raise InputError(
-                f"arena and state must fit {limit} bytes; {how}, they have {needed}: allow more, or give the "
-                "target larger memories"
-            )
-
-    def in_parts(self, planned: _Planned) -> tuple[_Planned, tuple[int, ...]]:
-        """The same with the arena in the memories of the target, and the bytes of its parts.
-
-        Raises:
-            InputError: the target has no memories for that, layers run others, or it takes more RAM than the
-                options allow.
-        """
-        memories = [memory for memory in self.target.memories if "data" in memory.use]
-        if len(memories) < 2:
-            raise InputError(
-                "memory=parts is for targets that name several memories for data; "
-                f"{self.target.name} names {len(memories)}: take memory=split, or describe them in a .toml"
-            )
-        if self.scope.inner:
-            raise InputError("memory=parts is for models without loops and conditions: take memory=split")
-        memories.sort(key=lambda memory: memory.cycles)
-        own = planned.memory.own
-        accesses = dict.fromkeys(own.blocks, 0)
-        for position, index in enumerate(planned.order):
-            node, macs = self.rankings[index].layer.node, _macs(self.chosen[index], self.rankings[index])
-            for value in (*node.operands, *node.outputs):
-                if value in own.owners:
-                    products = macs if value in node.operands[:1] else 0
-                    accesses[own.owners[value]] += value.type.size + products
-            for block in (own.scratch.get(position), own.fetched.get(position)):
-                if block is not None:
-                    accesses[block] += macs + block.size
-        rooms = [memory.size for memory in memories]
-        plan = plan_parts(own.blocks, own.overlaps, accesses, rooms, self.options.align, own.arena.bound)
-        check_parts(own.blocks, plan)
-        self._check_ram(plan.arena.size, "in parts")
-        memory = replace(planned.memory, own=replace(own, arena=plan.arena))
-        return replace(planned, memory=memory), plan.sizes
-
-
-def _macs(chosen: Candidate, ranking: Ranking) -> int:
-    """Multiply-accumulates of a layer."""
-    return sum(node.macs() for node in chosen.kernel.work(ranking.layer))
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """The calls of a model in their order.
-
-    Attributes:
-        order: as indices into `_Way.rankings`.
-        scope: of the graph with its nodes in this order.
-    """
-
-    order: Sequence[int]
-    scope: Scope
-    memory: ScopeMemory
-
-
-def _plan(way: _Way, name: str, fetched: Mapping[int, int] | None = None) -> Program:
-    """A program; `fetched`: see `plan_memory`, by the layers' indices."""
-    if way.by_rows:
-        return _plan_stream(way, name)
-    options = way.options
-    planned = way.planned if not fetched else way.with_fetched(fetched)
-    parts: tuple[int, ...] = ()
-    if options.in_parts:
-        planned, parts = way.in_parts(planned)
-    graph, memory, order = planned.scope.graph, planned.memory, planned.order
-    calls = [way.calls[index] for index in order]
-    if options.functions_of_their_own:
-        calls = _with_own_functions(calls)
-    arena = memory.own.arena
-    if arena.size > MAX_BYTES:
-        where, reason = (
-            f"graph {way.source.name!r}",
-            f"an arena may have {MAX_BYTES} bytes; it has {arena.size}",
-        )
-        raise UnsupportedModelError(way.source.name, [Problem(where, reason, "make its tensors smaller")])
-    locate = Locator(graph, memory, model_places(graph, options))
-    choices = (Choice(way.chosen[place], call) for place, call in zip(order, calls, strict=True))
-    layers = Scheduler(choices).layers(planned.scope, memory, locate)
-    program = Program(
-        name=name,
-        source=way.source,
-        graph=graph,
-        target=way.target,
-        options=options,
-        inputs=tuple(locate(value) for value in graph.inputs),
-        outputs=tuple(locate(value) for value in graph.outputs),
-        layers=layers,
-        state=tuple(StateSlot(locate(s.value), _moved(locate(s.value), locate(s.next))) for s in graph.state),
-        arena=arena,
-        parts=parts,
-    )
-    check_placement(program.calls, options)
-    check_alignment(program)
-    return program
-
-
-def _moved(state: Buffer, after: Buffer) -> Buffer | None:
-    """Where the next content of a state is computed; None if that is where the state lies."""
-    return None if (state.region, state.offset) == (after.region, after.offset) else after
-
-
-def _plan_stream(way: _Way, name: str) -> Program:
-    """A program of which some layers are computed row by row."""
-    options, found = way.options, way.streamed
-    graph = found.planner.whole
-    calls = list(found.calls)
-    if options.functions_of_their_own:
-        calls = _with_own_functions(calls)
-    pushed = pushed_inputs(graph, options)
-    handed_in = {value: ("input", index) for index, value in enumerate(graph.inputs) if value in pushed}
-    places = {**model_places(graph, options), **handed_in}
-    program = Program(
-        name=name,
-        source=way.source,
-        graph=graph,
-        target=way.target,
-        options=options,
-        inputs=stream_buffers(found, graph.inputs, places),
-        outputs=stream_buffers(found, graph.outputs, places),
-        layers=stream_layers(found, calls, places),
-        state=tuple(
-            StateSlot(before, _moved(before, after))
-            for before, after in (
-                stream_buffers(found, [state.value, state.next], places) for state in graph.state
-            )
-        ),
-        arena=found.memory.arena,
-        stream=found.memory,
-    )
-    check_placement(program.calls, options)
-    check_alignment(program)
-    return program
-
-
-def _with_own_functions(calls: Sequence[KernelCall]) -> list[KernelCall]:
-    """A function for each layer: compilers put its numbers into the code of what nothing else calls."""
-    uses = Counter(call.function for call in calls)
-    return [
-        call
-        if call.function.library is not None or uses[call.function] == 1
-        else replace(call, function=replace(call.function, only_layer=index))
-        for index, call in enumerate(calls)
-    ]

@@ -79,7 +79,9 @@ def layer_structs(name: str, calls: Sequence[KernelCall], *, narrow: bool) -> tu
         if part in inner
     ]
     members = _members(name, function.fields, held, inner)
-    structs.append(Struct(f"{name}_layer", tuple(_narrowed(members, held) if narrow else members)))
+    if narrow:
+        members = _narrowed(members, held, function.fields)
+    structs.append(Struct(f"{name}_layer", tuple(members)))
     return tuple(structs)
 
 
@@ -125,12 +127,19 @@ def _value_type(value: Parameter) -> str:
     return "float" if isinstance(value, float) else "int32_t"
 
 
-def _narrowed(members: Sequence[Member], held: Mapping[str, Sequence[Parameter]]) -> list[Member]:
-    """The members with those of type int32_t in types that are just large enough, behind all others."""
+def _narrowed(
+    members: Sequence[Member], held: Mapping[str, Sequence[Parameter]], fields: Iterable[Field]
+) -> list[Member]:
+    """The members with integers in types that are just large enough, behind all others.
+
+    Those whose fields declare a type keep it.
+    """
+    declared = {field.name for field in fields if field.c_type}
     kept: list[Member] = []
     narrow: dict[str, list[Member]] = {name: [] for name in _NARROW}
     for member in members:
-        narrowest = _narrowest(held[member.name]) if member.type == "int32_t" else ""
+        is_open = member.type == "int32_t" and member.name not in declared
+        narrowest = _narrowest(held[member.name]) if is_open else ""
         if narrowest:
             narrow[narrowest].append(replace(member, type=narrowest))
         else:

@@ -17,7 +17,7 @@ class Field:
     Attributes:
         comment: what it is, with its unit, where the name does not say it; of constants the order.
         c_type: empty for what the values give: ``int32_t``, ``float``, or a pointer to elements or records.
-            A pointer that may be to nothing declares it.
+            A pointer that may be to nothing declares it. Integers that declare none may become narrower.
     """
 
     name: str

@@ -11,6 +11,7 @@ from microfold import target
 from microfold.codegen.functions import render_functions
 from microfold.compiler import compile_graph
 from microfold.kernels.call import Constant
+from microfold.ops.movement.transpose import Transpose
 from microfold.options import Options
 from microfold.program import Program
 from tests.codegen.test_warnings import check_core
@@ -61,6 +62,19 @@ def test_fields_hold_all_values_in_the_narrowest_type(core: str) -> None:
             assert c_type == fitting[0], name
             seen.add(c_type)
     assert {"uint8_t", "uint16_t", "int8_t"} <= seen
+
+
+def test_declared_types_stay() -> None:
+    graph = graphs.one_node_graph(Transpose((0, 2, 1)), [graphs.int8_input("x", (2, 12, 16))], {})
+    program = compile_graph(graph, target.load("cortex-m4"))
+    (rendered,) = render_functions(program).values()
+    types = {name: c_type for c_type, name in _fields(rendered.text)}
+    assert types == {
+        "rows": "uint8_t",
+        "columns": "uint8_t",
+        "source_step": "int32_t",
+        "target_step": "int32_t",
+    }
 
 
 @pytest.mark.parametrize("core", quick(["cortex-m4", "cortex-m0plus", "cortex-m55"]))

@@ -173,7 +173,8 @@ def _unary(image: Shape) -> Iterator[Graph]:
     bytes_ = _image(element(I8), image)
     yield one_node_graph(Lookup(tuple(range(127, -129, -1)), element(I8)), [bytes_], {})
     yield one_node_graph(Softmax(1.0, ElementType(I16, Quant.per_tensor(1 / 65536, -32768))), [bytes_], {})
-    yield one_node_graph(Unary("square", ElementType(F32)), [_image(ElementType(F32), image)], {})
+    for function in ("square", "gelu_tanh"):
+        yield one_node_graph(Unary(function, ElementType(F32)), [_image(ElementType(F32), image)], {})
     yield one_node_graph(FastSoftmax(1.0, ElementType(F32)), [_image(ElementType(F32), image)], {})
     yield one_node_graph(Quantize(element(I8)), [_image(ElementType(F32), image)], {})
     yield one_node_graph(Clip(-1.0, 1.0), [_image(ElementType(F16), image)], {})

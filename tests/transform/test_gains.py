@@ -154,7 +154,7 @@ GAINS = {
         %d: {FLOATS} = sub(%c, %b)
         %y: int8[1,24,24,16] q(0.2, 1) = quantize(%d)
         """,
-        611_345,
+        564_900,
         18_432,
     ),
     "gelu_spelled_out": Gain(

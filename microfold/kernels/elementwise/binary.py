@@ -250,55 +250,44 @@ class ClipPortable(UnaryKernel):
 
 QUANTIZE_FIELDS = declare(
     "zero_point",
-    "scale",
-    Field("minimum", "in steps from the zero point"),
+    "half_scale",
+    Field("minimum", "in halves of a step from the zero point"),
     "maximum",
 )
 
 
 def quantization(out: TensorType, bounds: tuple[int, int] | None = None) -> dict[str, Parameter]:
-    """Those of a step that quantises floats; `bounds` of the result, if not those of its type."""
+    """Those of a step that quantises floats; `bounds` of the result, if not those of its type.
+
+    What is divided by half of the scale, cut to an integer and halved is rounded to the nearest, halves away
+    from zero: twice a quotient is exact in float, and so are its bounds before the zero point is added.
+    """
     assert out.quant is not None
     low, high = bounds if bounds is not None else out.dtype.range
+    zero_point = out.quant.zero_point
     return {
-        "zero_point": out.quant.zero_point,
-        "scale": float(out.quant.scale),
-        # Before the zero point is added, where they are exact in float.
-        "minimum": float(low - out.quant.zero_point),
-        "maximum": float(high - out.quant.zero_point),
+        "zero_point": zero_point,
+        "half_scale": out.quant.scale / 2,
+        "minimum": 2.0 * (low - zero_point),
+        "maximum": 2.0 * (high - zero_point),
     }
 
 
 @register
 class QuantizePortable(UnaryKernel):
-    """Divides by half of the scale, cuts to an integer, and halves it: halves are rounded away from zero.
-
-    Twice a quotient is exact in float, and so are its bounds before the zero point is added. What is not a
-    number is 0 steps.
-    """
+    """Quotients by half of the scale, see `quantization`; what is not a number is 0 steps."""
 
     name = "f32_quantize__c"
     op = Quantize
     fields = declare(
         "length",
-        "zero_point",
-        "half_scale",
-        Field("minimum", "in halves of a step from the zero point"),
-        "maximum",
+        *QUANTIZE_FIELDS,
     )
 
     def lower(self, layer: LayerContext) -> KernelCall:
         out = layer.node.outputs[0].type
-        assert out.quant is not None
-        low, high = output_range.integer_bounds(layer.node)
-        zero_point = out.quant.zero_point
-        parameters: dict[str, Parameter] = {
-            "length": out.size,
-            "zero_point": zero_point,
-            "half_scale": out.quant.scale / 2,
-            "minimum": 2.0 * (low - zero_point),
-            "maximum": 2.0 * (high - zero_point),
-        }
+        bounds = output_range.integer_bounds(layer.node)
+        parameters: dict[str, Parameter] = {"length": out.size, **quantization(out, bounds)}
         return KernelCall(
             CFunction(
                 "elementwise/conversions/quantize.c.j2",

@@ -67,8 +67,9 @@ class _TransposeBlocks(Kernel):
         Field("loops", "over matrices; first: step in the input; second: step in the output"),
         Field("rows", "of a matrix of the input; its columns are the output's rows"),
         "columns",
-        Field("source_step", "from one row of the input to the next"),
-        Field("target_step", "from one row of the output to the next"),
+        # Not narrower: of a struct so small GCC passes each member by itself, some of them on the stack.
+        Field("source_step", "from one row of the input to the next", c_type="int32_t"),
+        Field("target_step", "from one row of the output to the next", c_type="int32_t"),
     )
 
     def supports(self, layer: LayerContext) -> str | None:

@@ -16,7 +16,8 @@ result quantised, in the same loop: then there is no tensor of floats.
 An operator joins the loop of its readers where one loop takes fewer instructions than two, by the kernels
 that the target has for them (`PassContext.node_cost`): where some functions have vector instructions and
 others are calls of a library, they may stay apart. It does not join where its operands would take more RAM
-until then than its result does. Every loop is code of its own: where flash is short
+until then than its result does, in the order of the graph or depth first, in which the plan may put the
+calls. Every loop is code of its own: where flash is short
 (`PassContext.spare_flash`), all stays as it is.
 """
 
@@ -34,6 +35,7 @@ from microfold.ops.elementwise.conversions.quantize import Quantize
 from microfold.ops.elementwise.expression import Call, Expression, function_of
 from microfold.passes.context import NodeCost, PassContext
 from microfold.passes.decorators import function_pass
+from microfold.transform.simplify.topological_sort import depth_first_from_outputs
 
 # Functions of a loop, at most: values in use at a time are to fit in registers.
 _MOST_STEPS = 24
@@ -84,7 +86,7 @@ class _Loop:
     """Operators that one loop computes.
 
     Attributes:
-        nodes: in the order of the graph; the last one's result is the loop's.
+        nodes: each behind those that it reads; the last one's result is the loop's.
         cost: estimated instructions.
     """
 
@@ -124,11 +126,15 @@ class _Loops:
     def __init__(self, graph: Graph, context: PassContext, cost: NodeCost):
         self.graph, self.context, self.cost = graph, context, cost
         self.constants, self.producers = graph.constants, graph.producers()
-        self.place: dict[Node | None, int] = {node: index for index, node in enumerate(graph.nodes)}
+        depth_first = depth_first_from_outputs(graph)
+        self.orders: list[dict[Node | None, int]] = [
+            {node: index for index, node in enumerate(nodes)} for nodes in (graph.nodes, depth_first)
+        ]
         self.ends = {*graph.outputs, *(state.next for state in graph.state)}
         self.consumers = graph.consumers()
         self.loop_of: dict[Node, _Loop] = {}
-        for node in reversed(graph.nodes):
+        # Depth first: a loop has what computes its later operands before it is asked for the earlier ones.
+        for node in reversed(depth_first):
             if _computes(node):
                 self._place(node)
         self.several = {loop.nodes[-1]: loop for loop in self.loop_of.values() if len(loop.nodes) > 1}
@@ -187,4 +193,5 @@ class _Loops:
             return False
         inside = {node.output, *(member.output for member in loop.nodes)}
         others = loop.operands - inside - set(node.operands)
-        return any(self.place.get(self.producers.get(value), -1) > self.place[node] for value in others)
+        makers = [self.producers.get(value) for value in others]
+        return any(place.get(maker, -1) > place[node] for place in self.orders for maker in makers)

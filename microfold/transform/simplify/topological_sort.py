@@ -44,15 +44,18 @@ class TopologicalSort:
     direction: Literal["inputs", "outputs"] = "inputs"
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
+        if self.order == "depth" and self.direction == "outputs":
+            return self._sorted(graph, depth_first_from_outputs(graph), context)
         before, after = _edges(graph)
         if self.order == "memory":
             return self._by_memory(graph, before, after, context)
         if self.direction == "inputs":
             nodes = _sweep(graph.nodes, before, after, self.order == "depth")
-        elif self.order == "breadth":
-            nodes = _sweep(graph.nodes[::-1], after, before, False)[::-1]
         else:
-            nodes = _behind_what_they_need(graph.nodes, before, after)
+            nodes = _sweep(graph.nodes[::-1], after, before, False)[::-1]
+        return self._sorted(graph, nodes, context)
+
+    def _sorted(self, graph: Graph, nodes: list[Node], context: PassContext) -> Graph:
         if nodes == list(graph.nodes):
             context.declined(f"graph @{graph.name}", f"the nodes stand {self.order} first already")
             return graph
@@ -167,10 +170,11 @@ def _sweep(nodes: Sequence[Node], before: Edges, after: Edges, depth: bool) -> l
     return result
 
 
-def _behind_what_they_need(nodes: Sequence[Node], before: Edges, after: Edges) -> list[Node]:
+def depth_first_from_outputs(graph: Graph) -> list[Node]:
     """Post-order from the nodes that none needs: each behind its operands, in their order."""
+    before, after = _edges(graph)
     result: dict[Node, None] = {}
-    pending = [node for node in reversed(nodes) if not after[node]]
+    pending = [node for node in reversed(graph.nodes) if not after[node]]
     while pending:
         needed = [node for node in before[pending[-1]] if node not in result]
         if needed:
