@@ -34,7 +34,7 @@ OWN_CODE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class _Way:
+class Way:
     """One way to compute a layer: its time in a run of the model, and bytes of constants."""
 
     candidate: Candidate
@@ -52,7 +52,7 @@ class _Way:
 
 
 # Other ways for some layers, by their indices.
-_Change = Mapping[int, _Way]
+_Change = Mapping[int, Way]
 
 
 def balance_shares(
@@ -60,27 +60,25 @@ def balance_shares(
 ) -> list[Candidate]:
     """The choices, or others for layers that take much flash for the time that they save."""
     ways = [_way(ranking, candidate, policy) for ranking, candidate in zip(layers, chosen, strict=True)]
-    return [way.candidate for way in _Shares(layers, ways, policy, planner).changed()]
+    return [way.candidate for way in Shares(layers, ways, policy, planner).changed()]
 
 
-def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> _Way:
+def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> Way:
     layer, kernel = ranking.layer, candidate.kernel
     call = kernel.lower(layer)
     time = Case(kernel, layer, policy).cycles * ranking.runs
-    return _Way(candidate, call, time, constant_bytes(kernel, layer, call))
+    return Way(candidate, call, time, constant_bytes(kernel, layer, call))
 
 
-class _Shares:
+class Shares:
     """The ways of all layers, and what changes of them save and cost."""
 
-    def __init__(
-        self, layers: Sequence[Ranking], ways: Sequence[_Way], policy: Policy, planner: ArenaPlanner
-    ):
+    def __init__(self, layers: Sequence[Ranking], ways: Sequence[Way], policy: Policy, planner: ArenaPlanner):
         self.layers = layers
         self.ways = [*ways]
         self.policy = policy
         self.planner = planner
-        self._others: dict[int, list[_Way]] = {}
+        self._others: dict[int, list[Way]] = {}
         self.first = (*ways,)
 
     @cached_property
@@ -88,10 +86,10 @@ class _Shares:
         """Bytes of the arena before all changes."""
         return self._arena(self.ways)
 
-    def _arena(self, ways: Sequence[_Way]) -> int:
+    def _arena(self, ways: Sequence[Way]) -> int:
         return self.planner.plan([way.candidate.kernel for way in ways], [way.call for way in ways]).size
 
-    def changed(self) -> list[_Way]:
+    def changed(self) -> list[Way]:
         """The ways after all changes that pay, the one that pays most first."""
         refused: list[_Change] = []
         while True:
@@ -105,7 +103,7 @@ class _Shares:
             else:
                 self.ways = ways
 
-    def _after(self, change: _Change) -> list[_Way]:
+    def _after(self, change: _Change) -> list[Way]:
         return [change.get(index, way) for index, way in enumerate(self.ways)]
 
     def _changes(self) -> Iterator[_Change]:
@@ -132,7 +130,7 @@ class _Shares:
             if len(change) == len(indices):
                 yield change
 
-    def _fastest(self, index: int, functions: Collection[CFunction]) -> _Way | None:
+    def _fastest(self, index: int, functions: Collection[CFunction]) -> Way | None:
         """The fastest way of a layer by one of some functions."""
         ways = [way for way in self._of(index) if way.function in functions]
         return min(ways, key=lambda way: way.time, default=None)
@@ -149,7 +147,7 @@ class _Shares:
         before_time, time = _time(self.ways), _time(after)
         return (before_flash - flash) / before_flash - FLASH_FOR_TIME * (time - before_time) / before_time
 
-    def _affords(self, ways: Sequence[_Way]) -> bool:
+    def _affords(self, ways: Sequence[Way]) -> bool:
         """Whether all changes together take little time."""
         total = _time(self.first)
         lost = {True: 0.0, False: 0.0}
@@ -157,7 +155,7 @@ class _Shares:
             lost[first.wide] += way.time - first.time
         return lost[False] <= MOST_TIME_OF_FUNCTIONS * total and lost[True] <= MOST_TIME_OF_WEIGHTS * total
 
-    def _of(self, index: int) -> list[_Way]:
+    def _of(self, index: int) -> list[Way]:
         """The other ways of a layer that are worth what they give up and whose call fits the arena."""
         if index not in self._others:
             ranking = self.layers[index]
@@ -173,11 +171,11 @@ class _Shares:
         return self._others[index]
 
 
-def _time(ways: Sequence[_Way]) -> float:
+def _time(ways: Sequence[Way]) -> float:
     return sum(way.time for way in ways)
 
 
-def _flash(ways: Sequence[_Way]) -> int:
+def _flash(ways: Sequence[Way]) -> int:
     """Bytes of constants, and of the code of the functions, each counted once.
 
     The second function of a kernel shares what helpers the first one has.

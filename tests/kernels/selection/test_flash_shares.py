@@ -68,15 +68,15 @@ def test_time_is_lost_where_flash_is_saved_alone(monkeypatch: pytest.MonkeyPatch
 def test_all_changes_together_take_little_time(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However little the price asks for; there are more to make."""
     lost: list[float] = []
-    changed = flash_shares._Shares.changed
+    changed = flash_shares.Shares.changed
 
-    def spied(shares: flash_shares._Shares) -> list[flash_shares._Way]:
+    def spied(shares: flash_shares.Shares) -> list[flash_shares.Way]:
         ways = changed(shares)
         before, after = (sum(way.time for way in each) for each in (shares.first, ways))
         lost.append(after / before - 1)
         return ways
 
-    monkeypatch.setattr(flash_shares._Shares, "changed", spied)
+    monkeypatch.setattr(flash_shares.Shares, "changed", spied)
     for kind in ("FUNCTIONS", "WEIGHTS"):
         monkeypatch.setattr(flash_shares, f"MOST_TIME_OF_{kind}", 0.0)
     limits = (0.0, 0.001, 0.01, 1.0)
