@@ -35,6 +35,7 @@ class Trade(Enum):
     TILE_SCRATCH = "it keeps transformed tiles of inputs in the scratch, however small the image is"
     SPARE_SCRATCH = "it takes more scratch than its kernel needs, as far as larger layers leave it over"
     TABLE = "it has a table of results"
+    STEP_TABLE = "it has a table of what takes many steps to compute"
     WIDE_WEIGHTS = "its weights take twice as many bytes"
     TRANSFORMED_WEIGHTS = "its weights take several times as many bytes"
     RESTS = "some of its weights are there twice"
@@ -60,7 +61,7 @@ class Kernel:
         features: what the target must have.
         superseded_by: features of cores that have better kernels for the same layers, at every level.
         trades: what it gives up.
-        table_bytes: constants that the model does not have, of kernels with TABLE.
+        table_bytes: constants that the model does not have, of kernels with TABLE or STEP_TABLE.
         code: estimated bytes of code of one function, compiled with -Os; see `selection.shared_functions`.
         like: the kernel whose parts take about what its own take, until these are measured.
         fields: all that the layer struct of its function can have, in order.

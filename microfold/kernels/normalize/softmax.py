@@ -35,7 +35,7 @@ class _SoftmaxInt8(RowKernel):
     reciprocal and products are the reference's fixed-point steps. `maximum_depth` keeps the sum in 32 bits.
     """
 
-    trades = frozenset({Trade.TABLE})
+    trades = frozenset({Trade.STEP_TABLE})
     table_bytes = 4 * 256
     computed = False
     # Beyond, the 32-bit sum of exponentials, each at most 2^19, might overflow.

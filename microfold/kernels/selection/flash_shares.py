@@ -2,7 +2,7 @@
 
 Functions that serve a small part of the time are replaced by ones that are there anyway, and weights of 16
 bits by bytes, where the part of the flash that is saved, constants and code, is several times as large as the
-part of the time that is lost. The arena stays as it is.
+part of the time that is lost. All of that together takes little time, and the arena stays as it is.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ from microfold.kernels.selection.ram_budget import ArenaPlanner
 
 # How many times as large as the part of the time that is lost the part of the flash must be that is saved.
 FLASH_FOR_TIME = 3
+# Of all time, what all other functions together may take more: of the flash of small models each has a large
+# share, but whoever asks for nothing wants speed as well.
+MOST_TIME_OF_FUNCTIONS = 0.01
+# The same for bytes instead of weights of 16 bits: these take the flash of as many more weights.
+MOST_TIME_OF_WEIGHTS = 0.02
 # Of all time, that of functions that others may replace.
 SMALL_SHARE = 0.02
 # Fewer bytes are not worth a change: sizes of code are estimates.
@@ -29,7 +34,7 @@ OWN_CODE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class _Way:
+class Way:
     """One way to compute a layer: its time in a run of the model, and bytes of constants."""
 
     candidate: Candidate
@@ -41,9 +46,13 @@ class _Way:
     def function(self) -> CFunction:
         return self.call.function
 
+    @property
+    def wide(self) -> bool:
+        return Trade.WIDE_WEIGHTS in self.candidate.kernel.trades
+
 
 # Other ways for some layers, by their indices.
-_Change = Mapping[int, _Way]
+_Change = Mapping[int, Way]
 
 
 def balance_shares(
@@ -51,37 +60,36 @@ def balance_shares(
 ) -> list[Candidate]:
     """The choices, or others for layers that take much flash for the time that they save."""
     ways = [_way(ranking, candidate, policy) for ranking, candidate in zip(layers, chosen, strict=True)]
-    return [way.candidate for way in _Shares(layers, ways, policy, planner).changed()]
+    return [way.candidate for way in Shares(layers, ways, policy, planner).changed()]
 
 
-def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> _Way:
+def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> Way:
     layer, kernel = ranking.layer, candidate.kernel
     call = kernel.lower(layer)
     time = Case(kernel, layer, policy).cycles * ranking.runs
-    return _Way(candidate, call, time, constant_bytes(kernel, layer, call))
+    return Way(candidate, call, time, constant_bytes(kernel, layer, call))
 
 
-class _Shares:
+class Shares:
     """The ways of all layers, and what changes of them save and cost."""
 
-    def __init__(
-        self, layers: Sequence[Ranking], ways: Sequence[_Way], policy: Policy, planner: ArenaPlanner
-    ):
+    def __init__(self, layers: Sequence[Ranking], ways: Sequence[Way], policy: Policy, planner: ArenaPlanner):
         self.layers = layers
         self.ways = [*ways]
         self.policy = policy
         self.planner = planner
-        self._others: dict[int, list[_Way]] = {}
+        self._others: dict[int, list[Way]] = {}
+        self.first = (*ways,)
 
     @cached_property
     def size(self) -> int:
         """Bytes of the arena before all changes."""
         return self._arena(self.ways)
 
-    def _arena(self, ways: Sequence[_Way]) -> int:
+    def _arena(self, ways: Sequence[Way]) -> int:
         return self.planner.plan([way.candidate.kernel for way in ways], [way.call for way in ways]).size
 
-    def changed(self) -> list[_Way]:
+    def changed(self) -> list[Way]:
         """The ways after all changes that pay, the one that pays most first."""
         refused: list[_Change] = []
         while True:
@@ -95,12 +103,12 @@ class _Shares:
             else:
                 self.ways = ways
 
-    def _after(self, change: _Change) -> list[_Way]:
+    def _after(self, change: _Change) -> list[Way]:
         return [change.get(index, way) for index, way in enumerate(self.ways)]
 
     def _changes(self) -> Iterator[_Change]:
         """Layers with wide weights, one by one, and all layers of a function with little time."""
-        total = sum(way.time for way in self.ways)
+        total = _time(self.ways)
         users: dict[CFunction, list[int]] = {}
         for index, way in enumerate(self.ways):
             users.setdefault(way.function, []).append(index)
@@ -108,9 +116,9 @@ class _Shares:
             if any(self.layers[index].fixed for index in indices):
                 continue
             for index in indices:
-                if Trade.WIDE_WEIGHTS in self.ways[index].candidate.kernel.trades:
+                if self.ways[index].wide:
                     yield from ({index: way} for way in self._of(index))
-            if sum(self.ways[index].time for index in indices) <= SMALL_SHARE * total:
+            if _time([self.ways[index] for index in indices]) <= SMALL_SHARE * total:
                 yield from self._replaced(indices, users.keys() - {function})
 
     def _replaced(self, indices: Sequence[int], there: Collection[CFunction]) -> Iterator[_Change]:
@@ -122,21 +130,32 @@ class _Shares:
             if len(change) == len(indices):
                 yield change
 
-    def _fastest(self, index: int, functions: Collection[CFunction]) -> _Way | None:
+    def _fastest(self, index: int, functions: Collection[CFunction]) -> Way | None:
         """The fastest way of a layer by one of some functions."""
         ways = [way for way in self._of(index) if way.function in functions]
         return min(ways, key=lambda way: way.time, default=None)
 
     def _gain(self, change: _Change) -> float:
-        """The part of the flash that a change saves, less what its time is worth; 0 if it saves few bytes."""
+        """The part of the flash that a change saves, less what its time is worth.
+
+        0 if it saves few bytes, or takes more time than is left.
+        """
         after = self._after(change)
         before_flash, flash = _flash(self.ways), _flash(after)
-        if before_flash - flash < FEWEST_BYTES:
+        if before_flash - flash < FEWEST_BYTES or not self._affords(after):
             return 0.0
-        before_time, time = (sum(way.time for way in ways) for ways in (self.ways, after))
+        before_time, time = _time(self.ways), _time(after)
         return (before_flash - flash) / before_flash - FLASH_FOR_TIME * (time - before_time) / before_time
 
-    def _of(self, index: int) -> list[_Way]:
+    def _affords(self, ways: Sequence[Way]) -> bool:
+        """Whether all changes together take little time."""
+        total = _time(self.first)
+        lost = {True: 0.0, False: 0.0}
+        for first, way in zip(self.first, ways, strict=True):
+            lost[first.wide] += way.time - first.time
+        return lost[False] <= MOST_TIME_OF_FUNCTIONS * total and lost[True] <= MOST_TIME_OF_WEIGHTS * total
+
+    def _of(self, index: int) -> list[Way]:
         """The other ways of a layer that are worth what they give up and whose call fits the arena."""
         if index not in self._others:
             ranking = self.layers[index]
@@ -152,7 +171,11 @@ class _Shares:
         return self._others[index]
 
 
-def _flash(ways: Sequence[_Way]) -> int:
+def _time(ways: Sequence[Way]) -> float:
+    return sum(way.time for way in ways)
+
+
+def _flash(ways: Sequence[Way]) -> int:
     """Bytes of constants, and of the code of the functions, each counted once.
 
     The second function of a kernel shares what helpers the first one has.

@@ -108,6 +108,13 @@ def _table(case: Case) -> str | None:
     return f"its table of {table} bytes does not pay for {size} elements with optimize = {case.policy.level}"
 
 
+def _step_table(case: Case) -> str | None:
+    # Each element saves so many steps that the share of the time decides: see `flash_shares`.
+    if case.policy.level != "size":
+        return None
+    return f"its table takes {case.kernel.table_bytes} bytes; optimize = size computes what is in it"
+
+
 def _wide_weights(case: Case) -> str | None:
     if case.policy.level == "speed" or (case.policy.level == "balanced" and _affords_int16(case)):
         return None
@@ -139,6 +146,7 @@ _RULES: Mapping[Trade, Rule] = {
     Trade.TILE_SCRATCH: _tile_scratch,
     Trade.SPARE_SCRATCH: _spare_scratch,
     Trade.TABLE: _table,
+    Trade.STEP_TABLE: _step_table,
     Trade.WIDE_WEIGHTS: _wide_weights,
     Trade.TRANSFORMED_WEIGHTS: _at(["speed"], f"its weights take several times the flash; {_SPEED}"),
     Trade.RESTS: _at(["speed"], f"what would be taken off large weights would take much flash; {_SPEED}"),

@@ -11,8 +11,9 @@ from microfold.host.session import Session
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor
 from microfold.ops.normalize.softmax import Softmax
+from microfold.options import Options
 from tests.kernels import graphs
-from tests.kernels.choice import candidates_of, prefer
+from tests.kernels.choice import prefer
 from tests.kernels.portable import check_all_on_cores
 from tests.kernels.random_networks import merge
 
@@ -51,16 +52,34 @@ def test_every_difference_of_many_scales(monkeypatch: pytest.MonkeyPatch) -> Non
         assert np.array_equal(found, node.op.reference(Tensor(operand, x))), (operand.quant, node.op)
 
 
-def test_few_elements_have_no_table() -> None:
-    def chosen(shape: tuple[int, ...], level: str, core: str = "cortex-m4") -> str:
-        return candidates_of(_softmax(shape, 0.1), core, level)[0].kernel.name
+def _chosen(graph: Graph, core: str, level: str) -> str:
+    """The kernel of its only softmax."""
+    program = compile_graph(graph, target.load(core), Options(optimize=level))
+    (name,) = (la.kernel.name for la in program.layers if isinstance(la.node.op, Softmax))
+    return name
 
-    assert chosen((1, 12), "balanced") == "s8_softmax__c_exp"
-    assert chosen((1, 256), "balanced") == "s8_softmax__c"
-    assert chosen((1, 256), "size") == "s8_softmax__c_exp"
-    assert chosen((1, 12), "speed") == "s8_softmax__c"
-    assert chosen((1, 12), "balanced", "cortex-m55") == "s8_softmax__mve_exp"
-    assert chosen((1, 256), "balanced", "cortex-m55") == "s8_softmax__mve"
+
+def _behind_convolution(graph: Graph, pixels: int) -> Graph:
+    """With another layer beside it that takes time."""
+    return merge([graphs.conv2d_graph(pixels, pixels, 16, 16, padding=((1, 1), (1, 1))), graph])
+
+
+@pytest.mark.parametrize(
+    ("core", "table", "computed"),
+    [
+        ("cortex-m4", "s8_softmax__c", "s8_softmax__c_exp"),
+        ("cortex-m3", "s8_softmax__c", "s8_softmax__c_exp"),
+        ("cortex-m0plus", "s8_softmax__c", "s8_softmax__c_exp"),
+        ("cortex-m55", "s8_softmax__mve", "s8_softmax__mve_exp"),
+    ],
+)
+def test_a_small_part_of_the_time_has_no_table(core: str, table: str, computed: str) -> None:
+    graph = _softmax((1, 12), 0.1)
+    assert _chosen(graph, core, "balanced") == table
+    assert _chosen(_behind_convolution(graph, 4), core, "balanced") == table
+    assert _chosen(_behind_convolution(graph, 48), core, "balanced") == computed
+    assert _chosen(_behind_convolution(graph, 48), core, "speed") == table
+    assert _chosen(graph, core, "size") == computed
 
 
 @pytest.mark.slow

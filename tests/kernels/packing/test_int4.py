@@ -20,6 +20,7 @@ from microfold.options import Options
 from microfold.program import Program
 from microfold.verification import verify
 from tests.kernels.choice import candidates_of
+from tests.kernels.cores import each_alone
 from tests.kernels.graphs import NO_PADDING, RELU, RELU6, conv2d_graph, fully_connected_graph, int8_element
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
@@ -64,8 +65,9 @@ def images() -> list[Graph]:
 
 @pytest.fixture
 def all_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No layer keeps bytes."""
+    """No layer keeps bytes, though few of these have as many weights as code."""
     monkeypatch.setattr(model, "EXPANDED_SHARE", 0)
+    each_alone(monkeypatch)
 
 
 def compiled(graph: Graph, core: str, optimize: str = "balanced", flags: tuple[str, ...] = ()) -> Program:

@@ -64,6 +64,29 @@ def test_time_is_lost_where_flash_is_saved_alone(monkeypatch: pytest.MonkeyPatch
     assert flash_shares.FLASH_FOR_TIME * lost <= 1 - after.weight_bytes / (before.weight_bytes + code)
 
 
+@pytest.mark.parametrize("what", ["FUNCTIONS", "WEIGHTS"])
+def test_all_changes_together_take_little_time(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little the price asks for; there are more to make."""
+    lost: list[float] = []
+    changed = flash_shares.Shares.changed
+
+    def spied(shares: flash_shares.Shares) -> list[flash_shares.Way]:
+        ways = changed(shares)
+        before, after = (sum(way.time for way in each) for each in (shares.first, ways))
+        lost.append(after / before - 1)
+        return ways
+
+    monkeypatch.setattr(flash_shares.Shares, "changed", spied)
+    for kind in ("FUNCTIONS", "WEIGHTS"):
+        monkeypatch.setattr(flash_shares, f"MOST_TIME_OF_{kind}", 0.0)
+    limits = (0.0, 0.001, 0.01, 1.0)
+    for limit in limits:
+        monkeypatch.setattr(flash_shares, f"MOST_TIME_OF_{what}", limit)
+        _compiled(NETWORK, 0.0, monkeypatch)
+    assert all(part <= limit for part, limit in zip(lost, limits, strict=True)), lost
+    assert lost[0] <= 0.0 < lost[-1]
+
+
 def test_few_products_have_short_code() -> None:
     (kernel,) = [la.kernel.name for la in compile_graph(NETWORK, TARGET).layers if "fully" in la.kernel.name]
     assert kernel == "s8_fully_connected__dsp_2"
