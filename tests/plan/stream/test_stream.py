@@ -16,6 +16,7 @@ from microfold.ir.node import Value
 from microfold.ir.types import Array
 from microfold.ir.views import ALIGNMENT
 from microfold.kernels.band import lowered
+from microfold.ops.elementwise.add import Add
 from microfold.plan.stream.check import check_stream
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 from microfold.plan.stream.planner import StreamMemory
@@ -120,6 +121,19 @@ def test_padding_in_front_of_what_is_there_whole_is_counted_in_overlaps() -> Non
     regions = [found for _, found in held(range(seed, seed + 1))]
     assert any(found.above(value) * pitch(value) % ALIGNMENT for found in regions for value in found.sources)
     assert assert_streams_are_right(held(range(seed, seed + 1))) == len(regions)
+
+
+def test_storage_of_which_two_parts_are_read_is_left_alone() -> None:
+    """What would be right over one of them need not be over the other."""
+    graph = Nets(0).halves()
+    total = next(node for node in graph.nodes if isinstance(node.op, Add))
+    found = region(graph, len(graph.nodes), total.output.type.shape[1:2], graph.nodes.index(total))
+    assert isinstance(found, Region)
+    planner, kernels = planned(graph, found)
+    index = next(i for i, layer in enumerate(planner.layers) if isinstance(layer.node.op, Add))
+    kernel = kernels[index]
+    assert kernel.overlap(planner.layers[index], 0) is not None
+    assert not planner.overlaps(index, kernel)
 
 
 def test_results_lie_over_rows_that_are_given_up() -> None:
