@@ -52,6 +52,13 @@ class BandedLayer:
     by_address: bool = False
 
     @property
+    def shared(self) -> tuple[int, ...]:
+        """The other inputs that are not constant: every band reads all of them."""
+        inputs = enumerate(self.layer.node.inputs)
+        constants = self.layer.constants
+        return tuple(i for i, v in inputs if v is not None and v not in constants and i not in self.images)
+
+    @property
     def reads_rows(self) -> bool:
         """Whether it may be `by_address`."""
         return all(k.reads_rows(part.layer) for k, part in zip(self.kernels, self.parts, strict=True))
@@ -140,16 +147,17 @@ class _InputSet:
 
 def _input_sets(case: BandedLayer, runs: int) -> list[_InputSet]:
     node, constants = case.layer.node, case.layer.constants
-    values = {index: node.operands[index] for index in case.images}
+    values = [node.operands[index] for index in (*case.images, *case.shared)]
     found: list[_InputSet] = []
-    for arrays in verify.input_sets([value.type for value in values.values()], runs):
+    for arrays in verify.input_sets([value.type for value in values], runs):
         tensors = {value: Tensor(value.type, array) for value, array in constants.items()}
-        tensors |= {v: Tensor(v.type, array) for v, array in zip(values.values(), arrays, strict=True)}
-        padded = tuple(rows.take(array) for rows, array in zip(case.images.values(), arrays, strict=True))
+        tensors |= {v: Tensor(v.type, array) for v, array in zip(values, arrays, strict=True)}
+        padded = tuple(rows.take(array) for rows, array in zip(case.images.values(), arrays, strict=False))
         if case.by_address:
             padded = tuple(np.flip(image, ROWS) for image in padded)
         expected = node.evaluate(tensors)[0].data
-        found.append(_InputSet((*padded, np.full_like(expected, 1)), expected))
+        given = (*padded, *arrays[len(padded) :], np.full_like(expected, 1))
+        found.append(_InputSet(given, expected))
     return found
 
 
@@ -186,6 +194,9 @@ class _Builder:
         for index, rows in case.images.items():
             type = rows.type(node.operands[index].type)
             images[index] = self._place_image(case, Value(f"input_{number}_{index}", type))
+        for index in case.shared:
+            type = node.operands[index].type
+            images[index] = self._place_image(case, Value(f"input_{number}_{index}", type))
         result = self._place_image(case, Value(f"result_{number}", node.output.type))
         # Every other band, then those between them: what one writes beyond its rows is seen.
         bands = list(zip(case.parts, case.kernels, strict=True))
@@ -219,12 +230,18 @@ class _Builder:
             if index not in images:
                 read.append(Buffer(value, "constant", 0))
                 continue
-            assert rows is not None
+            if rows is None:
+                read.append(images[index])
+                continue
             first = rows.start - rows.above + case.images[index].above
             if case.by_address:
                 read.append(self._add_table(name, images[index], first, rows.count))
             else:
                 read.append(self._view(value, images[index], first))
+        # Cases of one layer read the same values, each from places of its own.
+        shared = {index: images[index].value for index in case.shared}
+        inputs = tuple(shared.get(index, value) for index, value in enumerate(node.inputs))
+        node = Node(node.op, inputs, node.outputs, node.epilogue)
         self.nodes.append(node)
         self.constants |= layer.constants
         written = Buffer(node.output, "arena", result.offset + part.rows[0] * row_pitch(node.output.type))

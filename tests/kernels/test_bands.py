@@ -31,6 +31,8 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.transpose_conv2d import TransposeConv2D
 from microfold.ops.elementwise.add import Add
+from microfold.ops.elementwise.expression import Call as ExpressionStep
+from microfold.ops.elementwise.expression import Expression
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.normalize.softmax import Softmax
@@ -40,7 +42,7 @@ from microfold.target import Target
 from tests.kernels import graphs
 from tests.kernels.bands import BandedLayer, assert_bands_are_images, banded
 from tests.kernels.cores import load
-from tests.kernels.row_cases import cases
+from tests.kernels.row_cases import IMAGE, cases
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled
 
@@ -126,6 +128,21 @@ def test_all_cases(core: str) -> None:
 def test_code_that_takes_unaligned_accesses_to_fault(core: str) -> None:
     need_tools(*CROSS_TOOLS)
     check(kernels_of(core), load(core, "-mno-unaligned-access"))
+
+
+def test_operands_that_all_bands_read_whole() -> None:
+    """They are computed, and broadcast over rows; two cases read the same one."""
+    need_tools("cc")
+    operands = [graphs.float_input("x", IMAGE), graphs.float_input("y", IMAGE[-1:])]
+    steps: tuple[ExpressionStep, ...] = (("sub", (0, 1), ()), ("mul", (2, 1), ()))
+    layer = layer_of(graphs.one_node_graph(Expression(steps), operands, {}))
+    (kernel,) = (kernel for kernel in KERNELS if kernel.name == "f32_expression__c")
+    case, other = banded(kernel, layer), banded(kernel, layer)
+    assert isinstance(case, BandedLayer)
+    assert isinstance(other, BandedLayer)
+    assert [*case.images] == [0]
+    assert case.shared == (1,)
+    assert_bands_are_images([case, other], target.load("host"), RUNS)
 
 
 def test_which_kernels_read_rows_by_their_addresses() -> None:

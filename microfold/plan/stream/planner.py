@@ -400,6 +400,7 @@ class StreamPlanner:
             return []  # bands of other forms may run further ahead
         windows, start, _ = self.streams[region]
         target = self.newest_blocks.get(node.output) or self.window_blocks[node.output]
+        read = [self.window_blocks.get(value) for value in node.node.operands]
         found: list[Overlap] = []
         for index in node.readings:
             value = node.node.inputs[index]
@@ -411,18 +412,23 @@ class StreamPlanner:
             events = (start + event for event in windows.events[node])
             reaches = dict(zip(events, windows.reaches[node], strict=True))
             met = [*moments(common)]
-            if node.node.operands.count(value) > 1 or any(
+            # As in models without rows, storage that is read twice is left alone.
+            if read.count(source) > 1 or any(
                 moment not in reaches or not reaches[moment][index].free for moment in met
             ):
                 continue
-            offsets = {reaches[moment][index].offset for moment in met}
-            if not offsets or index not in kernel.data_inputs(layer.band.layer):
+            # Windows of what is held whole need not begin where their blocks do.
+            places = {self.window_offset(value) + reaches[moment][index].offset for moment in met}
+            if not places or index not in kernel.data_inputs(layer.band.layer):
                 continue
             distance = kernel.overlap(layer.band.layer, index)
             if distance is not None:
-                found.append(Overlap(source, target, distance - min(offsets)))
-            elif len(offsets) == 1 and kernel.in_place(layer.band.layer, index):
-                found.append(Overlap(source, target, -min(offsets), exact=True))
+                found.append(Overlap(source, target, distance - min(places)))
+            elif len(places) == 1 and kernel.in_place(layer.band.layer, index):
+                place = min(places)
+                # Leave that alignment rules out would only stand in the way of other leave.
+                if place % self.alignment == 0:
+                    found.append(Overlap(source, target, -place, exact=True))
         return found
 
     def plan(

@@ -21,6 +21,7 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.concatenate import Concatenate
+from microfold.ops.movement.slice_view import SliceView
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import Padding, same_padding
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
@@ -95,6 +96,30 @@ class Nets:
         third = make_node(Add(out[2]), [second.output, first.output], ["third"])
         pool = make_node(AveragePool2D((40, 6), (1, 1), ((0, 0), (0, 0))), [third.output], ["pooled"])
         graph = Graph("tall", (image,), (pool.output,), (first, second, third, pool), self.constants)
+        verify(graph)
+        return graph
+
+    def halves(self) -> Graph:
+        """The upper half of an image that is computed, added to the lower one: both are parts of it.
+
+        Of the sum, something else is computed.
+        """
+        image = Value("image", TensorType(DType.INT8, (1, 8, 5, 3), self.quant()))
+        out = [ElementType(DType.INT8, self.quant()) for _ in range(3)]
+        none = ((0, 0), (0, 0))
+        first = make_node(
+            Conv2D((1, 1), (1, 1), none, out[0]), [image, self.weights((3, 1, 1, 3), 0)], ["first"]
+        )
+        upper, lower = (
+            make_node(SliceView((0, row, 0, 0), (1, 4, 5, 3)), [first.output], [name])
+            for row, name in ((0, "upper"), (4, "lower"))
+        )
+        total = make_node(Add(out[1]), [upper.output, lower.output], ["total"])
+        last = make_node(
+            Conv2D((1, 1), (1, 1), none, out[2]), [total.output, self.weights((3, 3, 3, 3), 0)], ["last"]
+        )
+        nodes = first, upper, lower, total, last
+        graph = Graph("halves", (image,), (last.output,), nodes, self.constants)
         verify(graph)
         return graph
 

@@ -14,11 +14,13 @@ from microfold.ir.graph import Graph
 from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value
 from microfold.ir.types import Array
+from microfold.ir.views import ALIGNMENT
 from microfold.kernels.band import lowered
+from microfold.ops.elementwise.add import Add
 from microfold.plan.stream.check import check_stream
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 from microfold.plan.stream.planner import StreamMemory
-from microfold.plan.stream.region import Region
+from microfold.plan.stream.region import Region, pitch
 from tests.plan.stream.nets import Bytes, Nets, planned, region
 
 SEEDS = range(14)
@@ -108,6 +110,30 @@ def test_random_streams_with_rings() -> None:
 
 def test_random_streams_of_what_is_there_whole() -> None:
     assert assert_streams_are_right(held(SEEDS)) >= 15
+
+
+def test_padding_in_front_of_what_is_there_whole_is_counted_in_overlaps() -> None:
+    """The window of such a value need not begin where its storage does: here, 5 bytes behind it.
+
+    Its only reader, a kernel that computes in place, lies over the first row that it reads, or over none.
+    """
+    seed = 1277
+    regions = [found for _, found in held(range(seed, seed + 1))]
+    assert any(found.above(value) * pitch(value) % ALIGNMENT for found in regions for value in found.sources)
+    assert assert_streams_are_right(held(range(seed, seed + 1))) == len(regions)
+
+
+def test_storage_of_which_two_parts_are_read_is_left_alone() -> None:
+    """What would be right over one of them need not be over the other."""
+    graph = Nets(0).halves()
+    total = next(node for node in graph.nodes if isinstance(node.op, Add))
+    found = region(graph, len(graph.nodes), total.output.type.shape[1:2], graph.nodes.index(total))
+    assert isinstance(found, Region)
+    planner, kernels = planned(graph, found)
+    index = next(i for i, layer in enumerate(planner.layers) if isinstance(layer.node.op, Add))
+    kernel = kernels[index]
+    assert kernel.overlap(planner.layers[index], 0) is not None
+    assert not planner.overlaps(index, kernel)
 
 
 def test_results_lie_over_rows_that_are_given_up() -> None:
