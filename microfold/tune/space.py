@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from microfold.ir.text import parse
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts, VariantKeys
-from microfold.kernels.selection.variants import Offer
 from microfold.options import Options
 from microfold.passes.context import PassContext
 from microfold.program import Layer, Program
@@ -119,19 +118,13 @@ class Compiled:
         for candidate in (chosen, *ranking.candidates):
             for offer in candidate.offers:
                 if self._keys.variant(offer.case.kernel, ranking.layer) == wanted:
-                    return _variant(candidate, offer)
+                    return candidate.variant(offer)
         raise KeyError(wanted)
 
     def _variants(self, ranking: Ranking, chosen: Candidate) -> dict[str, Candidate]:
         """All that selection might take, the best estimate first."""
-        found = [
-            _variant(candidate, offer)
-            for candidate in ranking.candidates
-            for offer in candidate.offers
-            if candidate.cost is not None and offer.worth_it
-        ]
         layer = ranking.layer
-        found.sort(key=lambda candidate: candidate.kernel.cycles(layer))
+        found = sorted(ranking.variants, key=lambda candidate: candidate.kernel.cycles(layer))
         keyed = {self._keys.variant(candidate.kernel, layer): candidate for candidate in found}
         return keyed | {self._keys.variant(chosen.kernel, layer): chosen}
 
@@ -176,11 +169,6 @@ class Compiled:
         if options.flash is not None and self.program.weight_bytes > options.flash:
             return f"constants would take {self.program.weight_bytes} bytes of flash, over {options.flash}"
         return ""
-
-
-def _variant(candidate: Candidate, offer: Offer) -> Candidate:
-    """A kernel with one of its variants."""
-    return replace(candidate, kernel=offer.case.kernel, cost=offer.case.cost, reason=None)
 
 
 def proposals(layer: TunedLayer, most: int) -> list[str]:

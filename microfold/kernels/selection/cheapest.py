@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from microfold.ir.op import Op
 from microfold.kernels.kernel import KERNELS, PACKED, Kernel
@@ -41,6 +41,10 @@ class Candidate:
         cases = (offer.case for offer in self.offers if offer.case.kernel is self.kernel)
         return self.cost if self.cost is None else next((case.instructions for case in cases), self.cost)
 
+    def variant(self, offer: Offer) -> Candidate:
+        """The same with another one of its variants."""
+        return replace(self, kernel=offer.case.kernel, cost=offer.case.cost, reason=None)
+
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
@@ -56,6 +60,16 @@ class Ranking:
     candidates: Sequence[Candidate]
     fixed: bool = False
     runs: int = 1
+
+    @property
+    def variants(self) -> list[Candidate]:
+        """What computes the layer and is worth what it gives up: each variant as a candidate of its own."""
+        return [
+            candidate.variant(offer)
+            for candidate in self.candidates
+            for offer in candidate.offers
+            if candidate.cost is not None and offer.worth_it
+        ]
 
 
 def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:

@@ -34,7 +34,7 @@ OWN_CODE = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class PricedWay:
     """One way to compute a layer: its time in a run of the model, and bytes of constants."""
 
     candidate: Candidate
@@ -52,7 +52,7 @@ class Way:
 
 
 # Other ways for some layers, by their indices.
-_Change = Mapping[int, Way]
+_Change = Mapping[int, PricedWay]
 
 
 def balance_shares(
@@ -63,22 +63,24 @@ def balance_shares(
     return [way.candidate for way in Shares(layers, ways, policy, planner).changed()]
 
 
-def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> Way:
+def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> PricedWay:
     layer, kernel = ranking.layer, candidate.kernel
     call = kernel.lower(layer)
     time = Case(kernel, layer, policy).cycles * ranking.runs
-    return Way(candidate, call, time, constant_bytes(kernel, layer, call))
+    return PricedWay(candidate, call, time, constant_bytes(kernel, layer, call))
 
 
 class Shares:
     """The ways of all layers, and what changes of them save and cost."""
 
-    def __init__(self, layers: Sequence[Ranking], ways: Sequence[Way], policy: Policy, planner: ArenaPlanner):
+    def __init__(
+        self, layers: Sequence[Ranking], ways: Sequence[PricedWay], policy: Policy, planner: ArenaPlanner
+    ):
         self.layers = layers
         self.ways = [*ways]
         self.policy = policy
         self.planner = planner
-        self._others: dict[int, list[Way]] = {}
+        self._others: dict[int, list[PricedWay]] = {}
         self.first = (*ways,)
 
     @cached_property
@@ -86,14 +88,16 @@ class Shares:
         """Bytes of the arena before all changes."""
         return self._arena(self.ways)
 
-    def _arena(self, ways: Sequence[Way]) -> int:
+    def _arena(self, ways: Sequence[PricedWay]) -> int:
         return self.planner.plan([way.candidate.kernel for way in ways], [way.call for way in ways]).size
 
-    def changed(self) -> list[Way]:
+    def changed(self) -> list[PricedWay]:
         """The ways after all changes that pay, the one that pays most first."""
         refused: list[_Change] = []
         while True:
-            paying = [(self._gain(change), change) for change in self._changes() if change not in refused]
+            flash, time = _flash(self.ways), _time(self.ways)
+            changes = [change for change in self._changes() if change not in refused]
+            paying = [(self._gain(change, flash, time), change) for change in changes]
             gain, change = max(paying, key=lambda pair: pair[0], default=(0.0, {}))
             if gain <= 0:
                 return self.ways
@@ -103,7 +107,7 @@ class Shares:
             else:
                 self.ways = ways
 
-    def _after(self, change: _Change) -> list[Way]:
+    def _after(self, change: _Change) -> list[PricedWay]:
         return [change.get(index, way) for index, way in enumerate(self.ways)]
 
     def _changes(self) -> Iterator[_Change]:
@@ -130,24 +134,26 @@ class Shares:
             if len(change) == len(indices):
                 yield change
 
-    def _fastest(self, index: int, functions: Collection[CFunction]) -> Way | None:
+    def _fastest(self, index: int, functions: Collection[CFunction]) -> PricedWay | None:
         """The fastest way of a layer by one of some functions."""
         ways = [way for way in self._of(index) if way.function in functions]
         return min(ways, key=lambda way: way.time, default=None)
 
-    def _gain(self, change: _Change) -> float:
+    def _gain(self, change: _Change, flash: int, time: float) -> float:
         """The part of the flash that a change saves, less what its time is worth.
 
         0 if it saves few bytes, or takes more time than is left.
+
+        Args:
+            flash, time: before the change.
         """
         after = self._after(change)
-        before_flash, flash = _flash(self.ways), _flash(after)
-        if before_flash - flash < FEWEST_BYTES or not self._affords(after):
+        saved = flash - _flash(after)
+        if saved < FEWEST_BYTES or not self._affords(after):
             return 0.0
-        before_time, time = _time(self.ways), _time(after)
-        return (before_flash - flash) / before_flash - FLASH_FOR_TIME * (time - before_time) / before_time
+        return saved / flash - FLASH_FOR_TIME * (_time(after) - time) / time
 
-    def _affords(self, ways: Sequence[Way]) -> bool:
+    def _affords(self, ways: Sequence[PricedWay]) -> bool:
         """Whether all changes together take little time."""
         total = _time(self.first)
         lost = {True: 0.0, False: 0.0}
@@ -155,27 +161,22 @@ class Shares:
             lost[first.wide] += way.time - first.time
         return lost[False] <= MOST_TIME_OF_FUNCTIONS * total and lost[True] <= MOST_TIME_OF_WEIGHTS * total
 
-    def _of(self, index: int) -> list[Way]:
+    def _of(self, index: int) -> list[PricedWay]:
         """The other ways of a layer that are worth what they give up and whose call fits the arena."""
         if index not in self._others:
             ranking = self.layers[index]
-            found = [
-                _way(ranking, Candidate(o.case.kernel, o.case.cost, None, candidate.offers), self.policy)
-                for candidate in ranking.candidates
-                for o in candidate.offers
-                if candidate.cost is not None and o.worth_it
-            ]
+            found = [_way(ranking, candidate, self.policy) for candidate in ranking.variants]
             self._others[index] = [
                 way for way in found if self.planner.need(index, way.candidate.kernel, way.call) <= self.size
             ]
         return self._others[index]
 
 
-def _time(ways: Sequence[Way]) -> float:
+def _time(ways: Sequence[PricedWay]) -> float:
     return sum(way.time for way in ways)
 
 
-def _flash(ways: Sequence[Way]) -> int:
+def _flash(ways: Sequence[PricedWay]) -> int:
     """Bytes of constants, and of the code of the functions, each counted once.
 
     The second function of a kernel shares what helpers the first one has.

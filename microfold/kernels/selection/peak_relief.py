@@ -76,13 +76,8 @@ class _Alternatives:
         """Those of a layer that need less arena and no more constants, the fastest first."""
         if index not in self._ways:
             ranking, now = self.layers[index], self.now[index]
-            candidates = [
-                Candidate(offer.case.kernel, offer.case.cost, None, candidate.offers)
-                for candidate in ([] if ranking.fixed else ranking.candidates)
-                for offer in candidate.offers
-                if candidate.cost is not None and offer.worth_it
-            ]
-            found = [_way(index, ranking, candidate, self.planner) for candidate in candidates]
+            variants = [] if ranking.fixed else ranking.variants
+            found = [_way(index, ranking, candidate, self.planner) for candidate in variants]
             smaller = [way for way in found if way.need < now.need and way.flash <= now.flash]
             self._ways[index] = sorted(smaller, key=lambda way: (way.instructions, way.need))
         return self._ways[index]

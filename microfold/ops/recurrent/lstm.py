@@ -62,12 +62,7 @@ class Lstm(Op):
         norm: TensorType | None = None,
     ) -> tuple[TensorType, TensorType, TensorType]:
         layout = sequence.check_input("lstm", x, self.time_major)
-        require(
-            hidden.rank == cell.rank == 2 and hidden.shape[0] == cell.shape[0] == layout.batch,
-            f"lstm: the states must be hidden [{layout.batch}, H] and cell [{layout.batch}, U]; they are "
-            f"{hidden} and {cell}",
-        )
-        outputs, units = hidden.shape[1], cell.shape[1]
+        outputs, units = sequence.check_states("lstm", layout, hidden, cell)
         gates = bias.size // max(units, 1)
         rows = gates * units
         require(
@@ -94,10 +89,7 @@ class Lstm(Op):
                 type is None or (type.dtype is DType.FLOAT32 and type.shape == shape),
                 f"lstm: {what} must be float32 {list(shape)}; it is {type}",
             )
-        require(
-            self.cell_clip >= 0 and self.projection_clip >= 0,
-            f"lstm: clips must not be negative; they are {self.cell_clip} and {self.projection_clip}",
-        )
+        sequence.check_clips("lstm", self.cell_clip, self.projection_clip)
         if x.dtype is DType.FLOAT32:
             dtypes = {type.dtype for type in (input_weights, recurrent_weights, bias, hidden, cell, self.out)}
             require(dtypes == {DType.FLOAT32}, "lstm: all operands of a float32 cell must be float32")

@@ -67,12 +67,7 @@ class Lstm8x8To16(Op):
         norm: TensorType | None = None,
     ) -> tuple[TensorType, TensorType, TensorType]:
         layout = sequence.check_input(self.name, x, self.time_major)
-        require(
-            hidden.rank == cell.rank == 2 and hidden.shape[0] == cell.shape[0] == layout.batch,
-            f"{self.name}: the states must be hidden [{layout.batch}, H] and cell [{layout.batch}, U]; they "
-            f"are {hidden} and {cell}",
-        )
-        outputs, units = hidden.shape[1], cell.shape[1]
+        outputs, units = sequence.check_states(self.name, layout, hidden, cell)
         count = bias.size // max(units, 1)
         rows = count * units
         int8, int16, int32 = DType.INT8, DType.INT16, DType.INT32
@@ -126,10 +121,7 @@ class Lstm8x8To16(Op):
             and len(self.gates.quant.scales) == count,
             f"{self.name}: gates must be int16 with {count} scales; they are {self.gates}",
         )
-        require(
-            self.cell_clip >= 0 and self.projection_clip >= 0,
-            f"{self.name}: clips must not be negative; they are {self.cell_clip} and {self.projection_clip}",
-        )
+        sequence.check_clips(self.name, self.cell_clip, self.projection_clip)
         require(
             0 <= self.rounded_up <= units,
             f"{self.name}: rounded_up must be in [0, {units}]; it is {self.rounded_up}",

@@ -47,6 +47,28 @@ def check_input(op: str, x: TensorType, time_major: bool) -> SequenceLayout:
     return layout_of(x, time_major)
 
 
+def check_states(op: str, layout: SequenceLayout, hidden: TensorType, cell: TensorType) -> tuple[int, int]:
+    """The type rule of an LSTM's states: hidden [N, H] and cell [N, U]; H and U.
+
+    Raises:
+        TypeRuleError: they are not of these shapes.
+    """
+    require(
+        hidden.rank == cell.rank == 2 and hidden.shape[0] == cell.shape[0] == layout.batch,
+        f"{op}: the states must be hidden [{layout.batch}, H] and cell [{layout.batch}, U]; they are "
+        f"{hidden} and {cell}",
+    )
+    return hidden.shape[1], cell.shape[1]
+
+
+def check_clips(op: str, cell_clip: float, projection_clip: float) -> None:
+    """Raises TypeRuleError if what an LSTM clips to is negative."""
+    require(
+        cell_clip >= 0 and projection_clip >= 0,
+        f"{op}: clips must not be negative; they are {cell_clip} and {projection_clip}",
+    )
+
+
 def steps_first(x: Array, time_major: bool) -> Array:
     """A sequence as [steps, batch, inputs]."""
     return x if time_major else x.swapaxes(0, 1)

@@ -70,7 +70,7 @@ def test_all_changes_together_take_little_time(what: str, monkeypatch: pytest.Mo
     lost: list[float] = []
     changed = flash_shares.Shares.changed
 
-    def spied(shares: flash_shares.Shares) -> list[flash_shares.Way]:
+    def spied(shares: flash_shares.Shares) -> list[flash_shares.PricedWay]:
         ways = changed(shares)
         before, after = (sum(way.time for way in each) for each in (shares.first, ways))
         lost.append(after / before - 1)
