@@ -15,7 +15,7 @@ from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.packing import mve, product_sum, smlad
+from microfold.kernels.packing import product_sum
 from microfold.kernels.recurrent.gates import GateMatrix, plan_int8
 from microfold.kernels.recurrent.lstm import step_count, unit_count
 from microfold.kernels.recurrent.sequence import SEQUENCE_FIELDS, sequence_parameters
@@ -26,7 +26,7 @@ from microfold.ops.recurrent.lstm_8x8_16 import Lstm8x8To16
 PEEPHOLE, PROJECTION, PROJECTION_BIAS, NORM = 6, 7, 8, 9  # operands
 
 
-class _Lstm8x8To16(Kernel):
+class Lstm8x8To16Kernel(Kernel):
     """The sums of a unit's gates, which share the loads of inputs, then the cell and hidden.
 
     Rows of matrices are by units: some units' gates together, as many as make up the rows of one call of the
@@ -75,11 +75,14 @@ class _Lstm8x8To16(Kernel):
             return "weights and biases must be constant"
         if layer.node.epilogue:
             return f"it cannot fuse {layer.node.epilogue[0].op.name}"
-        projection = self.projection(layer)
-        matrices = [*self.matrices(layer), *([projection] if projection is not None else [])]
-        if any(matrix.overflows for matrix in matrices):
+        if any(matrix.overflows for matrix in self.all_matrices(layer)):
             return "accumulators might overflow"
         return None
+
+    def all_matrices(self, layer: LayerContext) -> list[GateMatrix]:
+        """Those of the gates, and the projection."""
+        projection = self.projection(layer)
+        return [*self.matrices(layer), *([projection] if projection is not None else [])]
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
         return (0, 4, 5)
@@ -319,7 +322,7 @@ def _exponential(bits: int) -> tuple[int, ...]:
 
 
 @register
-class Lstm8x8To16Portable(_Lstm8x8To16):
+class Lstm8x8To16Portable(Lstm8x8To16Kernel):
     """Weights are [units][inputs][gates], of the projection in blocks of as many outputs."""
 
     name = "s8_lstm_8x8_16__c"
@@ -330,135 +333,3 @@ class Lstm8x8To16Portable(_Lstm8x8To16):
 
     def packed(self, layer: LayerContext, rows: Array, starts: Array) -> tuple[Array, Array]:
         return np.ascontiguousarray(rows.swapaxes(1, 2)), starts
-
-
-@register
-class Lstm8x8To16Dsp(_Lstm8x8To16):
-    """SXTB16 widens inputs on the fly, SMLAD multiplies them with two rows after the other.
-
-    Weights are in paired lanes or int16, see `packing.smlad`, of each four inputs the words of all rows;
-    `fits_paired` proves the packing. Three gates are those of two units together.
-    """
-
-    name = "s8_lstm_8x8_16__dsp"
-    products = "dsp"
-    features = frozenset({"dsp"})
-
-    def guess(self, term: str) -> float:
-        return 1.2 if term == "product" else super().guess(term)
-
-    def together(self, count: int) -> int:
-        return 1 + count % 2
-
-    def choice(self, layer: LayerContext) -> tuple[tuple[str, SpecValue], ...]:
-        matrices = self._all(layer)
-        return (
-            ("packing", self._packing(layer)),
-            ("rest", any(matrix.weights.shape[2] % 4 for matrix in matrices)),
-        )
-
-    def packed(self, layer: LayerContext, rows: Array, starts: Array) -> tuple[Array, Array]:
-        blocks, count, inputs = rows.shape
-        padded = np.pad(rows.reshape(-1, inputs), ((0, 0), (0, -inputs % 4)))
-        lanes = smlad.pair_lanes(padded, padded.shape[1])
-        flat = starts.reshape(-1).astype(np.int32)
-        if self._packing(layer) == "paired":
-            words, flat = smlad.pack_paired(lanes), smlad.paired_biases(flat)
-        else:
-            words = smlad.pack_int16(lanes)
-        order = words.reshape(blocks, count // 2, padded.shape[1] // 4, -1).swapaxes(1, 2)
-        return np.ascontiguousarray(order).reshape(blocks, -1), flat.reshape(blocks, count)
-
-    def _all(self, layer: LayerContext) -> list[GateMatrix]:
-        projection = self.projection(layer)
-        return [*self.matrices(layer), *([projection] if projection is not None else [])]
-
-    def _packing(self, layer: LayerContext) -> str:
-        """``paired`` if all matrices can be packed so, else ``int16``."""
-        count = len(self.gates(layer))
-        rows = count * self.together(count)
-        for matrix in self._all(layer):
-            parts = (
-                product_sum.pad_channels(part.reshape(-1, *part.shape[2:]), rows)
-                for part in (matrix.weights, matrix.low, matrix.high)
-            )
-            weights, low, high = parts
-            if not smlad.fits_paired(weights, (low, high)):
-                return "int16"
-        return "paired"
-
-
-@register
-class Lstm8x8To16Mve(_Lstm8x8To16):
-    """Four units at a time, one gate after the other, 16 products an instruction; then the four cells.
-
-    Weights are [units / 4][gates][vectors][4][16], with zeros behind rows and units; all requantisation is
-    that of `packing.mve`, form GENERAL. Ties with a peephole are of one kind for four units together.
-    """
-
-    name = "s8_lstm_8x8_16__mve_4"
-    products = "mve"
-    features = frozenset({"mve"})
-    template = "recurrent/lstm_8x8_16_mve.c.j2"
-
-    def supports(self, layer: LayerContext) -> str | None:
-        assert isinstance(layer.node.op, Lstm8x8To16)
-        if layer.present(NORM):
-            return "it has no layer normalisation"
-        units = layer.node.outputs[2].type.shape[1]
-        if layer.node.op.rounded_up % mve.BLOCK and layer.node.op.rounded_up < units:
-            return f"ties must be rounded up in blocks of {mve.BLOCK} units"
-        return super().supports(layer)
-
-    def terms(self, layer: LayerContext) -> Terms:
-        matrices, projection = self.matrices(layer), self.projection(layer)
-        steps, gates = step_count(layer), matrices[0].weights.shape[1]
-        blocks = steps * -(-matrices[0].weights.shape[0] // mve.BLOCK)
-        vectors = sum(-(-matrix.weights.shape[2] // mve.LANES) for matrix in matrices)
-        outputs = steps * -(-projection.weights.shape[0] // mve.BLOCK) if projection is not None else 0
-        own = outputs * -(-projection.weights.shape[2] // mve.LANES) if projection is not None else 0
-        return Terms(
-            call=1,
-            step=steps,
-            block=blocks,
-            gate=gates * blocks,
-            peephole=blocks * (gates - 1) * layer.present(PEEPHOLE),
-            output=outputs,
-            vector=gates * blocks * vectors + own,
-        )
-
-    def guess(self, term: str) -> float:
-        return {"block": 200.0, "gate": 130.0, "peephole": 20.0, "vector": 10.0}.get(term, 40.0)
-
-    def together(self, count: int) -> int:
-        return mve.BLOCK
-
-    def arranged(self, matrix: GateMatrix) -> tuple[Array, Array]:
-        weights, starts = (
-            product_sum.pad_channels(part, mve.BLOCK).reshape(-1, mve.BLOCK, *part.shape[1:]).swapaxes(1, 2)
-            for part in (matrix.weights, matrix.biases)
-        )
-        return weights.reshape(-1, mve.BLOCK, weights.shape[3]), starts.reshape(-1, mve.BLOCK)
-
-    def requantization(self, matrices: Sequence[GateMatrix]) -> tuple[str, list[Array]]:
-        return mve.MveForm.GENERAL.value, [_general(matrix, 0) for matrix in matrices]
-
-    def projection_requantization(self, matrix: GateMatrix, zero_point: int, low: int) -> tuple[str, Array]:
-        return mve.MveForm.GENERAL.value, _general(matrix, zero_point)
-
-    def projection_rows(self, count: int) -> int:
-        return mve.BLOCK
-
-    def peephole(self, array: Array) -> Array:
-        return array
-
-    def packed(self, layer: LayerContext, rows: Array, starts: Array) -> tuple[Array, Array]:
-        return mve.block_weights(rows.reshape(-1, rows.shape[2])), starts
-
-
-def _general(matrix: GateMatrix, addend: int) -> Array:
-    """Records of the general form of requantisation, one for each gate."""
-    assert matrix.multipliers is not None
-    mantissas, shifts = matrix.multipliers
-    none = np.zeros_like(mantissas)
-    return np.stack([none, mantissas, none + addend, shifts], axis=1).astype(np.int32)
