@@ -142,3 +142,7 @@ def constant_operand() -> Graph:
     x = float_input("x", (2, 3))
     add = make_node(Add(x.type.element), [x, b.floats("offset", (2, 3))], ["shifted"])
     return b.graph("operand", [x], [add.output], [add])
+
+
+# Those with inputs, outputs and states of all kinds.
+PORTS_AND_STATES = (chain, several_outputs, two_inputs, accumulator, swapped_states, constant_operand)

@@ -18,14 +18,7 @@ from microfold.options import WHOLE_IO, Options
 from microfold.verification.verify import compare, input_sets
 from tests.codegen import graphs
 
-GRAPHS = (
-    graphs.chain,
-    graphs.several_outputs,
-    graphs.two_inputs,
-    graphs.accumulator,
-    graphs.swapped_states,
-    graphs.constant_operand,
-)
+GRAPHS = graphs.PORTS_AND_STATES
 
 
 @pytest.mark.parametrize("io", WHOLE_IO)

@@ -35,14 +35,7 @@ from tests.report.test_schema import faults
 
 HOST = target.load("host")
 PARTS = Options(memory="parts")
-GRAPHS = (
-    graphs.chain,
-    graphs.several_outputs,
-    graphs.two_inputs,
-    graphs.accumulator,
-    graphs.swapped_states,
-    graphs.constant_operand,
-)
+GRAPHS = graphs.PORTS_AND_STATES
 WAYS = (
     PARTS,
     replace(PARTS, io="caller", step=True, single_file=True),

@@ -31,16 +31,7 @@ from tests.needs import CROSS_TOOLS, need_tools
 from tests.plan.stream.nets import Nets
 
 HOST = target.load("host")
-GRAPHS = (
-    graphs.chain,
-    graphs.several_outputs,
-    graphs.two_inputs,
-    graphs.accumulator,
-    graphs.swapped_states,
-    graphs.constant_operand,
-    loops.branch,
-    loops.bounded,
-)
+GRAPHS = (*graphs.PORTS_AND_STATES, loops.branch, loops.bounded)
 # Ways to hand over, and what else there may be of functions and members.
 WAYS = (
     Options(memory="split"),
