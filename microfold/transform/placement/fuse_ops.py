@@ -8,6 +8,9 @@
 The intermediate value must have no other reader. Which pairs can be fused in principle is a table over
 `Pattern`; which of them kernels can run is the rule handed in. Where the kernels of the target are known
 (`PassContext.node_cost`), a step stays alone if what computes both is dearer than one kernel for each.
+
+Functions of a byte behind a product sum, which a table computes, only some kernels can run: they are fused
+only where the target's are known, and one for both is cheaper.
 """
 
 from __future__ import annotations
@@ -19,7 +22,11 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.op import Op, Pattern
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
+from microfold.ir.types import DType
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import NodeCost, PassContext
 from microfold.passes.decorators import function_pass
 
@@ -39,8 +46,19 @@ FusionRule = Callable[[Node, Op], "str | None"]
 
 
 def only_clip(producer: Node, step: Op) -> str | None:
-    """Every kernel clamps its result; none has another epilogue."""
+    """Every kernel clamps its result."""
     return None if isinstance(step, Clip) else f"{producer.op.name} kernels cannot run {step.name}"
+
+
+def table_behind_sum(producer: Node, step: Op) -> str | None:
+    """Some kernels of int8 product sums look their outputs up in a table."""
+    x = producer.outputs[0].type
+    if not isinstance(producer.op, Conv2D | DepthwiseConv2D | FullyConnected) or x.dtype is not DType.INT8:
+        return f"{producer.op.name} kernels cannot run {step.name}"
+    out = step.infer_all([x])[0]
+    if out.dtype is not DType.INT8:
+        return f"{producer.op.name} kernels look up int8; {step.name} computes {out.dtype.value}"
+    return None
 
 
 @function_pass(opt_level=1)
@@ -50,9 +68,12 @@ class FuseOps:
 
     Attributes:
         may_fuse: refuses a step in a producer's epilogue with a reason, or returns None.
+        may_win: the same for steps that `may_fuse` refuses, and that are fused only where that is known to be
+            cheaper.
     """
 
     may_fuse: FusionRule = only_clip
+    may_win: FusionRule = table_behind_sum
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         def fuse(site: RewriteSite[None]) -> tuple[Value, ...] | None:
@@ -62,7 +83,11 @@ class FuseOps:
             if producer is None:
                 context.declined(node, "no node computes its operand")
                 return None
-            reason = self._why_not(site, producer)
+            reason, must_win = self._why_not(site, producer), False
+            if reason is None:
+                reason = self.may_fuse(producer, node.op)
+                must_win = reason is not None and context.node_cost is not None and len(node.inputs) == 1
+                reason = self.may_win(producer, node.op) if must_win else reason
             if reason is not None:
                 context.declined(node, reason)
                 return None
@@ -70,7 +95,7 @@ class FuseOps:
             step = Step(node.op, tuple(value for value in extra if value is not None))
             steps = (*producer.epilogue, step, *site.epilogue)
             fused = make_node(producer.op, producer.inputs, [node.output.name], steps)
-            reason = _dearer(graph, (producer, node), fused, context.node_cost)
+            reason = _dearer(graph, (producer, node), fused, context.node_cost, must_win=must_win)
             if reason is not None:
                 context.declined(node, reason)
                 return None
@@ -91,15 +116,23 @@ class FuseOps:
             return f"%{producer.output.name} has other readers"
         if None in node.inputs:
             return "an operand is absent"
-        return self.may_fuse(producer, node.op)
+        return None
 
 
-def _dearer(graph: Graph, apart: tuple[Node, ...], fused: Node, cost: NodeCost | None) -> str | None:
-    """The reason if nodes take fewer instructions apart than as one."""
+def _dearer(
+    graph: Graph, apart: tuple[Node, ...], fused: Node, cost: NodeCost | None, *, must_win: bool
+) -> str | None:
+    """The reason if nodes take fewer instructions apart than as one.
+
+    Args:
+        must_win: nor may they take as many, or cost be unknown.
+    """
     if cost is None:
         return None
     together = cost(fused, graph)
     each = [found for found in (cost(node, graph) for node in apart) if found is not None]
-    if together is None or len(each) < len(apart) or together <= sum(each):
+    if together is None or len(each) < len(apart):
+        return f"no kernel of the target is known for {fused.op.name} with it" if must_win else None
+    if together < sum(each) or (together == sum(each) and not must_win):
         return None
     return f"in the epilogue it would take about {together:.0f} instructions; apart they take {sum(each):.0f}"
