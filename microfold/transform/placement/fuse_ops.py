@@ -10,7 +10,8 @@ The intermediate value must have no other reader. Which pairs can be fused in pr
 (`PassContext.node_cost`), a step stays alone if what computes both is dearer than one kernel for each.
 
 Functions of a byte behind a product sum, which a table computes, only some kernels can run: they are fused
-only where the target's are known, and one for both is cheaper.
+only where the target's are known, and one for both is cheaper and takes no more scratch; not where flash is to
+be spared, since it is another function than that of sums alone.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ class FuseOps:
             steps = (*producer.epilogue, step, *site.epilogue)
             fused = make_node(producer.op, producer.inputs, [node.output.name], steps)
             reason = _dearer(graph, (producer, node), fused, context.node_cost, must_win=must_win)
+            if reason is None and must_win:
+                reason = _larger(graph, producer, fused, context)
             if reason is not None:
                 context.declined(node, reason)
                 return None
@@ -136,3 +139,14 @@ def _dearer(
     if together < sum(each) or (together == sum(each) and not must_win):
         return None
     return f"in the epilogue it would take about {together:.0f} instructions; apart they take {sum(each):.0f}"
+
+
+def _larger(graph: Graph, producer: Node, fused: Node, context: PassContext) -> str | None:
+    """The reason if a node takes more memory with a step that need not be fused than without it."""
+    if context.spare_flash:
+        return "flash is to be spared: what computes both is another function"
+    scratch = context.node_scratch
+    own, alone = (scratch(node, graph) for node in (fused, producer)) if scratch is not None else (None, None)
+    if own is None or alone is None or own <= alone:
+        return None
+    return f"in the epilogue it would take {own:.0f} bytes of scratch; apart they take {alone:.0f}"
