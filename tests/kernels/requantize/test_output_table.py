@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from microfold import target
-from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
-from microfold.kernels.requantize import output_table
-from microfold.simulate.toolchain import missing_tools
-from tests.kernels.cores import KEEP_OPERATORS, assert_exact
+from microfold.options import Options
+from tests.kernels.choice import candidates_of, prefer
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all
 from tests.kernels.portable import check
+from tests.needs import CROSS_TOOLS, need_tools
 
 # Behind the sum, and the scale and zero point of what comes out.
 EPILOGUES = {
@@ -36,18 +36,25 @@ def _constants(weights: str, channels: int, axis: int, scale: float) -> str:
     """  # noqa: E501
 
 
-def conv2d(epilogue: str, window: int = 1, channels: int = 6) -> Graph:
-    """On 7x7 pixels of 5 channels: some are left over behind each group of four."""
+def conv2d(epilogue: str, inputs: int = 5, channels: int = 7, side: int = 7) -> Graph:
+    """Some pixels are left over behind each group of four, and a channel."""
     step, kind = EPILOGUES[epilogue]
-    pad, edge = ("1, 1" if window == 3 else "0, 0"), 7
     return parse(f"""
-        graph @g(%x: int8[1,7,7,5] q(0.05, 3)) -> (%y) {{
-          {_constants(f"{channels},{window},{window},5", channels, 0, 0.02 / window)}
-          %y: int8[1,{edge},{edge},{channels}] q({kind}) = conv2d(%x, %w, %b) {{
-            strides=(1, 1), dilations=(1, 1), padding=(({pad}), ({pad})), {SUM}
+        graph @g(%x: int8[1,{side},{side},{inputs}] q(0.05, 3)) -> (%y) {{
+          {_constants(f"{channels},3,3,{inputs}", channels, 0, 0.007)}
+          %y: int8[1,{side},{side},{channels}] q({kind}) = conv2d(%x, %w, %b) {{
+            strides=(1, 1), dilations=(1, 1), padding=((1, 1), (1, 1)), {SUM}
           }} | {step}
         }}
     """)
+
+
+def wide_conv2d(epilogue: str) -> Graph:
+    return conv2d(epilogue, 8, 9)
+
+
+def large_conv2d(epilogue: str) -> Graph:
+    return conv2d(epilogue, side=21)
 
 
 def depthwise(epilogue: str) -> Graph:
@@ -76,3 +83,44 @@ def fully_connected(epilogue: str, units: int = 13) -> Graph:
 @pytest.mark.parametrize("layer", [conv2d, depthwise, fully_connected])
 def test_portable(layer, epilogue: str) -> None:
     check(layer(epilogue))
+
+
+# A graph that the kernel computes, with some of the epilogues, by kernel.
+CASES = {
+    "cortex-m4": {
+        "s8_conv2d__dsp_4x2": conv2d,
+        "s8_conv2d__dsp_fpu": large_conv2d,
+        "s8_conv2d__dsp_tile": wide_conv2d,
+        "s8_conv2d__dsp_winograd_2x2": wide_conv2d,
+        "s8_conv2d__dsp_winograd_4x4": wide_conv2d,
+        "s8_depthwise_conv2d__dsp_plane": depthwise,
+        "s8_depthwise_conv2d__dsp_row": depthwise,
+        "s8_fully_connected__dsp_8": fully_connected,
+        "s8_fully_connected__dsp_2": fully_connected,
+    },
+    "cortex-m3": {"s8_conv2d__thumb2_4x1": conv2d},
+    "cortex-m0plus": {
+        "s8_conv2d__thumb1_4x1": conv2d,
+        "s8_depthwise_conv2d__thumb1_pairs": depthwise,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("core", "kernel"), [(core, name) for core, names in CASES.items() for name in names]
+)
+def test_on_cores(core: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_tools(*CROSS_TOOLS)
+    prefer(monkeypatch, kernel)
+    graphs = {name: CASES[core][kernel](name) for name in EPILOGUES}
+    program, layers = compile_all(graphs, target.load(core), Options(optimize="speed"))
+    assert_chosen(layers, kernel, {name: {"table": True} for name in graphs})
+    assert_exact(program, 6)
+
+
+@pytest.mark.parametrize(
+    ("core", "kernel"), [("cortex-m7", "s8_conv2d__dsp_4x2"), ("cortex-m55", "s8_conv2d__mve")]
+)
+def test_kernels_without_tables_refuse(core: str, kernel: str) -> None:
+    refusals = {c.kernel.name: c.reason for c in candidates_of(conv2d("tanh"), core)}
+    assert "it cannot fuse tanh" in (next(r for k, r in refusals.items() if k.startswith(kernel)) or "")
