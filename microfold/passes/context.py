@@ -84,7 +84,7 @@ class PassContext:
         spare_ram: nothing is to take RAM for fewer instructions: a limit would not be met.
         spare_flash: nothing is to take flash for fewer instructions.
         node_cost: what kernels of the target take; None: that is not known, and what depends on it is left.
-        node_scratch: how many bytes of scratch these kernels take besides operands and results; None as above.
+        node_scratch: how many bytes of scratch these kernels take; None: that is not known.
         half_precision: the target computes float16 faster than float32.
         externals: the external code generators in use, the preferred ones first.
         sink: receives every `Decision`, e.g. ``decisions.append``.

@@ -1,7 +1,7 @@
 """Steps of an epilogue behind a product sum that one table computes.
 
-A sum is requantised to int8 as its operator says, and the byte is looked up: clips, activations and changes of
-scale behind it are one table of 256 results together, made by the reference of each.
+A sum is requantised to int8 as its operator says, and the byte is looked up: clips, activations and changes
+of scale behind it are one table of 256 results together, made by the reference of each.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ The intermediate value must have no other reader. Which pairs can be fused in pr
 (`PassContext.node_cost`), a step stays alone if what computes both is dearer than one kernel for each.
 
 Functions of a byte behind a product sum, which a table computes, only some kernels can run: they are fused
-only where the target's are known, and one for both is cheaper and takes no more scratch; not where flash is to
-be spared, since it is another function than that of sums alone.
+only where the target's are known, and one for both is cheaper and takes no more scratch; not where flash is
+to be spared, since it is another function than that of sums alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Product sums whose outputs are looked up: clips, activations and changes of scale of an epilogue, as one table."""
+"""Product sums whose outputs are looked up: the steps of an epilogue as one table."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -81,7 +83,7 @@ def fully_connected(epilogue: str, units: int = 13) -> Graph:
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("layer", [conv2d, depthwise, fully_connected])
-def test_portable(layer, epilogue: str) -> None:
+def test_portable(layer: Callable[[str], Graph], epilogue: str) -> None:
     check(layer(epilogue))
 
 
