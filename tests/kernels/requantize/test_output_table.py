@@ -100,6 +100,10 @@ CASES = {
         "s8_fully_connected__dsp_8": fully_connected,
         "s8_fully_connected__dsp_2": fully_connected,
     },
+    "cortex-m33": {
+        "s8_conv2d__dsp_winograd_4x4": wide_conv2d,
+        "s8_fully_connected__dsp_8": fully_connected,
+    },
     "cortex-m3": {"s8_conv2d__thumb2_4x1": conv2d},
     "cortex-m0plus": {
         "s8_conv2d__thumb1_4x1": conv2d,
