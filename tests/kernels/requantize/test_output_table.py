@@ -7,12 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from microfold import target
 from microfold.ir.graph import Graph
 from microfold.ir.text import parse
 from microfold.options import Options
 from tests.kernels.choice import candidates_of, prefer
-from tests.kernels.cores import assert_chosen, assert_exact, compile_all
+from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.kernels.portable import check
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -112,14 +111,15 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("flag", ["", pytest.param("-DMF_NO_ASM", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("core", "kernel"), [(core, name) for core, names in CASES.items() for name in names]
 )
-def test_on_cores(core: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_cores(core: str, kernel: str, flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     prefer(monkeypatch, kernel)
     graphs = {name: CASES[core][kernel](name) for name in EPILOGUES}
-    program, layers = compile_all(graphs, target.load(core), Options(optimize="speed"))
+    program, layers = compile_all(graphs, load(core, *flag.split()), Options(optimize="speed"))
     assert_chosen(layers, kernel, {name: {"table": True} for name in graphs})
     assert_exact(program, 6)
 
