@@ -32,6 +32,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.requantize.multiply_low import Staircase, find_steps
+from microfold.support.memo import remembered
 
 # Tried in this order: 17 fits nearly all layers, and few values mean few functions.
 SHIFTS = (17, 18, 16, 15, 19, 20)
@@ -88,6 +89,8 @@ class _Steps(NamedTuple):
         )
 
 
+# Bands of rows of a layer have the same sums, and so have kernels that pack weights alike.
+@remembered(64)
 def plan_biasless(
     bias: Array,
     bounds: tuple[Array, Array],

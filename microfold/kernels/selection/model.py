@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import cached_property
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -35,6 +36,8 @@ _PACKABLE: Mapping[type[Op], DType] = {
     HybridFullyConnected: DType.INT16,
 }
 
+_Found = TypeVar("_Found")
+
 
 class Model:
     """Facts about a graph, each found when it is first asked for.
@@ -48,6 +51,17 @@ class Model:
         self.costs = costs
         self._products: dict[str, Counter[Hashable]] = {}
         self._half_savings: dict[type[Op], tuple[int, bool]] = {}
+        self._remembered: dict[Hashable, object] = {}
+
+    def remembered(self, key: Hashable, find: Callable[[], _Found]) -> _Found:
+        """What is found for a key, found once: searches come back to the same layers again and again.
+
+        Args:
+            key: also says who asks.
+        """
+        if key not in self._remembered:
+            self._remembered[key] = find()
+        return cast("_Found", self._remembered[key])
 
     @cached_property
     def operators(self) -> Counter[type[Op]]:

@@ -76,6 +76,8 @@ class _Needs:
         self.model = model
         self.planner = planner
         self._options: dict[tuple[int, str], list[tuple[Candidate, list[_Option]]]] = {}
+        self._worthwhile: dict[int, list[_Option]] = {}
+        self._least: dict[int, tuple[int, Kernel, KernelCall]] = {}
 
     def options(self, index: int, level: str) -> list[tuple[Candidate, list[_Option]]]:
         """The kernels of a layer that can compute it, each with its variants."""
@@ -88,25 +90,37 @@ class _Needs:
         return self._options[index, level]
 
     def _option(self, index: int, offer: Offer) -> _Option:
-        call = lowered(offer.case.kernel, self.layers[index].layer)
+        call = self._lowered(offer.case.kernel, index)
         return _Option(offer, call, self.planner.need(index, offer.case.kernel, call))
+
+    def _lowered(self, kernel: Kernel, index: int) -> KernelCall:
+        """The call of a layer; it is the same in all orders, and in all cuts of a model."""
+        layer = self.layers[index].layer
+        return self.model.remembered((lowered, kernel, layer), lambda: lowered(kernel, layer))
 
     def worthwhile(self, index: int) -> list[_Option]:
         """All variants of a layer that some level takes."""
-        return [
-            option
-            for level in OPTIMIZE
-            for _, options in self.options(index, level)
-            for option in options
-            if option.offer.worth_it
-        ]
+        if index not in self._worthwhile:
+            self._worthwhile[index] = [
+                option
+                for level in OPTIMIZE
+                for _, options in self.options(index, level)
+                for option in options
+                if option.offer.worth_it
+            ]
+        return self._worthwhile[index]
 
     def least(self, index: int) -> tuple[int, Kernel, KernelCall]:
         """Of the variants of a layer the one that needs least, the fastest of equals."""
+        if index not in self._least:
+            self._least[index] = self._find_least(index)
+        return self._least[index]
+
+    def _find_least(self, index: int) -> tuple[int, Kernel, KernelCall]:
         ranking = self.layers[index]
         if ranking.fixed:
             kernel = ranking.candidates[0].kernel
-            call = lowered(kernel, ranking.layer)
+            call = self._lowered(kernel, index)
             return self.planner.need(index, kernel, call), kernel, call
         found = min(self.worthwhile(index), key=lambda o: (o.need, o.offer.case.cost))
         return found.need, found.offer.case.kernel, found.call
