@@ -79,6 +79,11 @@ class Kernel:
     fields: ClassVar[Fields] = ()
     pitch_fields: ClassVar[frozenset[str]] = frozenset()
 
+    def is_for(self, node: Node) -> bool:
+        """Whether nodes of such a form are what it is made for; else it is not even considered."""
+        del node
+        return True
+
     def supports(self, layer: LayerContext) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""
         raise NotImplementedError

@@ -2,9 +2,9 @@
 
     conv2d(%x, %w, %b) | add(%residual) | clip()
 
-The convolution's own result is never a tensor: a convolution kernel computes some pixels at a time, here into a
-block of the scratch, and the loop of an addition kernel adds the block to the residual. Both are the code that
-computes the two layers apart, so that every bit is theirs.
+The convolution's own result is never a tensor: a convolution kernel computes some pixels at a time, here into
+a block of the scratch, and the loop of an addition kernel adds the block to the residual. Both are the code
+that computes the two layers apart, so that every bit is theirs.
 """
 
 from __future__ import annotations
@@ -108,6 +108,9 @@ class _ResidualConvolution(ByConvolution):
 
     def convolved(self, layer: LayerContext) -> LayerContext:
         return parts(layer)[0]
+
+    def is_for(self, node: Node) -> bool:
+        return any(step.operands for step in node.epilogue)
 
     def supports(self, layer: LayerContext) -> str | None:
         found = find_sum(layer.node)

@@ -78,9 +78,9 @@ def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
     Where speed is all that counts, or some were measured, cycles decide. Otherwise instructions do. Where not
     only speed counts, those with closely packed weights come before the others.
     """
-    return in_order(
-        [consider(k, layer, policy) for k in KERNELS if k.op is type(layer.node.op)], layer, policy
-    )
+    node = layer.node
+    fitting = [k for k in KERNELS if k.op is type(node.op) and k.is_for(node)]
+    return in_order([consider(k, layer, policy) for k in fitting], layer, policy)
 
 
 def in_order(found: Iterable[Candidate], layer: LayerContext, policy: Policy) -> list[Candidate]:

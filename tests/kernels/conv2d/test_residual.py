@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from microfold.ir.graph import Graph
@@ -21,7 +20,6 @@ from microfold.ops.elementwise.add import Add
 from microfold.options import Options
 from microfold.target import Target
 from tests.kernels import graphs
-from tests.kernels.choice import candidates_of
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS, need_tools
 
