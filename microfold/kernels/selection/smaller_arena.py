@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-# Parts of the time that a part of the arena is worth, and the most that is given for any: `speed` gives none.
-TIME_FOR_ARENA, MOST_TIME = 0.1, 0.01
+from microfold.kernels.selection.peak_relief import MOST_TIME, TIME_FOR_ARENA
+
+# Of the time, what whole tensors may take more than rows, where both fit.
+MORE_THAN_ROWS = 0.01
 # Bytes of flash for one of the arena: devices have several times as much of it. `size` gives none.
 FLASH_FOR_ARENA = 4
 
@@ -27,7 +29,10 @@ class Estimate(Protocol):
 
 
 def too_dear(before: Estimate, after: Estimate, level: str) -> str | None:
-    """Why a smaller arena is not worth what it takes; None if it is."""
+    """Why a smaller arena is not worth what it takes; None if it is.
+
+    Time is worth as much as where other variants of kernels take it, but for `speed`, which gives none.
+    """
     saved = before.arena - after.arena
     time, flash = after.instructions - before.instructions, after.flash - before.flash
     part = 0.0 if level == "speed" else min(TIME_FOR_ARENA * saved / before.arena, MOST_TIME)
@@ -40,7 +45,7 @@ def too_dear(before: Estimate, after: Estimate, level: str) -> str | None:
 
 def dearer_within_ram(before: Estimate, after: Estimate) -> str | None:
     """Where both fit what is allowed: time decides. Whole tensors may take a little more than rows."""
-    most = (1 + MOST_TIME if before.by_rows else 1) * before.instructions
+    most = (1 + MORE_THAN_ROWS if before.by_rows else 1) * before.instructions
     if after.instructions < most:
         return None
     how = "row by row, it takes" if before.by_rows else "as it is, it fits with"

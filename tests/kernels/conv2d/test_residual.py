@@ -28,7 +28,7 @@ POINT = {"kernel": (1, 1)}
 RELU_OUT = graphs.int8_element(0.05, -128)
 
 # Image, filters, the convolution's choices.
-CASES: Mapping[str, tuple[tuple[int, ...], Mapping[str, Any]]] = {
+CASES: Mapping[str, tuple[tuple[int, int, int, int], Mapping[str, Any]]] = {
     "3x3": ((6, 16, 8, 6), {"padding": SAME3}),
     "3x3 relu": ((5, 11, 4, 7), {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT}),
     "3x3 relu6": ((5, 9, 12, 5), {"padding": SAME3, "activation": graphs.RELU6}),
@@ -49,7 +49,7 @@ CASES: Mapping[str, tuple[tuple[int, ...], Mapping[str, Any]]] = {
 
 
 def residual_graph(
-    image: tuple[int, ...],
+    image: tuple[int, int, int, int],
     choices: Mapping[str, Any],
     *,
     scale: float = 0.07,
