@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from microfold import target
+from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import Step, make_node
 from microfold.ir.types import ElementType
@@ -18,10 +21,17 @@ from microfold.kernels.selection import cheapest
 from microfold.ops.elementwise.activations.clip import Clip
 from microfold.ops.elementwise.add import Add
 from microfold.options import Options
+from microfold.passes.context import PassContext
+from microfold.pipeline import optimize
 from microfold.target import Target
+from tests.codegen.test_sanitizers import check as check_with_sanitizers
 from tests.kernels import graphs
+from tests.kernels.conv2d.residual_networks import random_residual_network
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
-from tests.needs import CROSS_TOOLS, need_tools
+from tests.kernels.random_networks import merge
+from tests.needs import CROSS_TOOLS, need_sanitizers, need_tools
+from tests.sampling import sampled
+from tests.transform.arenas import Counted
 
 SAME3 = ((1, 1), (1, 1))
 POINT = {"kernel": (1, 1)}
@@ -139,3 +149,40 @@ def test_one_pixel_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_without_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
     check(monkeypatch, load("cortex-m33", "-DMF_NO_ASM"), "s8_conv2d__dsp_tile_residual", "balanced", 8)
+
+
+def fused_networks(first: int, count: int) -> Graph:
+    """Random networks in which every sum that may goes into a convolution."""
+    found = merge([random_residual_network(seed) for seed in range(first, first + count)], first)
+    graph = optimize(found, PassContext(arenas=Counted()))
+    assert sum(len(step.operands) for node in graph.nodes for step in node.epilogue) > count // 2
+    return graph
+
+
+def check_networks(graph: Graph, core: str, options: Options | None = None) -> None:
+    program = compile_graph(
+        graph, target.load(core), options, context=PassContext(disabled_pass=("fuse_residual",))
+    )
+    assert any(layer.kernel.name.endswith("_residual") for layer in program.layers)
+    assert_exact(program, 6)
+
+
+@pytest.mark.usefixtures("optimized_host_code")
+@pytest.mark.parametrize("seed", sampled(range(1000, 1400, 100), 4))
+def test_random_networks(seed: int) -> None:
+    for optimize_for, io in (("balanced", "arena"), ("speed", "caller")):
+        check_networks(fused_networks(seed, 24), "host", Options(optimize=optimize_for, io=io))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m55"])
+def test_random_networks_on_cores(core: str) -> None:
+    need_tools(*CROSS_TOOLS)
+    check_networks(fused_networks(2000, 20), core)
+
+
+@pytest.mark.slow
+def test_sanitizers(tmp_path: Path) -> None:
+    need_sanitizers("gcc")
+    program = compile_graph(fused_networks(3000, 24), target.load("host"))
+    check_with_sanitizers([program], "gcc", tmp_path)

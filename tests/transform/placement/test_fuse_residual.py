@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from microfold import target
@@ -15,12 +13,13 @@ from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.options import Options
-from microfold.passes.context import ArenaEstimate, Decision, PassContext
+from microfold.passes.context import Decision, PassContext
 from microfold.program import Program
 from microfold.transform.placement.fuse_residual import fuse_residual
 from tests.kernels import graphs
 from tests.kernels.cores import assert_exact
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.transform.arenas import Counted
 from tests.transform.check import check_declined, check_rewrite
 
 WITHOUT = PassContext(disabled_pass=("fuse_residual",))
@@ -29,35 +28,6 @@ FUSED = CONV.replace("}", ", out=int8 q(0.3, -5)}")
 W = "%w = constant int8[2,1,1,2] q(axis=0, scales=[0.5, 0.25], zero_points=0) [100, -50, 7, 90]"
 X = "%x: int8[1,3,3,2] q(0.1, 3)"
 T = "int8[1,3,3,2]"
-
-
-class Counted:
-    """Arenas that get smaller with each node less; what is alive everywhere decides.
-
-    Args:
-        fits: whether a graph fits what is allowed.
-        full: names of the values that are alive where the arena is fullest; None: all.
-    """
-
-    def __init__(
-        self,
-        fits: Callable[[Graph], bool] = lambda _: True,
-        full: tuple[str, ...] | None = None,
-        limited: bool = False,
-    ):
-        self.fits, self.full, self.limited = fits, full, limited
-        self.asked = 0
-
-    def __call__(self, graph: Graph) -> ArenaEstimate | None:
-        self.asked += 1
-        values = [value for node in graph.nodes for value in node.outputs]
-        full = frozenset(v for v in values if self.full is None or v.name in self.full)
-        return ArenaEstimate(len(values), 1.0, 0, full) if self.fits(graph) else None
-
-    def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
-        if after is None:
-            return "nothing fits"
-        return "as large" if before is not None and after.arena >= before.arena else None
 
 
 def fused(graph: Graph) -> int:
@@ -246,12 +216,16 @@ def test_host() -> None:
         assert_exact(program, 6)
 
 
+def no_reason(*_: object) -> None:
+    """Whatever it costs."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
 def test_simulated(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a block is a larger part of the time than is given for arena."""
     need_tools(*CROSS_TOOLS)
-    monkeypatch.setattr(arenas, "too_dear", lambda *_: None)
+    monkeypatch.setattr(arenas, "too_dear", no_reason)
     program = build(lateral_graph(), core)
     assert any(name.endswith("_residual") for name in names(program))
     assert_exact(program, 4)
