@@ -78,6 +78,10 @@ def build_group(
     for program, each in zip(programs, reports, strict=True):
         files |= report_files(program.name, each, html)
     files[f"{shared.name}_report.json"] = to_json(report) + "\n"
+    if html:
+        from microfold.report.page.group import render_group
+
+        files[f"{shared.name}_report.html"] = render_group(report, shared.name)
     write_files(output, files)
     if as_json:
         print_json(report)

@@ -118,7 +118,8 @@ def _runner(
     commands: Sequence[str], functions: Sequence[str], board_file: Path | None, timeout: float
 ) -> tuple[Runner, list[str]]:
     """What measures, and the commands of boards, if it is these."""
-    from microfold.tune.board import BoardRunner, check_command, entry_command, load_board
+    from microfold.tune.board import load_board
+    from microfold.tune.board_runner import BoardRunner, check_command, entry_command
     from microfold.tune.measure import SimulatedRunner
 
     boards = [*commands, *map(entry_command, functions)]

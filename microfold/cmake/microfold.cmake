@@ -1,11 +1,13 @@
 # microfold_add_model: models as libraries of a CMake project. Included by the checkout's CMakeLists.txt and, for
 # find_package(microfold), by microfold-config.cmake beside this file. docs/cmake.md has all of it with examples.
 #
-#   microfold_add_model(<name> MODEL <file.tflite> [TARGET <target or .toml>] [<option> <value>]...
+#   microfold_add_model(<name> MODEL <file.tflite>... [TARGET <target or .toml>] [<option> <value>]...
 #                       [LIBRARIES <target or library>...])
 #
 # <name> is the library target, the header's name and the prefix of all C names; it must be a lower-case C
-# identifier. TARGET's default is the target that is compiled for. The options are those of `microfold build`, below.
+# identifier. Of several models, which share kernels and an arena, it is the name of what they share, and each model
+# is called like its file. TARGET's default is the target that is compiled for. The options are those of
+# `microfold build`, below.
 # LIBRARIES are linked: what external code generators call, with its headers.
 #
 # Cache variables: MICROFOLD_COMMAND, a command that runs another microfold than the one beside this file;
@@ -123,18 +125,23 @@ function(_microfold_find_sources result)
   set(${result} ${files} PARENT_SCOPE)
 endfunction()
 
-function(microfold_add_model name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "${MICROFOLD_SWITCHES}" "MODEL;TARGET;${MICROFOLD_VALUES}"
-                        "LIBRARIES;${MICROFOLD_LISTS}")
-  if(arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "microfold_add_model(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
-  endif()
+# Stops unless what is called `name` can be a header, a prefix of C names and a library.
+function(_microfold_check_name what name)
   if(NOT name MATCHES "^[a-z][a-z0-9_]*$")
-    message(FATAL_ERROR "microfold_add_model: the name must be a lower-case C identifier; it is '${name}'")
+    message(FATAL_ERROR "microfold_add_model: ${what} must be a lower-case C identifier; it is '${name}'")
   endif()
   if(name MATCHES "__|_$|^mf|^simulate|^main$|_weights$|_helpers$")
     message(FATAL_ERROR "microfold_add_model: '${name}' would hide names of C or of the generated code")
   endif()
+endfunction()
+
+function(microfold_add_model name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "${MICROFOLD_SWITCHES}" "TARGET;${MICROFOLD_VALUES}"
+                        "MODEL;LIBRARIES;${MICROFOLD_LISTS}")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "microfold_add_model(${name}): unknown arguments ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  _microfold_check_name("the name" "${name}")
   if(NOT arg_MODEL)
     message(FATAL_ERROR "microfold_add_model(${name}): MODEL <file.tflite> is missing")
   endif()
@@ -152,8 +159,16 @@ function(microfold_add_model name)
   _microfold_find_command(command)
   _microfold_find_sources(depends)
 
-  get_filename_component(model "${arg_MODEL}" ABSOLUTE)
-  list(APPEND depends "${model}")
+  set(models "")
+  set(stems "")
+  foreach(file IN LISTS arg_MODEL)
+    get_filename_component(model "${file}" ABSOLUTE)
+    get_filename_component(stem "${file}" NAME_WLE)
+    list(APPEND models "${model}")
+    list(APPEND stems "${stem}")
+  endforeach()
+  list(APPEND depends ${models})
+  list(LENGTH models count)
   if(arg_TARGET MATCHES "\\.toml$")
     get_filename_component(arg_TARGET "${arg_TARGET}" ABSOLUTE)
     list(APPEND depends "${arg_TARGET}")
@@ -182,20 +197,34 @@ function(microfold_add_model name)
     endif()
   endforeach()
 
-  set(sources "${folder}/${name}.c")
-  set(others "${folder}/${name}.h" "${folder}/${name}_helpers.h" "${folder}/${name}_report.json")
-  if(arg_WEIGHTS STREQUAL "blob")
-    list(APPEND others "${folder}/${name}_weights.bin")
-  elseif(NOT arg_SINGLE_FILE)
-    list(APPEND sources "${folder}/${name}_weights.c")
-    list(APPEND others "${folder}/${name}_weights.h")
+  set(sources "")
+  set(others "")
+  if(count EQUAL 1)
+    set(stems "${name}")
+  else()
+    set(sources "${folder}/${name}_kernels.c")
+    set(others "${folder}/${name}_kernels.h" "${folder}/${name}.h" "${folder}/${name}_report.json")
+    if(arg_HTML)
+      list(APPEND others "${folder}/${name}_report.html")
+    endif()
   endif()
-  if(arg_HTML)
-    list(APPEND others "${folder}/${name}_report.html")
-  endif()
+  foreach(stem IN LISTS stems)
+    _microfold_check_name("the name of a model's file" "${stem}")
+    list(APPEND sources "${folder}/${stem}.c")
+    list(APPEND others "${folder}/${stem}.h" "${folder}/${stem}_helpers.h" "${folder}/${stem}_report.json")
+    if(arg_WEIGHTS STREQUAL "blob")
+      list(APPEND others "${folder}/${stem}_weights.bin")
+    elseif(NOT arg_SINGLE_FILE)
+      list(APPEND sources "${folder}/${stem}_weights.c")
+      list(APPEND others "${folder}/${stem}_weights.h")
+    endif()
+    if(arg_HTML)
+      list(APPEND others "${folder}/${stem}_report.html")
+    endif()
+  endforeach()
   add_custom_command(
     OUTPUT ${sources} ${others}
-    COMMAND ${command} build "${model}" ${options}
+    COMMAND ${command} build ${models} ${options}
     DEPENDS ${depends}
     WORKING_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" # of paths in EXTERNAL_FLAGS
     COMMENT "Compiling ${arg_MODEL} for ${arg_TARGET}"

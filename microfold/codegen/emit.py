@@ -76,14 +76,14 @@ def model_parts(model: Model) -> dict[str, object]:
         "checks": requirements.feature_checks(f for layer in program.calls for f in layer.kernel.features),
         "needs": requirements.needs(program),
         "uses_fpu": requirements.uses_fpu(program),
-        "weight_headers": sorted(model.constant_headers),
+        "weight_headers": sorted(model.constants.headers),
     }
     headers = set(render("model/source.c.j2", parts | {"headers": []}).uses) | model.field_headers
     headers |= {header for function in model.own_functions.values() for header in function.headers}
     headers |= model.stream.headers if model.stream is not None else frozenset()
     headers |= {header for part in (*helpers, *preludes) for header in part.uses}
     if single:
-        headers |= model.constant_headers
+        headers |= model.constants.headers
     parts["headers"] = sorted(headers)
     return parts
 
@@ -131,8 +131,10 @@ def _emit_blob(model: Model, parts: Mapping[str, object], around: Mapping[str, s
     layout = blob.layout_id(model.name, _code(model.name, {**parts, **nameless}))
     words = tuple(f"0x{word:08x}u" for word in (layout & 0xFFFFFFFF, layout >> 32))
     build = provenance.identify({**_code(model.name, {**parts, "layout_id": words}), **around})
-    placed = [(place.offset, a.array) for place, a in zip(model.weights, model.arrays, strict=True)]
-    content = blob.pack(placed, model.blob_size, layout, int(build.id.rstrip("u"), 16))
+    placed = [
+        (place.offset, a.array) for place, a in zip(model.constants.blob_places, model.arrays, strict=True)
+    ]
+    content = blob.pack(placed, model.constants.blob_size, layout, int(build.id.rstrip("u"), 16))
     return replace(build, blob=content)
 
 

@@ -130,6 +130,11 @@ def private_name(model: str, name: str) -> str:
     return f"{model}__{name}"
 
 
+def place_of(model: str, region: str, offset: str) -> str:
+    """The address at an offset of a region, in C: a macro of the model."""
+    return f"{model.upper()}_{region.upper()}({offset})"
+
+
 def own_helpers(model: str, code: str) -> str:
     """The code with the helpers of the templates, ``mf_clamp``, as those of a model."""
     return rename(code, HELPERS, lambda name: f"{model}_{name}")

@@ -1,34 +1,29 @@
-"""The pattern of a node all of whose operands come from one value, on whatever ways."""
+"""Nodes all of whose operands come from one value, on whatever ways."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from microfold.ir.match import Search, State, States
 from microfold.ir.node import Node, Value
-from microfold.ir.pattern import DataflowPattern
+
+Find = Callable[[Value, str, State, Search], States]
 
 
-@dataclass(frozen=True, eq=False)
-class Dominated(DataflowPattern):
-    """See `DataflowPattern.dominates`."""
+@dataclass(frozen=True)
+class Way:
+    """From a value up to a node that reads it; see `DataflowPattern.dominates`.
 
-    inner: DataflowPattern
-    parent: DataflowPattern
-    path: DataflowPattern | None
+    Attributes:
+        parent: how the value that all comes from is found.
+        path: what may lie between; None: nothing.
+    """
 
-    def find(self, value: Value, where: str, state: State, search: Search) -> States:
-        for found in self.inner.find(value, where, state, search):
-            node = search.flow.producer(value)
-            if node is None:
-                search.refuse(found, where, "be computed by a node", search.origin(value))
-                continue
-            grown = self._grown(node, where, found, search)
-            if grown is not None:
-                yield grown
+    parent: Find
+    path: Find | None
 
-    def _grown(self, node: Node, where: str, state: State, search: Search) -> State | None:
+    def grown(self, node: Node, where: str, state: State, search: Search) -> State | None:
         """The state with the nodes between, if all ways lead to one parent."""
         flow = search.flow
         between: set[Node] = set()
@@ -42,7 +37,9 @@ class Dominated(DataflowPattern):
                 found = _first(self.parent, value, state, search)
                 if found is not None:
                     parents[value] = found
-                elif producer is not None and self.path and _first(self.path, value, state, search):
+                elif (
+                    producer is not None and self.path is not None and _first(self.path, value, state, search)
+                ):
                     between.add(producer)
                     pending.append(producer)
                 else:
@@ -64,9 +61,9 @@ class Dominated(DataflowPattern):
         return replace(found, nodes=(*above, *inside, *state.nodes))
 
 
-def _first(pattern: DataflowPattern, value: Value, state: State, search: Search) -> State | None:
+def _first(find: Find, value: Value, state: State, search: Search) -> State | None:
     """The first way in which a value fits; that it does not is no refusal yet."""
-    return next(pattern.find(value, f"%{value.name}", state, Search(search.flow)), None)
+    return next(find(value, f"%{value.name}", state, Search(search.flow)), None)
 
 
 def _in_order(node: Node, between: Collection[Node], search: Search) -> list[Node]:

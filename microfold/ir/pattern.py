@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from microfold.errors import InputError
+from microfold.ir.dominated import Way
 from microfold.ir.graph import Graph
 from microfold.ir.match import At, Dataflow, GraphFlow, Match, Refusal, Search, State, States
 from microfold.ir.node import Node, Value, describe
@@ -129,9 +130,7 @@ class DataflowPattern(ABC):
         Constants aside, each way up from the node's operands leads through nodes that fit `path` (None:
         there are none between) to one value that fits `parent`. Nothing else reads it, or what lies between.
         """
-        from microfold.ir.dominated import Dominated  # which is a pattern itself
-
-        return Dominated(self, parent, path)
+        return _Dominated(self, Way(parent.find, path.find if path is not None else None))
 
     def __or__(self, other: DataflowPattern) -> DataflowPattern:
         return one_of(self, other)
@@ -208,6 +207,22 @@ class _Checked(DataflowPattern):
                 yield found
             else:
                 search.refuse(found, where, *problem, almost=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Dominated(DataflowPattern):
+    inner: DataflowPattern
+    way: Way
+
+    def find(self, value: Value, where: str, state: State, search: Search) -> States:
+        for found in self.inner.find(value, where, state, search):
+            node = search.flow.producer(value)
+            if node is None:
+                search.refuse(found, where, "be computed by a node", search.origin(value))
+                continue
+            grown = self.way.grown(node, where, found, search)
+            if grown is not None:
+                yield grown
 
 
 @dataclass(frozen=True, eq=False)

@@ -57,6 +57,7 @@ def rows_report(program: Program) -> dict[str, Any] | None:
                 "offset": stream.windows[value],
                 "rows": block.size // pitch(value),
                 "bytes": block.size,
+                "whole": value.type.nbytes,
                 "rows_per_call": producers[value].width if value in producers else 1,
             }
             for value, block in planner.window_blocks.items()

@@ -42,6 +42,7 @@ class Ram:
     arena_bound: int
     state: int
     stack: int | None
+    parts: tuple[int, ...] = ()
 
     @property
     def total(self) -> int:
@@ -254,6 +255,28 @@ class Sliding:
 
 
 @dataclass(frozen=True)
+class Window:
+    """Where rows of a tensor are kept."""
+
+    tensor: str
+    offset: int
+    rows: int
+    bytes: int
+    rows_per_call: int
+    whole: int | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What is computed row by row."""
+
+    layers: int
+    longest_push: int | None
+    moved: int
+    windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True)
 class BuildReport:
     """A whole report."""
 
@@ -283,6 +306,7 @@ class BuildReport:
     needs: tuple[str, ...] = ()
     memories: tuple[MemoryFill, ...] = ()
     sliding: Sliding | None = None
+    stream: Rows | None = field(default=None, metadata={"key": "rows"})
 
     @property
     def time(self) -> int | None:

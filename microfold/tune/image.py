@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from microfold.codegen.environment import environment
 from microfold.errors import ToolError
 from microfold.program import Program
 from microfold.simulate.program import model_sources
 from microfold.simulate.toolchain import compile_object, effective_flags, find_tool, link
-
-if TYPE_CHECKING:
-    from microfold.tune.board import Board
+from microfold.tune.board import Board
 
 _MODEL_FLAGS = ("-std=c99", "-ffunction-sections", "-fdata-sections")
 _FILES = ("tune.h", "startup.c", "counter.c", "main.c", "link.ld")

@@ -50,7 +50,7 @@ class Runner(Protocol):
         """What a program takes.
 
         Args:
-            lane: which of several equal boards, see `microfold.tune.board`.
+            lane: which of several equal boards, see `microfold.tune.board_runner`.
 
         Raises:
             RunnerError: the board failed.

@@ -279,12 +279,14 @@ def compare(
 ) -> tuple[int, float] | None:
     """None if equal (integers) or close (floats), else the number and the largest of the differences.
 
+    A NaN on one side only is the largest.
+
     Args:
         tolerance: of floats, as a part of the largest magnitude.
         scale: that magnitude; None: of what is expected.
     """
     bad, gap = gaps(actual, expected, tolerance, scale)
-    return (int(bad.sum()), float(np.nanmax(gap))) if bad.any() else None
+    return (int(bad.sum()), float(gap[bad].max())) if bad.any() else None
 
 
 def gaps(

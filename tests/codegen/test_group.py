@@ -243,7 +243,13 @@ def test_the_command_line(tmp_path: Path) -> None:
         in command
     )
     page = succeed("build", MODELS["digits"], STREAM, "--html", "-o", tmp_path / "pages")
-    assert page and (tmp_path / "pages" / "digits_report.html").is_file()
+    assert page
+    overview = (tmp_path / "pages" / "models_report.html").read_text(encoding="utf-8")
+    for name in ("digits", "stream_int8"):
+        assert (
+            f'href="{name}_report.html"' in overview
+            and (tmp_path / "pages" / f"{name}_report.html").is_file()
+        )
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,55 @@ def test_options_reach_the_build(tmp_path: Path) -> None:
     )
 
 
+SEVERAL = """
+cmake_minimum_required(VERSION 3.21)
+project(demo LANGUAGES C)
+add_subdirectory({root} microfold)
+microfold_add_model(nets MODEL {models} OPTIMIZE size)
+add_executable(demo main.c)
+target_link_libraries(demo PRIVATE nets)
+"""
+TURNS = """
+#include "nets.h"
+static nets_arena arena;
+static sine_context sine;
+static digits_context digits;
+
+int main(void) {
+    nets_arena_init(&arena);
+    sine_init(&sine);
+    digits_init(&digits);
+    sine_run(&sine, nets_take_sine(&arena));
+    const int free = nets_take_digits(&arena) != 0;
+    nets_give_back(&arena);
+    digits_run(&digits, nets_take_digits(&arena));
+    return free;
+}
+"""
+
+
+@pytest.mark.slow
+def test_several_models_are_one_library(tmp_path: Path) -> None:
+    need_tools("cmake", "cc")
+    (tmp_path / "CMakeLists.txt").write_text(SEVERAL.format(root=ROOT, models=f"{SINE} {DIGITS}"))
+    (tmp_path / "main.c").write_text(TURNS)
+    build = tmp_path / "build"
+    cmake("-S", tmp_path, "-B", build, PYTHON)
+    cmake("--build", build)
+    subprocess.run([build / "demo"], check=True)
+    stamp = (build / "nets" / "nets_kernels.c").stat().st_mtime_ns
+    cmake("--build", build)
+    assert (build / "nets" / "nets_kernels.c").stat().st_mtime_ns == stamp  # all files are known as made
+
+
+def test_files_of_several_models_must_be_identifiers(tmp_path: Path) -> None:
+    need_tools("cmake", "cc")
+    (tmp_path / "CMakeLists.txt").write_text(SEVERAL.format(root=ROOT, models=f"{SINE} My-Net.tflite"))
+    result = run_cmake("-S", tmp_path, "-B", tmp_path / "build", PYTHON)
+    assert result.returncode != 0
+    assert "the name of a model's file must be a lower-case C identifier" in " ".join(result.stderr.split())
+
+
 LABELLED = """
 cmake_minimum_required(VERSION 3.21)
 project(demo LANGUAGES C)

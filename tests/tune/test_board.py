@@ -19,11 +19,11 @@ from microfold.compiler import compile_graph
 from microfold.errors import InputError, ToolError
 from microfold.ir.text import to_text
 from microfold.options import Options
-from microfold.tune.board import (
+from microfold.tune.board import load_board
+from microfold.tune.board_runner import (
     BoardRunner,
     check_command,
     entry_command,
-    load_board,
     read_times,
     run_command,
 )

@@ -12,7 +12,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Node, Value
 from microfold.ir.text import parse
 from microfold.ir.types import Array, Tensor
-from microfold.verification.verify import FLOAT_TOLERANCE, input_sets, verify
+from microfold.verification.verify import FLOAT_TOLERANCE, compare, input_sets, verify
 
 THREE_LAYERS = """
 graph @three(%x: float32[2,3]) -> (%c) {
@@ -47,3 +47,14 @@ def test_floats_do_not_add_up(part: float, faulty: list[int], monkeypatch: pytes
     monkeypatch.setattr(Session, "run_layers", run_layers)
     sets = input_sets([buffer.type for buffer in program.inputs], 4)[1:]
     assert [difference.layer for difference in verify(program, sets).differences] == faulty
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_nan_on_one_side_is_the_largest_difference() -> None:
+    expected = np.array([0.0, 1.0, np.nan], np.float32)
+    assert compare(expected, expected) is None
+    for actual in (np.full(3, np.nan, np.float32), np.array([9.0, np.nan, np.nan], np.float32)):
+        found = compare(actual, expected)
+        assert found is not None
+        assert found[0] == 2
+        assert np.isnan(found[1])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
-from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.portable import (
     channel_multiplier,
     channel_records,
+    depthwise_matrix,
     depthwise_types,
     unsupported_integer_depthwise,
 )
@@ -16,8 +19,13 @@ from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.requantize import output_range
+from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import biasless_sum, output_range
+from microfold.kernels.requantize.biasless_sum import BiaslessRequantization, plan_biasless
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
+
+# Shifts to the left, the same for all sums, beyond the least one that may do.
+_MORE_SHIFTS = 3
 
 
 @register
@@ -25,14 +33,14 @@ class DepthwiseConv2DTapsDsp(Kernel):
     """Four channels at a time, tap after tap: for windows without padding that give few outputs.
 
     SXTB16 widens words of four inputs and of four weights, SMLABB and SMLATT multiply one half of each.
-    `weights` are [taps][channels]; `channels` are records (bias, multiplier, addend, shift), whose form
-    `channel_records` proves.
+    `weights` are [taps][channels]; `channels` are records (multiplier, addend), whose form
+    `biasless_taps` proves, or (bias, multiplier, addend, shift), see `channel_records`.
     """
 
     name = "s8_depthwise_conv2d__dsp_taps"
     op = DepthwiseConv2D
     features = frozenset({"dsp"})
-    code = 350
+    code = 540
     fields = declare(
         Field("weights", "[taps][channels]"),
         "channels",
@@ -66,6 +74,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
         _, _, out, window = depthwise_types(layer)
         pixels = out.size // out.shape[3]
         blocks = pixels * -(-out.shape[3] // 4)
+        clamped = output_range.proved_clamping(layer)[0]
         # Compiled for size, sums do not stay in registers.
         small = "small_" if layer.compiled_for_size else ""
         return Terms(
@@ -73,6 +82,8 @@ class DepthwiseConv2DTapsDsp(Kernel):
                 "call": 1,
                 "pixel": pixels,
                 f"{small}block": blocks,
+                f"finished_{_form(layer)}": blocks,
+                "clamped": blocks if clamped else 0,
                 "line": blocks * min(window.size),
                 f"{small}tap": blocks * window.size[0] * window.size[1],
             }
@@ -92,7 +103,16 @@ class DepthwiseConv2DTapsDsp(Kernel):
         x, _, out, window = depthwise_types(layer)
         filters = layer.array(1)
         assert filters is not None
-        plan, bounds = channel_records(layer)
+        clamp, bounds = output_range.proved_clamping(layer)
+        biasless = biasless_taps(layer)
+        if biasless is not None:
+            plan, left = biasless
+            requantization = (("requantize", biasless_sum.FORM), ("left", left), ("shift", plan.shift))
+            records = Constant("channels", plan.records, record="mf_biasless")
+        else:
+            biased, _ = channel_records(layer)
+            requantization = (("requantize", biased.form.value),)
+            records = Constant("channels", biased.records, record="mf_channel")
         channels = x.shape[3]
         row = 1 if layer.row_table else x.shape[2] * channels
         steps = (window.dilations[0] * row, window.dilations[1] * channels)
@@ -100,7 +120,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
         turned = window.size[1] == 1 and not layer.row_table
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", np.ascontiguousarray(filters.reshape(-1, channels))),
-            "channels": Constant("channels", plan.records, record="mf_channel"),
+            "channels": records,
             "batch": x.shape[0],
             "input_size": x.nbytes // x.shape[0],
             "channel_count": channels,
@@ -113,7 +133,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
             "tap_row_step": steps[1 if turned else 0],
             "tap_column_step": steps[0 if turned else 1],
         }
-        spec = (("requantize", plan.form.value),)
+        spec: tuple[tuple[str, SpecValue], ...] = (*requantization, ("clamp", clamp))
         fields = self.fields
         if layer.row_table:
             steps_down = "rows of the input, then bytes, from one %s to the next, down and right"
@@ -122,3 +142,27 @@ class DepthwiseConv2DTapsDsp(Kernel):
             CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, spec, fields),
             parameters | dict(bounds),
         )
+
+
+def _form(layer: LayerContext) -> str:
+    """Of the requantisation."""
+    return channel_records(layer)[0].form.value if biasless_taps(layer) is None else biasless_sum.FORM
+
+
+# Asked for by estimates and by the code, one after the other.
+@lru_cache(maxsize=8)
+def biasless_taps(layer: LayerContext) -> tuple[BiaslessRequantization, int] | None:
+    """Records without biases, and how far all sums are shifted to the left before; None if there are none."""
+    out = depthwise_types(layer)[2]
+    assert out.quant is not None
+    multipliers = product_sum.channel_multipliers(layer)
+    bias, bounds = product_sum.bias_and_bounds(layer, depthwise_matrix(layer))
+    limits = output_range.integer_bounds(layer.node)
+    slope = np.ldexp(multipliers[0].astype(np.float64), multipliers[1].astype(np.int64) - 31).max()
+    # Multipliers have 31 bits.
+    least = max(int(np.frexp(slope)[1]) + biasless_sum.SHIFTS[0] + 1, 0)
+    for left in range(least, least + _MORE_SHIFTS):
+        found = plan_biasless(bias, bounds, multipliers, out.quant.zero_point, limits, taken=left, most=0)
+        if found is not None:
+            return found, left
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from microfold.report.page.scale import number, signed
@@ -89,8 +90,10 @@ def _ram(report: BuildReport, other: BuildReport | None) -> Card:
     note = "It is proved that no arena for these kernels is smaller."
     if ours.arena > ours.arena_bound:
         note = f"No arena for these kernels can have less than {number(ours.arena_bound)} bytes."
+    if ours.parts:
+        note += f" It lies in {len(ours.parts)} memories: {', '.join(map(number, ours.parts))} bytes."
     total = change(ours.total, theirs and theirs.total)
-    return _memory("RAM", ours.total, total, figures, note)
+    return memory_card("RAM", ours.total, total, figures, note)
 
 
 def _flash(report: BuildReport, other: BuildReport | None) -> Card:
@@ -104,16 +107,21 @@ def _flash(report: BuildReport, other: BuildReport | None) -> Card:
         figures.append(("padding", ours.padding, theirs and theirs.padding))
     note = "The code was not measured." if ours.code is None else ""
     total = change(ours.total, theirs and theirs.total)
-    return _memory("Flash", ours.total, total, figures, note)
+    return memory_card("Flash", ours.total, total, figures, note)
 
 
-def _memory(
+def memory_card(
     title: str,
     total: int,
     changed: Change | None,
-    figures: list[tuple[str, int | None, int | None]],
+    figures: Sequence[tuple[str, int | None, int | None]],
     note: str,
 ) -> Card:
+    """A card of bytes with a bar of its parts.
+
+    Args:
+        figures: each part's name, its bytes, and those in another build.
+    """
     rows = [Row(name, number(ours), change(ours, theirs)) for name, ours, theirs in figures]
     parts: list[Part] = []
     x = 0.0

@@ -35,6 +35,7 @@ from microfold.report.page.memory_chart import MemoryChart, block_name, memory_c
 from microfold.report.page.palette import Entry, Palette
 from microfold.report.page.profile_chart import ProfileChart, profile_chart
 from microfold.report.page.pruning_strips import STRIP, Certificate, certificates
+from microfold.report.page.row_windows import RowWindows, row_windows
 from microfold.report.page.scale import WIDTH, number, rank
 from microfold.report.page.what_if_chart import WhatIf, what_if_section
 from microfold.report.profile import Profile
@@ -69,6 +70,7 @@ class Page:
     comparison: Comparison | None
     legend: list[Entry]
     memory: MemoryChart | None
+    row_windows: RowWindows | None
     block_names: list[str]
     strip: list[Segment]
     figures: list[Figure]
@@ -107,6 +109,7 @@ def collect_page(
         comparison=compare(report, other[1], other[0]) if other is not None else None,
         legend=palette.legend(costs(report)),
         memory=memory_chart(report, palette),
+        row_windows=row_windows(report.stream) if report.stream is not None else None,
         block_names=[block_name(block, report) for block in report.blocks] if report.layers else [],
         strip=cost_strip(report, palette),
         figures=figures,
@@ -123,16 +126,23 @@ def collect_page(
 
 def render_page(page: Page) -> str:
     """The text of one self-contained HTML file; the same page gives the same text."""
+    return render("page.html.j2", page=page, report=page.report)
+
+
+def render(template: str, **parts: object) -> str:
+    """A template of `templates/report` with the page's style and script."""
     style, script = _static("style.css"), _static("script.js")
-    template = _environment().get_template("page.html.j2")
-    return template.render(
-        page=page,
-        report=page.report,
-        style=Markup(style),
-        script=Markup(script),
-        style_hash=_hash(style),
-        script_hash=_hash(script),
-        **_SIZES,
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            **parts,
+            style=Markup(style),
+            script=Markup(script),
+            style_hash=_hash(style),
+            script_hash=_hash(script),
+            **_SIZES,
+        )
     )
 
 

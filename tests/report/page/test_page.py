@@ -5,13 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
+from microfold import target
+from microfold.codegen.shared import Shared
+from microfold.compiler import compile_file
 from microfold.ir.text import parse
+from microfold.options import Options
+from microfold.report.data import build_report
+from microfold.report.group import group_report
+from microfold.report.page.group import render_group
 from microfold.report.page.page import collect_page, render_page
-from microfold.report.stored import BuildReport, Library
+from microfold.report.stored import BuildReport, Library, read_report
 from microfold.report.what_if import impossible
 from tests.codegen.graphs import accumulator, several_outputs
 from tests.report.page.graphs import inverted_residuals
@@ -46,13 +54,17 @@ def rendered(report: BuildReport, full: bool = False) -> str:
     )
 
 
-def check(text: str) -> Page:
-    """What is true of every page."""
+def check(text: str, beside: Collection[str] = ()) -> Page:
+    """What is true of every page.
+
+    Args:
+        beside: files that it may name.
+    """
     page = read_html(text)
     ids = page.values("id")
     assert len(ids) == len(set(ids))
     for link in page.values("href"):
-        assert link.startswith("#") and link[1:] in ids, link
+        assert link in beside or (link.startswith("#") and link[1:] in ids), link
     for name in ("aria-labelledby", "aria-describedby"):
         assert {each for value in page.values(name) for each in value.split()} <= set(ids)
     # Nothing is loaded, and nothing could be.
@@ -92,6 +104,31 @@ def test_everything_at_once() -> None:
     assert {e.attributes["id"] for e in page.all("section")} == {
         "comparison", "memory", "layers", "profile", "graph", "headroom", "kernels", "pruning", "what-if"
     }  # fmt: skip
+
+
+def test_windows_of_rows() -> None:
+    program = compile_file(CNN, target.load("cortex-m4"), Options(io="rows"))
+    report = read_report(build_report(program, None), "rows")
+    text = rendered(report)
+    assert "rows" in {e.attributes["id"] for e in check(text).all("section")}
+    assert report.stream is not None
+    kept, whole = (sum(getattr(w, name) for w in report.stream.windows) for name in ("bytes", "whole"))
+    assert f"<b>{kept:,}</b> bytes instead of {whole:,}" in text
+    # A report of a version that did not say how large tensors are.
+    older = replace(report.stream, windows=tuple(replace(w, whole=None) for w in report.stream.windows))
+    assert "instead of" not in check(rendered(replace(report, stream=older))).all("p")[-1].text
+
+
+def test_several_models() -> None:
+    names = ("cnn_int8", "stream_int8")
+    options = Options(memory="split")
+    programs = tuple(compile_file(MADE / f"{n}.tflite", target.load("cortex-m4"), options) for n in names)
+    shared = Shared("both", programs)
+    reports = [build_report(program, None) for program in programs]
+    data = group_report(shared, None, reports, "0x00000000u")
+    page = check(render_group(data, "both"), beside=[f"{name}_report.html" for name in names])
+    assert page.all("title")[0].text == "both for cortex-m4 \N{EN DASH} microfold report"
+    assert [e.attributes["id"] for e in page.all("section")] == ["models", "shared"]
 
 
 def test_graphs_of_other_kinds() -> None:

@@ -1,0 +1,95 @@
+"""A program's constants as arrays of the generated C, or as parts of a blob."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from microfold.codegen import blob
+from microfold.codegen.literals import c_type, literal_headers
+from microfold.codegen.names import Namer, place_of, private_name
+from microfold.codegen.parts import ConstantArray, NamedOffset
+from microfold.kernels.call import Constant
+from microfold.plan.overlap import align
+from microfold.plan.regions import Regions
+from microfold.program import Program, constant_key
+
+
+class ConstantArrays:
+    """Constants in flash; equal ones are there once.
+
+    Attributes:
+        blob: they are parts of a binary file.
+        by_key: in the order in which they were added.
+    """
+
+    def __init__(self, program: Program, namer: Namer, own: Callable[[str], str]):
+        """`own`: types of the templates as those of the model."""
+        self.blob = program.options.weights == "blob"
+        self.by_key: dict[tuple[str, str, bytes], ConstantArray] = {}
+        self._name = program.name
+        self._namer = namer
+        self._own = own
+
+    def add(self, constant: Constant, comment: str, section: str = "") -> str:
+        """What C calls the constant.
+
+        Args:
+            comment: a line for people.
+            section: of the linker; empty for that of all constants.
+        """
+        array, record = constant.array, constant.record
+        key = constant_key(array, record)
+        if key not in self.by_key:
+            name = private_name(self._name, constant.label)
+            name = self._namer.claim(name, "_offset" if self.blob else "")
+            shape = ", ".join(map(str, array.shape))
+            element = self._own(record) or c_type(array)
+            comment = f"{comment}: [{shape}]"
+            self.by_key[key] = ConstantArray(name, element, array, record, comment, constant.members)
+        if section:
+            self.by_key[key] = replace(self.by_key[key], section=section)
+        if self.by_key[key].alignment < constant.alignment:
+            self.by_key[key] = replace(self.by_key[key], alignment=constant.alignment)
+        name = self.by_key[key].name
+        return place_of(self._name, "weights", name) if self.blob else name
+
+    def put_in(self, regions: Regions) -> None:
+        """The constants in the memories that are planned for them."""
+        for key, memory in regions.constants.items():
+            self.by_key[key] = replace(self.by_key[key], section=memory.section("constants"))
+
+    @property
+    def arrays(self) -> list[ConstantArray]:
+        return list(self.by_key.values())
+
+    @property
+    def headers(self) -> frozenset[str]:
+        """Standard headers for their elements."""
+        # float16 elements are printed as their bits.
+        floats = [a.array for a in self.arrays if a.array.dtype == np.float32]
+        return literal_headers(extreme for array in floats for extreme in (array.min(), array.max()))
+
+    @cached_property
+    def blob_alignment(self) -> int:
+        """Of the address of a blob."""
+        return max([blob.ALIGNMENT, *(array.alignment for array in self.arrays)])
+
+    @cached_property
+    def blob_places(self) -> list[NamedOffset]:
+        """Where the constants lie in a blob."""
+        offset, places = blob.HEADER_SIZE, list[NamedOffset]()
+        for array in self.arrays:
+            offset = align(offset, self.blob_alignment)
+            places.append(NamedOffset(array.name, offset, array.comment))
+            offset += array.array.nbytes
+        return places
+
+    @property
+    def blob_size(self) -> int:
+        """Bytes of a blob."""
+        ends = (p.offset + a.array.nbytes for p, a in zip(self.blob_places, self.arrays, strict=True))
+        return max(ends, default=blob.HEADER_SIZE)
