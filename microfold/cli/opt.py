@@ -70,11 +70,13 @@ def opt(
         with context.context() as chosen:
             required = set(chosen.required_pass).union(*map(listed_names, steps))
             core = targets.load(target)
+            costs = NodeCosts(core, "balanced")
             chosen = replace(
                 chosen,
                 required_pass=required,
                 channel_block=core.channel_block,
-                node_cost=NodeCosts(core, "balanced"),
+                node_cost=costs,
+                node_scratch=costs.scratch,
                 arenas=PlannedArenas(core, Options()),
                 half_precision=core.half_precision,
             )

@@ -109,12 +109,14 @@ class Way:
         self.target = target
         self.options = options
         self.revise = revise
+        node_costs = NodeCosts(target, options.optimize)
         self.context = replace(
             context,
             unroll=unroll,
             channel_block=target.channel_block,
             spare_flash=context.spare_flash or options.optimize == "size",
-            node_cost=NodeCosts(target, options.optimize),
+            node_cost=node_costs,
+            node_scratch=node_costs.scratch,
             half_precision=target.half_precision,
             externals=resolve(options.external),
         )

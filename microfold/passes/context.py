@@ -122,6 +122,7 @@ class PassContext:
         spare_ram: nothing is to take RAM for fewer instructions: a limit would not be met.
         spare_flash: nothing is to take flash for fewer instructions.
         node_cost: what kernels of the target take; None: that is not known, and what depends on it is left.
+        node_scratch: how many bytes of scratch these kernels take; None: that is not known.
         arenas: the arena that graphs have; None: that is not known, and what depends on it is left.
         half_precision: the target computes float16 faster than float32.
         externals: the external code generators in use, the preferred ones first.
@@ -143,6 +144,7 @@ class PassContext:
     spare_ram: bool = False
     spare_flash: bool = False
     node_cost: NodeCost | None = None
+    node_scratch: NodeCost | None = None
     arenas: Arenas | None = None
     half_precision: bool = False
     externals: Sequence[PatternTable] = ()

@@ -197,6 +197,17 @@ GAINS = {
         269_009,
         46_080,
     ),
+    "table_behind_1x1_convolution": Gain(
+        f"""
+        {_weights("", "16,1,1,16", 0.01)}
+        %a: int8[1,24,24,16] q(0.05, -20) = conv2d(%x, %w, %b) {{
+          strides=(1, 1), dilations=(1, 1), padding=((0, 0), (0, 0))
+        }}
+        %y: int8[1,24,24,16] q(0.04, -60) = leaky_relu(%a) {{alpha=0.1}}
+        """,
+        182_678,
+        11_304,
+    ),
     "narrow_clip_behind_1x1_convolution": Gain(
         f"""
         {_weights("", "16,1,1,16", 0.01)}

@@ -29,7 +29,7 @@ from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, smlad
-from microfold.kernels.requantize import biasless_sum, output_range
+from microfold.kernels.requantize import biasless_sum, output_range, output_table
 from microfold.kernels.requantize.biasless_sum import BiaslessRequantization, plan_biasless
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
@@ -293,10 +293,12 @@ class Conv2DDsp(SmladConvolution):
         "input_zero_point",
         Field("border", "offset of a spare segment in the scratch"),
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        return unsupported_integer_conv(layer)
+        # Where two instructions are issued together, their order has no place for a table.
+        return unsupported_integer_conv(layer, tables=not layer.target.has("late_loads"))
 
     def variants(self, layer: LayerContext) -> Sequence[Kernel]:
         out = conv_types(layer)[2]
@@ -327,12 +329,12 @@ class Conv2DDsp(SmladConvolution):
             widen += Terms(edge=4 * edges * segments)
         single = channels.single_terms(pairs) + widen * 0.25
         if self.group == 1:
-            return pixels * single
+            return pixels * single + output_table.table_terms(layer)
         loops = 0 if self._written(layer) else pairs / UNROLL
         group = channels.terms(pairs, loops) + widen
         # Two or three pixels that are left over make another group with those before.
         left = group if is_pointwise(window) and pixels % 4 > 1 else pixels % 4 * single
-        return Terms(call=1) + pixels // 4 * group + left
+        return Terms(call=1) + pixels // 4 * group + left + output_table.table_terms(layer)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -354,6 +356,7 @@ class Conv2DDsp(SmladConvolution):
         written = not pointwise and segment <= WRITTEN_SEGMENT
         spec = (
             *channels.spec,
+            *output_table.table_spec(layer.node),
             ("pointwise", pointwise),
             ("group", group),
             ("steps", pairs if self._written(layer) else 0),
@@ -364,6 +367,7 @@ class Conv2DDsp(SmladConvolution):
         )
         parameters = channels.parameters(smlad.pair_lanes(channels.plan.matrix, segment))
         parameters |= {"pairs": pairs, "skip": _skip(pairs), "segment": segment}
+        parameters |= output_table.table_parameters(layer.node)
         if group == 1:
             # The loop over one pixel's channels counts them.
             del parameters["words"], parameters["paired_words"], parameters["skip"]

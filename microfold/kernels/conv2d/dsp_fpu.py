@@ -30,7 +30,7 @@ from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import band_overlap, window_overlap
 from microfold.kernels.packing import smlad
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
@@ -184,10 +184,11 @@ class Conv2DFpuDsp(Kernel):
         Field("border", "offset of four spare segments in the scratch"),
         Field("padded_row", "bytes of such a row"),
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = unsupported_integer_conv(layer)
+        reason = unsupported_integer_conv(layer, tables=True)
         if reason is not None:
             return reason
         out = conv_types(layer)[2]
@@ -230,7 +231,7 @@ class Conv2DFpuDsp(Kernel):
         segments, segment = count_segments(layer)
         single = channels.single_terms(plan.pairs)
         start = Terms(start=1, start_block=channels.blocks)
-        clamps = Terms(clamped=out.size * channels.clamp)
+        clamps = Terms(clamped=out.size * channels.clamp) + output_table.table_terms(layer)
         written = "written" if segment <= WRITTEN_SEGMENT else "looped"
         if is_pointwise(window):
             widen = Terms({"widened": segment, f"pixels_{written}": 1})
@@ -296,6 +297,7 @@ class Conv2DFpuDsp(Kernel):
             ("padded", plan.padded_bytes > 0),
             ("rest", plan.rest),
             ("clamp_behind", channels.clamp),
+            *output_table.table_spec(layer.node),
             ("groups_bytes", GROUPS_BYTES),
         )
         parameters: dict[str, Parameter] = channels.stream(smlad.pair_lanes(channels.plan.matrix, segment))
@@ -304,6 +306,7 @@ class Conv2DFpuDsp(Kernel):
             "streamed": placement.stream * (4 if plan.packing == "paired" else 8),
             "groups": plan.groups,
             "segment": segment,
+            **output_table.table_parameters(layer.node),
         }
         if channels.clamp:
             parameters |= channels.bounds

@@ -27,7 +27,7 @@ from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing.smlad import pair_order
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.shapes import IMAGE_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -143,10 +143,11 @@ class Conv2DTileDsp(SmladConvolution):
         "pad_left",
         Field("padding", "the input's zero point as a pair"),
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = unsupported_integer_conv(layer)
+        reason = unsupported_integer_conv(layer, tables=not layer.target.has("late_loads"))
         if reason is not None:
             return reason
         x, _, out, window = conv_types(layer)
@@ -178,7 +179,7 @@ class Conv2DTileDsp(SmladConvolution):
         return self.cut
 
     def terms(self, layer: LayerContext) -> Terms:
-        return _terms(layer, self._tile, self.channels)
+        return _terms(layer, self._tile, self.channels) + output_table.table_terms(layer)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -196,6 +197,7 @@ class Conv2DTileDsp(SmladConvolution):
         assert x.quant is not None
         spec: tuple[tuple[str, SpecValue], ...] = (
             *channels.spec,
+            *output_table.table_spec(layer.node),
             ("tile", tile.outputs),
             ("stride", window.strides[1]),
             ("phases", tile.phases),
@@ -205,6 +207,7 @@ class Conv2DTileDsp(SmladConvolution):
             ("group_bytes", GROUP_BYTES),
         )
         parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, layer))
+        parameters |= output_table.table_parameters(layer.node)
         parameters |= shape_parameters(layer) | {
             "blocks": tile.rows // tile.unroll,
             "tile_words": tile.words,

@@ -42,7 +42,7 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, smlad
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.kernels.shapes import IMAGE_FIELDS
@@ -105,6 +105,7 @@ class _Winograd(Kernel):
         Field("sums", "offset in the scratch"),
         Field("outside", "offset in the scratch of a pixel of zero points"),
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
 
     def supports(self, layer: LayerContext) -> str | None:
@@ -115,7 +116,7 @@ class _Winograd(Kernel):
             return f"it needs a multiple of 4 input channels; there are {x.shape[3]}"
         if x.shape[3] > MAXIMUM_CHANNELS:
             return f"its loop would be too long for {x.shape[3]} input channels; at most {MAXIMUM_CHANNELS}"
-        reason = unsupported_integer_conv(layer)
+        reason = unsupported_integer_conv(layer, tables=True)
         if reason is not None:
             return reason
         if np.abs(transform_filters(self._filters(layer), self.tile)).max(initial=0) >= 1 << 15:
@@ -147,7 +148,7 @@ class _Winograd(Kernel):
             stored=stored,
             rounded=stored * rounded,
             part=parts * out.shape[3],
-        )
+        ) + output_table.table_terms(layer)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -202,6 +203,7 @@ class _Winograd(Kernel):
             "input_zero_point": x.quant.zero_point,
             "sums": words,
             "outside": words + sums,
+            **output_table.table_parameters(layer.node),
         }
         clamp = (low, high) != (-128, 127)
         if clamp:
@@ -215,6 +217,7 @@ class _Winograd(Kernel):
             ("pairs", channels // 2),
             ("pixel", out.shape[3] if whole else 0),
             ("clamp", clamp),
+            *output_table.table_spec(layer.node),
         )
         return KernelCall(
             CFunction("conv2d/dsp_winograd.c.j2", self.name, spec, self.fields),

@@ -22,7 +22,7 @@ from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, two_pixels_per_word
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_accumulate_long import expects_short_form, sum_records
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
@@ -67,10 +67,11 @@ class _PairConv(Kernel):
         *WINDOW_FIELDS,
         "input_zero_point",
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = unsupported_integer_conv(layer)
+        reason = unsupported_integer_conv(layer, tables=True)
         if reason is None and self._words(layer) > MAXIMUM_WORDS:
             return f"its patches may have at most {MAXIMUM_WORDS} words; they have {self._words(layer)}"
         return reason
@@ -130,7 +131,7 @@ class _PairConv(Kernel):
             }
         )
         edge = Terms(edge_row=window.size[0], edge_input=matrix.shape[1])
-        return Terms(call=1) + groups * group + edges * edge
+        return Terms(call=1) + groups * group + edges * edge + output_table.table_terms(layer)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -161,6 +162,7 @@ class _PairConv(Kernel):
             ("nibbles", self.nibbles),
             ("requantize", records.form),
             ("clamp", records.clamp),
+            *output_table.table_spec(layer.node),
             ("pointwise", pointwise),
             ("gather", gather),
             ("ragged", segment % length != 0),
@@ -175,6 +177,7 @@ class _PairConv(Kernel):
             "words": self._words(layer),
             "offset": runs << 15,
             "output_channels": out.shape[3],
+            **output_table.table_parameters(layer.node),
         }
         if rests.any():
             places = two_pixels_per_word.word_indices(segment, length, runs, 2 if self.unsigned else 0)

@@ -20,7 +20,7 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import float16_weights, product_sum
-from microfold.kernels.requantize import multiply_high, output_range
+from microfold.kernels.requantize import multiply_high, output_range, output_table
 from microfold.kernels.requantize.finish import Finish, clamped_finish
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS, image_parameters, window_parameters
 from microfold.ops.convolution.conv2d import Conv2D
@@ -29,10 +29,10 @@ from microfold.ops.window import Window
 
 
 def conv_types(layer: LayerContext) -> tuple[TensorType, TensorType, TensorType, Window]:
-    """Types of input, filter and output, and the window."""
+    """Types of input, filter and output (before it is looked up in a table), and the window."""
     x, weights = layer.node.inputs[0], layer.node.inputs[1]
     assert x is not None and weights is not None and isinstance(layer.node.op, Conv2D | HybridConv2D)
-    return x.type, weights.type, layer.node.outputs[0].type, layer.node.op.window(weights.type)
+    return x.type, weights.type, output_table.sum_type(layer.node), layer.node.op.window(weights.type)
 
 
 def is_pointwise(window: Window) -> bool:
@@ -53,9 +53,13 @@ def unsupported_grouping(layer: LayerContext) -> str | None:
     return "it does not compute grouped convolutions" if weights.shape[3] != x.shape[3] else None
 
 
-def unsupported_integer_conv(layer: LayerContext) -> str | None:
-    """The conditions that all int8 convolution kernels share."""
-    reason = unsupported_grouping(layer) or product_sum.unsupported_int8_constants(layer)
+def unsupported_integer_conv(layer: LayerContext, *, tables: bool = False) -> str | None:
+    """The conditions that all int8 convolution kernels share.
+
+    Args:
+        tables: the kernel looks outputs up in a table, too.
+    """
+    reason = unsupported_grouping(layer) or product_sum.unsupported_int8_constants(layer, tables=tables)
     return reason or product_sum.unsupported_bounds(layer, filter_matrix(layer))
 
 
@@ -118,6 +122,7 @@ class PatchConv(Kernel):
         *PATCH_FIELDS,
         "input_zero_point",
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -190,7 +195,7 @@ class Conv2DInt8(PatchConv):
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_grouping(layer) or product_sum.unsupported_constants(
-            layer, DType.INT8, self.weights
+            layer, DType.INT8, self.weights, tables=True
         )
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -199,7 +204,8 @@ class Conv2DInt8(PatchConv):
         # A last pixel alone is computed twice.
         outputs = -(-pixels // self.PIXELS) * self.PIXELS * out.shape[3]
         products = outputs * (layer.node.macs() // out.size)
-        return Terms(call=1, output=outputs, product=products) + self.gathering(layer)
+        found = Terms(call=1, output=outputs, product=products) + self.gathering(layer)
+        return found + output_table.table_terms(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, _, window = conv_types(layer)

@@ -27,7 +27,7 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.scaled_sum import (
     PLANE_LIMIT,
@@ -125,11 +125,13 @@ class DepthwiseConv2DDsp(Kernel):
         "tap_step",
         Field("padding", "the input's zero point in all four bytes"),
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
     pitch_fields = frozenset({"input_size", "outer_input_step"})
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = unsupported_integer_depthwise(layer)
+        # Where two instructions are issued together, their order has no place for a table.
+        reason = unsupported_integer_depthwise(layer, tables=not layer.target.has("late_loads"))
         if reason is not None:
             return reason
         if not self.variants(layer):
@@ -157,7 +159,7 @@ class DepthwiseConv2DDsp(Kernel):
         return self.cut
 
     def terms(self, layer: LayerContext) -> Terms:
-        return Terms(call=1) + self._tiling.terms(self.form, self.assembled)
+        return Terms(call=1) + self._tiling.terms(self.form, self.assembled) + output_table.table_terms(layer)
 
     def guess(self, term: str) -> float:
         return INSTRUCTIONS.get(term, super().guess(term))
@@ -184,7 +186,8 @@ class DepthwiseConv2DDsp(Kernel):
         x, out, inner, outer = tiling.x, tiling.out, tiling.inner, tiling.outer
         assert x.quant is not None
         low, high = output_range.output_limits(layer)
-        clamp = plan.general or (low, high) != out.dtype.range
+        looked_up = output_table.is_table(layer.node)
+        clamp = (plan.general or (low, high) != out.dtype.range) and not looked_up
         spec: tuple[tuple[str, SpecValue], ...] = (
             ("outer_taps", outer.taps),
             ("taps", inner.taps),
@@ -194,6 +197,7 @@ class DepthwiseConv2DDsp(Kernel):
             ("requantize", plan.form),
             ("shift", plan.shift),
             ("clamp", clamp),
+            *output_table.table_spec(layer.node),
             ("late_loads", layer.target.has("late_loads")),
         )
         steps_in, steps_out = tiling.steps(x), tiling.steps(out)
@@ -228,6 +232,7 @@ class DepthwiseConv2DDsp(Kernel):
             "tap_step": tiling.pitch * outer.dilation,
             "padding": int(np.frombuffer(np.full(4, x.quant.zero_point, np.int8), np.int32)[0]),
         }
+        parameters |= output_table.table_parameters(layer.node)
         if outer.taps == 1:
             del parameters["tap_step"]
         if clamp:

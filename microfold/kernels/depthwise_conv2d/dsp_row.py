@@ -34,7 +34,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
 from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.scaled_sum import PlaneRequantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
@@ -75,6 +75,7 @@ class RowPlan:
         clamps: bounds of outputs within their type's.
         most: blocks that an iteration of a loop may have.
         late_loads: other instructions should stand between a load and what it is for.
+        table: outputs are looked up.
     """
 
     tiling: Tiling
@@ -82,6 +83,7 @@ class RowPlan:
     clamps: int
     most: int
     late_loads: bool
+    table: bool
 
     @property
     def corrected(self) -> bool:
@@ -141,8 +143,9 @@ class RowPlan:
 
     def _finish(self, outputs: int) -> int:
         """Instructions and cycles from the sums of a block to its outputs, and for the bias."""
-        each = 3 + 2 * self.corrected + (not self.requantization.shift) + 3 * self.clamps
-        return outputs * each + 3 + self.corrected + (not self.requantization.shift) + self.clamps
+        each = 3 + 2 * self.corrected + (not self.requantization.shift) + 3 * self.clamps + self.table
+        own = self.corrected + (not self.requantization.shift) + self.clamps + self.table
+        return outputs * each + 3 + own
 
     def refusal(self) -> str | None:
         """Why the code cannot be written, if so."""
@@ -199,7 +202,8 @@ def row_plans(layer: LayerContext) -> list[RowPlan] | str:
     clamps = (low != limits[0]) + (high != limits[1])
     cuts = [t for t in tilings(layer) if not t.vertical or t.band == t.rows.outputs]
     late = layer.target.has("late_loads")
-    plans = [RowPlan(t, requantization, clamps, most, late) for most in (1, MAX_UNROLL) for t in cuts]
+    table = output_table.is_table(layer.node)
+    plans = [RowPlan(t, requantization, clamps, most, late, table) for most in (1, MAX_UNROLL) for t in cuts]
     plans = [plan for plan in plans if plan.most == 1 or plan.unrolled]
     refusals = [plan.refusal() for plan in plans]
     fitting = [plan for plan, refusal in zip(plans, refusals, strict=True) if refusal is None]
@@ -230,10 +234,12 @@ class DepthwiseConv2DRowDsp(Kernel):
     code = 1400
     fields = declare(
         "records",
+        output_table.TABLE_FIELD,
     )
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = unsupported_integer_depthwise(layer)
+        # Where two instructions are issued together, their order has no place for a table.
+        reason = unsupported_integer_depthwise(layer, tables=not layer.target.has("late_loads"))
         if reason is not None:
             return reason
         plans = row_plans(layer)
@@ -292,6 +298,7 @@ class DepthwiseConv2DRowDsp(Kernel):
             ("requantize", requantization.form),
             ("shift", requantization.shift),
             ("output_range", (low, high)),
+            *output_table.table_spec(layer.node),
             ("images", x.shape[0]),
             ("image_sizes", (x.nbytes // x.shape[0], out.nbytes // x.shape[0])),
             ("channels", x.shape[3]),
@@ -320,7 +327,10 @@ class DepthwiseConv2DRowDsp(Kernel):
             ("rests", tuple(_flat(p.rest) if p.rest is not None else () for p in plan.parts)),
         )
         records = np.ascontiguousarray(_records(layer, plan))
-        parameters: dict[str, Parameter] = {"records": Constant("records", records)}
+        parameters: dict[str, Parameter] = {
+            "records": Constant("records", records),
+            **output_table.table_parameters(layer.node),
+        }
         last = ", correction" if plan.header == 4 else ""
         start = "bias, multiplier, addend" + (last if requantization.shift else ", shift")
         if requantization.biasless:

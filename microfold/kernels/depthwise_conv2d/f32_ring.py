@@ -122,14 +122,16 @@ class RingDepthwise(Kernel):
 
     def supports(self, layer: LayerContext) -> str | None:
         reason = product_sum.unsupported_constants(layer, self.dtype, self.dtype)
-        if reason is None and channel_multiplier(layer) != 1:
+        if reason is not None:
+            return reason
+        if channel_multiplier(layer) != 1:
             return "it needs one output channel for each input channel"
         ring = self.ring(layer)
-        if reason is None and ring.window.size[0] * ring.pieces > MOST_PIECES:
+        if ring.window.size[0] * ring.pieces > MOST_PIECES:
             return f"its kernel must have at most {MOST_PIECES} rows of up to {TAPS} taps"
-        if reason is None and max(ring.columns) >= MOST_COLUMNS:
+        if max(ring.columns) >= MOST_COLUMNS:
             return f"neighbouring outputs must read at most {MOST_COLUMNS} columns"
-        return reason
+        return None
 
     def piece_terms(self, ring: Ring) -> Terms:
         """Of a piece of a row of the kernel, in a block."""

@@ -24,7 +24,7 @@ from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, two_pixels_per_word
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_accumulate_long import FORM, expects_short_form, sum_records
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
@@ -154,11 +154,13 @@ class _PairDepthwise(Kernel):
         Field("row_step", "from one output row's inputs to the next's, in the plane"),
         "input_zero_point",
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
     pitch_fields = frozenset({"input_width"})
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = unsupported_integer_depthwise(layer)
+        # Two columns at a time are stored by lines that have no register for a table.
+        reason = unsupported_integer_depthwise(layer, tables=self.thumb1)
         if reason is not None:
             return reason
         window = depthwise_types(layer)[3]
@@ -199,7 +201,7 @@ class _PairDepthwise(Kernel):
                 "channel": out.shape[3],
             }
         )
-        return Terms(call=1) + x.shape[0] * image
+        return Terms(call=1) + x.shape[0] * image + output_table.table_terms(layer)
 
     def _columns(self, window: Window, *, clamp: bool) -> int:
         """Neighbouring columns of outputs that are computed together, if requantisation is by lines."""
@@ -226,6 +228,7 @@ class _PairDepthwise(Kernel):
             ("columns", columns),
             ("requantize", records.form),
             ("clamp", records.clamp),
+            *output_table.table_spec(layer.node),
             ("stride_width", window.strides[1]),
         )
         parameters: dict[str, Parameter] = {
@@ -244,6 +247,7 @@ class _PairDepthwise(Kernel):
             "second_row": plane.half * window.strides[0],
             "row_step": window.strides[0] * plane.size[1],
             "input_zero_point": x.quant.zero_point,
+            **output_table.table_parameters(layer.node),
         }
         step = "twice the bytes" if columns == 2 else "the bytes"
         fields = describe(self.fields, offsets=f"{step} to each run's first input in the plane, by index")

@@ -19,7 +19,7 @@ from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
-from microfold.kernels.requantize import multiply_high, output_range
+from microfold.kernels.requantize import multiply_high, output_range, output_table
 from microfold.kernels.requantize.finish import Finish, clamped_finish
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.convolution.hybrid_depthwise_conv2d import HybridDepthwiseConv2D
@@ -34,7 +34,7 @@ def depthwise_types(layer: LayerContext) -> tuple[TensorType, TensorType, Tensor
         and weights is not None
         and isinstance(layer.node.op, DepthwiseConv2D | HybridDepthwiseConv2D)
     )
-    return x.type, weights.type, layer.node.outputs[0].type, layer.node.op.window(weights.type)
+    return x.type, weights.type, output_table.sum_type(layer.node), layer.node.op.window(weights.type)
 
 
 def depthwise_matrix(layer: LayerContext) -> Array:
@@ -50,9 +50,13 @@ def channel_multiplier(layer: LayerContext) -> int:
     return out.shape[3] // x.shape[3]
 
 
-def unsupported_integer_depthwise(layer: LayerContext) -> str | None:
-    """The conditions that all int8 depthwise kernels share; any channel multiplier."""
-    reason = product_sum.unsupported_int8_constants(layer)
+def unsupported_integer_depthwise(layer: LayerContext, *, tables: bool = False) -> str | None:
+    """The conditions that all int8 depthwise kernels share; any channel multiplier.
+
+    Args:
+        tables: the kernel looks outputs up in a table, too.
+    """
+    reason = product_sum.unsupported_int8_constants(layer, tables=tables)
     return reason or product_sum.unsupported_bounds(layer, depthwise_matrix(layer))
 
 
@@ -197,6 +201,7 @@ class PlaneDepthwise(Kernel):
         "input_zero_point",
         *PLANE_FIELDS,
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
     pitch_fields = PLANE_PITCH_FIELDS
 
@@ -262,7 +267,10 @@ class DepthwiseConv2DInt8(PlaneDepthwise):
     weights: ClassVar[DType] = DType.INT8
 
     def supports(self, layer: LayerContext) -> str | None:
-        return product_sum.unsupported_constants(layer, DType.INT8, self.weights)
+        return product_sum.unsupported_constants(layer, DType.INT8, self.weights, tables=True)
+
+    def terms(self, layer: LayerContext) -> Terms:
+        return super().terms(layer) + output_table.table_terms(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, _, _ = depthwise_types(layer)

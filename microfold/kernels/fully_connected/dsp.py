@@ -18,7 +18,7 @@ from microfold.kernels.fully_connected.portable import (
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, smlad
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.shifted_sum import plan_smlad_requantization
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -49,6 +49,7 @@ class FullyConnectedDsp(Kernel):
         "shift",
         *MATRIX_FIELDS,
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
 
     def blocks(self, units: int) -> int:
@@ -56,7 +57,7 @@ class FullyConnectedDsp(Kernel):
         return units // self.UNITS
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = unsupported_integer_fully_connected(layer)
+        reason = unsupported_integer_fully_connected(layer, tables=True)
         if reason is None and weights_zero_point(layer):
             return f"its weights must have zero point 0; it is {weights_zero_point(layer)}"
         return reason
@@ -66,7 +67,7 @@ class FullyConnectedDsp(Kernel):
         whole = self.blocks(out.shape[1])
         pairs, steps = -(-(out.shape[1] - whole * self.UNITS) // 2), -(-x.shape[1] // 4)
         row = Terms(row=1, block=whole, block_step=whole * steps, pair=pairs, pair_step=pairs * steps)
-        return Terms(call=1) + x.shape[0] * row
+        return Terms(call=1) + x.shape[0] * row + output_table.table_terms(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)
@@ -95,6 +96,7 @@ class FullyConnectedDsp(Kernel):
             ("packing", packed),
             ("rest", depth % 4 != 0),
             ("clamp", clamp),
+            *output_table.table_spec(layer.node),
             ("late_loads", layer.target.has("late_loads")),
             ("blocks", self.UNITS > 0),
         )
@@ -102,6 +104,7 @@ class FullyConnectedDsp(Kernel):
             "weights": Constant("weights", block_units(words, self.blocks(units))),
             **_requantization_parameters(records, common=common),
             **matrix_parameters(x, out),
+            **output_table.table_parameters(layer.node),
         }
         if clamp:
             parameters |= {"output_minimum": limits[0], "output_maximum": limits[1]}

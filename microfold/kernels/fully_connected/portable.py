@@ -15,7 +15,7 @@ from microfold.kernels.fields import declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import float16_weights, product_sum
-from microfold.kernels.requantize import multiply_high, output_range
+from microfold.kernels.requantize import multiply_high, output_range, output_table
 from microfold.kernels.requantize.finish import Finish, clamped_finish
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.accumulate import output_multipliers
@@ -26,7 +26,7 @@ def fully_connected_types(layer: LayerContext) -> tuple[TensorType, TensorType, 
     """Types of input [N, K], weights [M, K] and output [N, M]."""
     x, weights = layer.node.inputs[0], layer.node.inputs[1]
     assert x is not None and weights is not None
-    return x.type, weights.type, layer.node.outputs[0].type
+    return x.type, weights.type, output_table.sum_type(layer.node)
 
 
 def weights_zero_point(layer: LayerContext) -> int:
@@ -43,9 +43,13 @@ def centred_weights(layer: LayerContext) -> Array:
     return weights.astype(np.int16) - np.int16(weights_zero_point(layer))
 
 
-def unsupported_integer_fully_connected(layer: LayerContext) -> str | None:
-    """The conditions that all int8 fully connected kernels share; weights may have a zero point."""
-    reason = product_sum.unsupported_int8_constants(layer)
+def unsupported_integer_fully_connected(layer: LayerContext, *, tables: bool = False) -> str | None:
+    """The conditions that all int8 fully connected kernels share; weights may have a zero point.
+
+    Args:
+        tables: the kernel looks outputs up in a table, too.
+    """
+    reason = product_sum.unsupported_int8_constants(layer, tables=tables)
     return reason or product_sum.unsupported_bounds(layer, centred_weights(layer))
 
 
@@ -83,6 +87,7 @@ class UnitGroups(Kernel):
         *MATRIX_FIELDS,
         "weights_zero_point",
         *output_range.LIMIT_FIELDS,
+        output_table.TABLE_FIELD,
     )
     half: ClassVar[bool] = False
 
@@ -128,9 +133,9 @@ class FullyConnectedInt8(UnitGroups):
     code = 300
 
     def supports(self, layer: LayerContext) -> str | None:
-        reason = product_sum.unsupported_int8_constants(layer)
+        reason = product_sum.unsupported_int8_constants(layer, tables=True)
         if reason is None and weights_zero_point(layer):
-            return unsupported_integer_fully_connected(layer)
+            return unsupported_integer_fully_connected(layer, tables=True)
         return reason
 
     def terms(self, layer: LayerContext) -> Terms:
@@ -138,7 +143,8 @@ class FullyConnectedInt8(UnitGroups):
         # The padding of the last group is computed, too.
         groups = -(-out.shape[1] // self.group(layer))
         products = x.size * groups * self.group(layer)
-        return Terms(call=1, group=x.shape[0] * groups, output=out.size, product=products)
+        found = Terms(call=1, group=x.shape[0] * groups, output=out.size, product=products)
+        return found + output_table.table_terms(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         zero_point = weights_zero_point(layer)

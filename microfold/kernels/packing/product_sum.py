@@ -9,17 +9,23 @@ import numpy as np
 from microfold.ir.types import Array, DType
 from microfold.kernels.call import Parameter
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.requantize import multiply_high, output_range
+from microfold.kernels.requantize import multiply_high, output_range, output_table
 from microfold.kernels.requantize.multiply_high import Requantization
 from microfold.ops.accumulate import output_multipliers
 
 
-def unsupported_int8_constants(layer: LayerContext) -> str | None:
-    """What every int8 product-sum kernel needs: int8 operands, constant weights and bias, clips only."""
-    return unsupported_constants(layer, DType.INT8, DType.INT8)
+def unsupported_int8_constants(layer: LayerContext, *, tables: bool = False) -> str | None:
+    """What every int8 product-sum kernel needs: int8 operands, constant weights and bias, clips only.
+
+    Args:
+        tables: the kernel looks outputs up in a table, too, see `output_table`.
+    """
+    return unsupported_constants(layer, DType.INT8, DType.INT8, tables=tables)
 
 
-def unsupported_constants(layer: LayerContext, activations: DType, weights: DType) -> str | None:
+def unsupported_constants(
+    layer: LayerContext, activations: DType, weights: DType, *, tables: bool = False
+) -> str | None:
     """The same for other element types."""
     x, w = layer.node.inputs[0], layer.node.inputs[1]
     assert x is not None and w is not None
@@ -28,7 +34,7 @@ def unsupported_constants(layer: LayerContext, activations: DType, weights: DTyp
         return f"it needs {activations.value} activations and {weights.value} weights; they are {kinds}"
     if layer.array(1) is None or (layer.present(2) and layer.array(2) is None):
         return "weights and bias must be constant"
-    return output_range.unsupported_epilogue(layer.node)
+    return output_range.unsupported_epilogue(layer.node, tables=tables)
 
 
 def unsupported_bounds(layer: LayerContext, matrix: Array) -> str | None:
@@ -66,7 +72,7 @@ def bias_and_bounds(layer: LayerContext, matrix: Array) -> tuple[Array, tuple[Ar
 def channel_multipliers(layer: LayerContext) -> tuple[Array, Array]:
     """The reference's mantissas and shifts of a quantised convolution, per output channel."""
     x, weights = (value.type.quant for value in layer.node.operands[:2])
-    out = layer.node.outputs[0].type
+    out = output_table.sum_type(layer.node)
     assert x is not None and weights is not None and out.quant is not None
     return output_multipliers(x, weights, out.quant, out.shape[-1])
 
@@ -80,7 +86,7 @@ def output_records(
         matrix: the weights as [channels, K], any zero point taken off.
         multipliers: the reference's mantissas and shifts per channel.
     """
-    out = layer.node.outputs[0].type
+    out = output_table.sum_type(layer.node)
     assert out.quant is not None
     bias, bounds = bias_and_bounds(layer, matrix)
     low, high = output_range.output_limits(layer)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from microfold.kernels.call import Constant, Parameter, SpecValue
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,10 +26,11 @@ class Finish:
 def clamped_finish(
     layer: LayerContext, channels: Constant, choice: tuple[tuple[str, SpecValue], ...]
 ) -> Finish:
-    """By records of the channels, within the output's bounds.
+    """By records of the channels, within the output's bounds, or looked up in a table.
 
     Args:
         choice: compile-time choices besides whether outputs are clamped.
     """
     clamp, limits = output_range.proved_clamping(layer)
-    return Finish((*choice, ("clamp", clamp)), {"channels": channels, **limits})
+    spec = (*choice, ("clamp", clamp), *output_table.table_spec(layer.node))
+    return Finish(spec, {"channels": channels, **limits, **output_table.table_parameters(layer.node)})

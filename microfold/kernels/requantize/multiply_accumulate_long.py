@@ -18,7 +18,7 @@ from microfold.ir.types import Array
 from microfold.kernels.call import Constant, Parameter
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_low import NEIGHBOURS, channel_records, find_steps
 
 FORM = "affine"
@@ -66,7 +66,7 @@ def plan_affine(
 
 def expects_short_form(layer: LayerContext, *, narrow: bool) -> bool:
     """A guess, for estimates: whether requantisation ends with saturation, and needs no sign."""
-    out = layer.node.outputs[0].type
+    out = output_table.sum_type(layer.node)
     assert out.quant is not None
     if output_range.clamping(layer.node)[0]:
         return False
@@ -100,7 +100,7 @@ def sum_records(
         multipliers: the reference's mantissas and shifts per channel.
         narrow: there is no product of 64 bits.
     """
-    out = layer.node.outputs[0].type
+    out = output_table.sum_type(layer.node)
     assert out.quant is not None
     if not narrow:
         bias, bounds = product_sum.bias_and_bounds(layer, matrix)

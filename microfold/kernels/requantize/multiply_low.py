@@ -30,7 +30,7 @@ from microfold.ir.types import Array
 from microfold.kernels.call import Parameter
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 
 
 class NarrowForm(str, enum.Enum):
@@ -210,7 +210,7 @@ def channel_records(
         multipliers: the reference's mantissas and shifts per channel.
         narrow: there is no product of 64 bits.
     """
-    out = layer.node.outputs[0].type
+    out = output_table.sum_type(layer.node)
     assert out.quant is not None
     if narrow:
         bias, bounds = product_sum.bias_and_bounds(layer, matrix)

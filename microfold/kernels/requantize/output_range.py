@@ -7,14 +7,21 @@ import math
 from microfold.ir.node import Node
 from microfold.kernels.fields import declare
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.requantize import output_table
 from microfold.ops.elementwise.activations.clip import Clip
 
 # What bounds an output, where it is clamped.
 LIMIT_FIELDS = declare("output_minimum", "output_maximum")
 
 
-def unsupported_epilogue(node: Node) -> str | None:
-    """The reason if the epilogue has anything but clips."""
+def unsupported_epilogue(node: Node, *, tables: bool = False) -> str | None:
+    """The reason if the epilogue has anything but clips.
+
+    Args:
+        tables: the kernel also runs what one table of bytes computes, see `output_table`.
+    """
+    if tables and output_table.is_table(node):
+        return None
     for step in node.epilogue:
         if not isinstance(step.op, Clip):
             return f"it cannot fuse {step.op.name}"
@@ -22,9 +29,14 @@ def unsupported_epilogue(node: Node) -> str | None:
 
 
 def integer_bounds(node: Node) -> tuple[int, int]:
-    """The range of the node's integer output after its clips."""
+    """The range of the node's integer output after its clips.
+
+    Where outputs are looked up in a table, clips are part of it: what it is read at has its type's range.
+    """
     element = node.outputs[0].type.element
     low, high = element.dtype.range
+    if output_table.is_table(node):
+        return low, high
     for step in node.epilogue:
         assert isinstance(step.op, Clip)
         clip_low, clip_high = step.op.bounds(element)

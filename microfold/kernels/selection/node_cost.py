@@ -1,11 +1,11 @@
-"""What a layer would take: for passes, which see no kernels."""
+"""What a layer would take, in time and scratch: for passes, which see no kernels."""
 
 from __future__ import annotations
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.cheapest import candidates
+from microfold.kernels.selection.cheapest import Candidate, candidates
 from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.policy import Policy, cycles_per_instruction
 from microfold.target import Target
@@ -29,10 +29,18 @@ class NodeCosts:
         Args:
             graph: whose constants the node reads; it need not be a node of it.
         """
-        if self._policy is None or self._policy.model.graph is not graph:
-            self._policy = Policy(self.level, Model(graph))
-        layer = LayerContext(node, graph.constants, self.target, compiled_for_size=self.level == "size")
-        best = next(iter(candidates(layer, self._policy)), None)
+        layer, best = self._best(node, graph)
         if best is None or best.cost is None:
             return None
         return best.cost * (cycles_per_instruction(best.kernel, layer) if self.level == "speed" else 1.0)
+
+    def scratch(self, node: Node, graph: Graph) -> float | None:
+        """Bytes of scratch of that kernel; None: there is none."""
+        layer, best = self._best(node, graph)
+        return None if best is None or best.cost is None else best.kernel.lower(layer).scratch
+
+    def _best(self, node: Node, graph: Graph) -> tuple[LayerContext, Candidate | None]:
+        if self._policy is None or self._policy.model.graph is not graph:
+            self._policy = Policy(self.level, Model(graph))
+        layer = LayerContext(node, graph.constants, self.target, compiled_for_size=self.level == "size")
+        return layer, next(iter(candidates(layer, self._policy)), None)

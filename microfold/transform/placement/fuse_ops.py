@@ -8,6 +8,10 @@
 The intermediate value must have no other reader. Which pairs can be fused in principle is a table over
 `Pattern`; which of them kernels can run is the rule handed in. Where the kernels of the target are known
 (`PassContext.node_cost`), a step stays alone if what computes both is dearer than one kernel for each.
+
+Functions of a byte behind a product sum, which a table computes, only some kernels can run: they are fused
+only where the target's are known, and one for both is cheaper and takes no more scratch; not where flash is
+to be spared, since it is another function than that of sums alone.
 """
 
 from __future__ import annotations
@@ -19,7 +23,11 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Step, Value, make_node
 from microfold.ir.op import Op, Pattern
 from microfold.ir.rewrite import RewriteSite, forward_rewrite
+from microfold.ir.types import DType
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.fully_connected.fully_connected import FullyConnected
 from microfold.passes.context import NodeCost, PassContext
 from microfold.passes.decorators import function_pass
 
@@ -39,8 +47,19 @@ FusionRule = Callable[[Node, Op], "str | None"]
 
 
 def only_clip(producer: Node, step: Op) -> str | None:
-    """Every kernel clamps its result; none has another epilogue."""
+    """Every kernel clamps its result."""
     return None if isinstance(step, Clip) else f"{producer.op.name} kernels cannot run {step.name}"
+
+
+def table_behind_sum(producer: Node, step: Op) -> str | None:
+    """Some kernels of int8 product sums look their outputs up in a table."""
+    x = producer.outputs[0].type
+    if not isinstance(producer.op, Conv2D | DepthwiseConv2D | FullyConnected) or x.dtype is not DType.INT8:
+        return f"{producer.op.name} kernels cannot run {step.name}"
+    out = step.infer_all([x])[0]
+    if out.dtype is not DType.INT8:
+        return f"{producer.op.name} kernels look up int8; {step.name} computes {out.dtype.value}"
+    return None
 
 
 @function_pass(opt_level=1)
@@ -50,9 +69,12 @@ class FuseOps:
 
     Attributes:
         may_fuse: refuses a step in a producer's epilogue with a reason, or returns None.
+        may_win: the same for steps that `may_fuse` refuses, and that are fused only where that is known to be
+            cheaper.
     """
 
     may_fuse: FusionRule = only_clip
+    may_win: FusionRule = table_behind_sum
 
     def transform(self, graph: Graph, context: PassContext) -> Graph:
         def fuse(site: RewriteSite[None]) -> tuple[Value, ...] | None:
@@ -62,7 +84,11 @@ class FuseOps:
             if producer is None:
                 context.declined(node, "no node computes its operand")
                 return None
-            reason = self._why_not(site, producer)
+            reason, must_win = self._why_not(site, producer), False
+            if reason is None:
+                reason = self.may_fuse(producer, node.op)
+                must_win = reason is not None and context.node_cost is not None and len(node.inputs) == 1
+                reason = self.may_win(producer, node.op) if must_win else reason
             if reason is not None:
                 context.declined(node, reason)
                 return None
@@ -70,7 +96,9 @@ class FuseOps:
             step = Step(node.op, tuple(value for value in extra if value is not None))
             steps = (*producer.epilogue, step, *site.epilogue)
             fused = make_node(producer.op, producer.inputs, [node.output.name], steps)
-            reason = _dearer(graph, (producer, node), fused, context.node_cost)
+            reason = _dearer(graph, (producer, node), fused, context.node_cost, must_win=must_win)
+            if reason is None and must_win:
+                reason = _larger(graph, producer, fused, context)
             if reason is not None:
                 context.declined(node, reason)
                 return None
@@ -91,15 +119,34 @@ class FuseOps:
             return f"%{producer.output.name} has other readers"
         if None in node.inputs:
             return "an operand is absent"
-        return self.may_fuse(producer, node.op)
+        return None
 
 
-def _dearer(graph: Graph, apart: tuple[Node, ...], fused: Node, cost: NodeCost | None) -> str | None:
-    """The reason if nodes take fewer instructions apart than as one."""
+def _dearer(
+    graph: Graph, apart: tuple[Node, ...], fused: Node, cost: NodeCost | None, *, must_win: bool
+) -> str | None:
+    """The reason if nodes take fewer instructions apart than as one.
+
+    Args:
+        must_win: nor may they take as many, or cost be unknown.
+    """
     if cost is None:
         return None
     together = cost(fused, graph)
     each = [found for found in (cost(node, graph) for node in apart) if found is not None]
-    if together is None or len(each) < len(apart) or together <= sum(each):
+    if together is None or len(each) < len(apart):
+        return f"no kernel of the target is known for {fused.op.name} with it" if must_win else None
+    if together < sum(each) or (together == sum(each) and not must_win):
         return None
     return f"in the epilogue it would take about {together:.0f} instructions; apart they take {sum(each):.0f}"
+
+
+def _larger(graph: Graph, producer: Node, fused: Node, context: PassContext) -> str | None:
+    """The reason if a node takes more memory with a step that need not be fused than without it."""
+    if context.spare_flash:
+        return "flash is to be spared: what computes both is another function"
+    scratch = context.node_scratch
+    own, alone = (scratch(node, graph) for node in (fused, producer)) if scratch is not None else (None, None)
+    if own is None or alone is None or own <= alone:
+        return None
+    return f"in the epilogue it would take {own:.0f} bytes of scratch; apart they take {alone:.0f}"

@@ -5,7 +5,7 @@ import pytest
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
 from microfold.ir.op import Op
-from microfold.passes.context import PassContext
+from microfold.passes.context import NodeCost, PassContext
 from microfold.transform.placement.fuse_ops import FuseOps
 from tests.transform.check import check_declined, check_rewrite
 
@@ -137,4 +137,55 @@ def test_where_the_kernel_for_both_is_dearer() -> None:
         """,
         "in the epilogue it would take about 100 instructions; apart they take 60",
         PassContext(node_cost=cost),
+    )
+
+
+TABLE = """
+graph @g(%x: int8[1,4] q(0.1, 3)) -> (%y) {
+  %w = constant int8[1,4] q(0.5, 0) [100, -50, 3, 7]
+  %a: int8[1,1] q(2.0, -5) = fully_connected(%x, %w)
+  %y: int8[1,1] q(0.0078125, 0) = tanh(%a)
+}
+"""
+LOOKED_UP = """
+graph @g(%x: int8[1,4] q(0.1, 3)) -> (%y) {
+  %w = constant int8[1,4] q(0.5, 0) [100, -50, 3, 7]
+  %y: int8[1,1] q(0.0078125, 0) = fully_connected(%x, %w) {out=int8 q(2.0, -5)} | tanh()
+}
+"""
+
+
+def _costs(together: float | None) -> NodeCost:
+    """What a node with an epilogue takes; one without takes 30."""
+    return lambda node, graph: together if node.epilogue else 30.0  # noqa: ARG005
+
+
+def test_table_where_it_is_cheaper() -> None:
+    context = PassContext(node_cost=_costs(59.0), node_scratch=_costs(30.0))
+    check_rewrite(fuse_ops, TABLE, LOOKED_UP, context)
+
+
+@pytest.mark.parametrize(
+    ("context", "reason"),
+    [
+        (PassContext(), "fully_connected kernels cannot run tanh"),
+        (PassContext(node_cost=_costs(60.0)), "it would take about 60 instructions; apart they take 60"),
+        (PassContext(node_cost=_costs(None)), "no kernel of the target is known for fully_connected with it"),
+        (
+            PassContext(node_cost=_costs(59.0), node_scratch=_costs(31.0)),
+            "it would take 31 bytes of scratch; apart they take 30",
+        ),
+        (PassContext(node_cost=_costs(59.0), spare_flash=True), "flash is to be spared"),
+    ],
+)
+def test_table_apart(context: PassContext, reason: str) -> None:
+    check_declined(fuse_ops, TABLE, reason, context)
+
+
+def test_table_of_other_elements() -> None:
+    check_declined(
+        fuse_ops,
+        TABLE.replace("int8[1,1] q(0.0078125, 0) = tanh(%a)", "float32[1,1] = dequantize(%a)"),
+        "kernels look up int8; dequantize computes float32",
+        PassContext(node_cost=_costs(1.0)),
     )
