@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -49,6 +50,8 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean, Sum
 from microfold.ops.reduce.reduce import ReduceMax, ReduceMin
 
+Fact = TypeVar("Fact")
+
 TABLE_BITS = 16  # elementwise operators on wider types are not tabulated
 
 
@@ -67,6 +70,23 @@ class Ranges:
     accumulators: Mapping[Node, Accumulator]
     product_sums: Mapping[Node, ProductSum]
     unsaturated: Mapping[Node, Range]
+
+    def moved(self, node: Node, other: Node, values: Mapping[Value, Range] | None = None) -> Ranges:
+        """What is proved of a node's sums, of another one that computes them.
+
+        Args:
+            values: what is known of values; None: the same.
+        """
+
+        def of_other(facts: Mapping[Node, Fact]) -> dict[Node, Fact]:
+            return {other: facts[node]} if node in facts else {}
+
+        return Ranges(
+            self.values if values is None else values,
+            of_other(self.accumulators),
+            of_other(self.product_sums),
+            of_other(self.unsaturated),
+        )
 
 
 NO_RANGES = Ranges({}, {}, {}, {})

@@ -50,8 +50,12 @@ class Node:
     @cached_property
     def operands(self) -> tuple[Value, ...]:
         """All values that the node reads: inputs that are there, then the epilogue's."""
-        present = tuple(value for value in self.inputs if value is not None)
-        return present + tuple(value for step in self.epilogue for value in step.operands)
+        return tuple(value for value in self.arguments if value is not None)
+
+    @cached_property
+    def arguments(self) -> tuple[Value | None, ...]:
+        """The same with inputs that are absent: what kernels number, see `Kernel.data_inputs`."""
+        return (*self.inputs, *(value for step in self.epilogue for value in step.operands))
 
     def infer(self) -> tuple[TensorType, ...]:
         """Types of the outputs by the type rules of the operator and its epilogue."""

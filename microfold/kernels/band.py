@@ -5,9 +5,7 @@ Rows of padding are rows of its input (see `microfold.ops.rows`), so no kernel n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
@@ -142,16 +140,4 @@ def _ranges(whole: Ranges, node: Node, smaller: Node, operands: tuple[OperandRow
         values[own] = whole.values[value]
         if rows is not None and rows.padded:
             values[own] = values[own].union(int(rows.fill), int(rows.fill))
-    return Ranges(
-        values,
-        _moved(whole.accumulators, node, smaller),
-        _moved(whole.product_sums, node, smaller),
-        _moved(whole.unsaturated, node, smaller),
-    )
-
-
-Fact = TypeVar("Fact")
-
-
-def _moved(facts: Mapping[Node, Fact], node: Node, smaller: Node) -> dict[Node, Fact]:
-    return {smaller: facts[node]} if node in facts else {}
+    return whole.moved(node, smaller, values)

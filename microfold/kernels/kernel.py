@@ -79,6 +79,11 @@ class Kernel:
     fields: ClassVar[Fields] = ()
     pitch_fields: ClassVar[frozenset[str]] = frozenset()
 
+    def is_for(self, node: Node) -> bool:
+        """Whether nodes of such a form are what it is made for; else it is not even considered."""
+        del node
+        return True
+
     def supports(self, layer: LayerContext) -> str | None:
         """None if the kernel computes this node bit for bit, else the reason why not."""
         raise NotImplementedError
@@ -178,10 +183,10 @@ class Kernel:
         raise NotImplementedError
 
     def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
-        """Indices of the node's inputs that the call takes as pointers, in C order.
+        """Indices of the node's arguments that the call takes as pointers, in C order.
 
-        Default: the first one, which may be a constant that was too large to fold, and all others that are
-        there and not constant.
+        Default: the first one, which may be a constant that was too large to fold, and all other inputs that
+        are there and not constant. Only kernels that take operands of an epilogue name these.
         """
         inputs = enumerate(layer.node.inputs)
         return tuple(i for i, v in inputs if v is not None and (i == 0 or layer.array(i) is None))

@@ -42,8 +42,9 @@ class LayerContext:
         return self.band_of if self.band_of is not None else self.node
 
     def array(self, index: int) -> Array | None:
-        """The constant behind input `index`; None if absent or computed."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        """The constant behind `Node.arguments[index]`; None if absent or computed."""
+        arguments = self.node.arguments
+        value = arguments[index] if index < len(arguments) else None
         return self.constants.get(value) if value is not None else None
 
     def present(self, index: int) -> bool:

@@ -124,7 +124,7 @@ class Scheduler:
             macs = control.most(lambda inner: inner.macs) or 0
             instructions = control.most(lambda inner: inner.estimated_instructions)
             cycles = control.most(lambda inner: inner.estimated_cycles)
-        inputs = [node.inputs[i] for i in kernel.data_inputs(layer)]
+        inputs = [node.arguments[i] for i in kernel.data_inputs(layer)]
         return Layer(
             index=index,
             name=name,

@@ -44,7 +44,9 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
                 estimated_instructions=_total(candidate.cost, ranking.runs),
                 estimated_cycles=_total(kernel.cycles(layer), ranking.runs) if timing is not None else None,
                 inputs=tuple(
-                    locate(value) for i in kernel.data_inputs(layer) if (value := node.inputs[i]) is not None
+                    locate(value)
+                    for i in kernel.data_inputs(layer)
+                    if (value := node.arguments[i]) is not None
                 ),
                 outputs=tuple(locate(value) for value in node.outputs),
                 scratch=memory.arena.offsets[scratch] if scratch is not None else None,

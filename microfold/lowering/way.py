@@ -14,16 +14,15 @@ from microfold.ir.domain import admit
 from microfold.ir.graph import Graph
 from microfold.ir.limits import MAX_BYTES
 from microfold.kernels.call import KernelCall
-from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
-from microfold.kernels.selection.decide import decide, decide_with_nested
+from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.node_cost import NodeCosts
+from microfold.lowering.arenas import PlannedArenas
 from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import Streamed, pushed_inputs, streamed
+from microfold.lowering.stream import Streamed, pushed_inputs
 from microfold.lowering.stream_layers import stream_buffers, stream_layers
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
@@ -32,7 +31,6 @@ from microfold.pipeline import chosen_pipeline, default_pipeline, slide
 from microfold.plan.memory import plan_memory
 from microfold.plan.overlap import align
 from microfold.plan.parts import check_parts, plan_parts
-from microfold.plan.schedule import SchedulePlanner
 from microfold.program import Buffer, Program, StateSlot
 from microfold.target import Target
 from microfold.transform.layout.io_layout import with_io_layout
@@ -131,16 +129,19 @@ class Way:
                 self.source, options.sliding, options.sliding_step, self.context
             )
         pipeline = default_pipeline() if passes is None else chosen_pipeline(passes)
-        self.graph = pipeline(self.source, self.context.reporting_to(self.decisions.append))
-        self.scope = Scope(self.graph, target, options, costs=costs)
+        arenas = PlannedArenas(target, options, costs, may_stream=self.sliding is None)
+        told = replace(self.context, arenas=arenas if options.io != "rows" else None)
+        self.graph = pipeline(self.source, told.reporting_to(self.decisions.append))
+        self.selected = arenas.selected(self.graph)
+        self.scope = self.selected.scope
 
-    @cached_property
+    @property
     def rankings(self) -> list[Ranking]:
         """All layers, in the graph's order, with the kernels considered for them.
 
         Each is followed by those that it runs.
         """
-        return [*self.scope.everything]
+        return self.selected.rankings
 
     @cached_property
     def chosen(self) -> Sequence[Candidate]:
@@ -150,27 +151,13 @@ class Way:
             UnsupportedModelError: some layers have none.
             InputError: none of them fit the flash or the RAM that the options allow.
         """
-        self._require_kernels()
-        chosen = self._decided()
+        chosen = self.selected.chosen
         return chosen if self.revise is None else self.revise(self.rankings, chosen)
 
-    def _decided(self) -> list[Candidate]:
-        """What selection chooses."""
-        state = sum(align(state.value.type.nbytes) for state in self.graph.state)
-        if self.scope.inner:
-            return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
-        return decide(self.rankings, self.scope.model, self.options, self.planner, state)
-
-    @cached_property
+    @property
     def streamed(self) -> Streamed:
-        """The model with some layers computed row by row.
-
-        Raises:
-            UnsupportedModelError: some layers have no kernel, or those that should do not work by rows.
-            InputError: nothing fits the flash or the RAM that the options allow.
-        """
-        self._require_kernels()
-        return streamed(self.scope, self.options)
+        """The model with some layers computed row by row; see `Selected.streamed`."""
+        return self.selected.streamed
 
     @cached_property
     def by_rows(self) -> bool:
@@ -198,47 +185,20 @@ class Way:
             return True
         return False
 
-    def _require_kernels(self) -> None:
-        """Raises UnsupportedModelError if some layers have none."""
-        problems = [
-            Problem(
-                f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}",
-                f"no kernel for {self.target.name} computes it: {why_none(layer, found)}",
-                "choose another target or other types; `microfold kernels` has the reasons of all kernels",
-            )
-            for index, (layer, found) in enumerate((r.layer, r.candidates) for r in self.rankings)
-            if not found or found[0].cost is None
-        ]
-        if problems:
-            raise UnsupportedModelError(self.graph.name, problems)
-
-    def memory(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ScopeMemory:
-        """Where the tensors and the scratch of calls lie, in the graph's order."""
-        return self.scope.memory(iter(kernels), iter(calls), include_io=self._io_in_arena)
-
-    @cached_property
-    def planner(self) -> SchedulePlanner:
-        """Of the calls in the graph's order, if none runs others."""
-        layers = [ranking.layer for ranking in self.rankings]
-        order = range(len(layers))
-        return SchedulePlanner(self.graph, layers, order, self._io_in_arena, self.options.align)
-
-    @property
-    def _io_in_arena(self) -> bool:
-        return self.options.io == "arena"
-
     @cached_property
     def calls(self) -> list[KernelCall]:
         """Those of the chosen kernels."""
-        return [c.kernel.lower(r.layer) for r, c in zip(self.rankings, self.chosen, strict=True)]
+        return self.selected.own_calls if self.revise is None else self.selected.calls(self.chosen)
 
     @cached_property
     def planned(self) -> _Planned:
         """In which order the calls come, and where everything lies."""
         kernels = [candidate.kernel for candidate in self.chosen]
         if self.scope.inner:
-            return _Planned(range(len(kernels)), self.scope, self.memory(kernels, self.calls))
-        found = self.planner.schedule(kernels, self.calls)
+            memory = self.selected.memory(kernels, self.calls)
+            return _Planned(range(len(kernels)), self.scope, memory)
+        selected = self.selected
+        found = selected.schedule if self.revise is None else selected.planner.schedule(kernels, self.calls)
         scope = self.scope.in_order(found.graph, found.order)
         return _Planned(found.order, scope, ScopeMemory(found.memory, {}, {}, len(kernels)))
 
@@ -255,7 +215,7 @@ class Way:
             scope.graph,
             [*zip(layers, kernels, strict=True)],
             [self.calls[index] for index in order],
-            include_io=self._io_in_arena,
+            include_io=self.selected.io_in_arena,
             alignment=self.options.align,
             fetched=fetched,
         )

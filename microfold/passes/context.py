@@ -4,17 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
-from microfold.ir.node import Node, describe
+from microfold.ir.node import Node, Value, describe
 from microfold.ir.pattern_table import PatternTable
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
 # What a node on constants of a graph would take on the target, in instructions; None: nothing computes it.
 NodeCost = Callable[[Node, Graph], "float | None"]
+
+
+class ArenaEstimate(NamedTuple):
+    """What a graph would take on the target.
+
+    Attributes:
+        arena: bytes, as planned.
+        instructions: of a run.
+        flash: bytes of constants and code.
+        fullest: values that are alive in the calls that need the most arena.
+        by_rows: some layers are computed row by row, since nothing else fits what is allowed.
+    """
+
+    arena: int
+    instructions: float
+    flash: int
+    fullest: frozenset[Value]
+    by_rows: bool = False
+
+
+class Arenas(Protocol):
+    """Plans the arena of graphs, by the kernels that the target has for them.
+
+    Attributes:
+        limited: below a limit, RAM costs nothing.
+    """
+
+    @property
+    def limited(self) -> bool: ...
+
+    def __call__(self, graph: Graph) -> ArenaEstimate | None:
+        """None: it is not known, or it does not fit what is allowed."""
+        ...
+
+    def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
+        """Why a graph is not better than what it was, all that is asked for in mind; None if it is."""
+        ...
+
 
 MAX_OPT_LEVEL = 4
 
@@ -85,6 +123,7 @@ class PassContext:
         spare_flash: nothing is to take flash for fewer instructions.
         node_cost: what kernels of the target take; None: that is not known, and what depends on it is left.
         node_scratch: how many bytes of scratch these kernels take; None: that is not known.
+        arenas: the arena that graphs have; None: that is not known, and what depends on it is left.
         half_precision: the target computes float16 faster than float32.
         externals: the external code generators in use, the preferred ones first.
         sink: receives every `Decision`, e.g. ``decisions.append``.
@@ -106,6 +145,7 @@ class PassContext:
     spare_flash: bool = False
     node_cost: NodeCost | None = None
     node_scratch: NodeCost | None = None
+    arenas: Arenas | None = None
     half_precision: bool = False
     externals: Sequence[PatternTable] = ()
     sink: Callable[[Decision], None] | None = None

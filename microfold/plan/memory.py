@@ -118,7 +118,7 @@ def leave_of(
     found: list[Leave] = []
     output = layer.node.outputs[0]
     data = kernel.data_inputs(layer)
-    values = [layer.node.inputs[i] for i in data]
+    values = [layer.node.arguments[i] for i in data]
     sources = [owners.get(value) if value is not None else None for value in values]
     for position, value, source in zip(data, values, sources, strict=True):
         # Storage that is read twice would have to satisfy both reads.

@@ -57,13 +57,17 @@ UNIT = ElementType(DType.INT8, Quant.per_tensor(1 / 256, -128))
 
 
 def kernels_of(core: str) -> list[Kernel]:
-    """Kernels of operators that work by rows, whose instructions this core is the first to have."""
+    """Kernels of operators that work by rows, whose instructions this core is the first to have.
+
+    Those that add a second tensor have no bands.
+    """
     features = {name: target.load(name).features for name in CORES}
     return [
         kernel
         for kernel in KERNELS
         if not issubclass(kernel.op, tuple(REFUSED))
         and kernel.name not in UNUSED
+        and not kernel.name.endswith("_residual")
         and next(name for name in CORES if kernel.features <= features[name]) == core
     ]
 
@@ -262,3 +266,12 @@ def test_rows_computed_together(name: str, graph: Graph, rows: int) -> None:
     layer = layer_of(graph, "cortex-m55" if "mve" in name else "cortex-m4")
     assert kernel.supports(layer) is None
     assert kernel.variants(layer)[0].row_granularity(layer) == rows
+
+
+def test_no_bands_of_sums_with_another_tensor() -> None:
+    graph = graphs.conv2d_graph(7, 6, 3, 4)
+    (node,) = graph.nodes
+    residual = graphs.int8_input("residual", node.output.type.shape)
+    total = make_node(node.op, node.inputs, ["total"], [Step(Add(graphs.int8_element()), (residual,))])
+    layer = LayerContext(total, graph.constants, target.load("host"))
+    assert layer_band(layer, (0, 1)) == "its epilogue has add, which needs more than the element at hand"

@@ -42,6 +42,9 @@ class ByConvolution(Kernel):
     def input_scratch(self, layer: LayerContext) -> int:
         return self._variant.input_scratch(self.convolved(layer))
 
+    def extra_memory(self, layer: LayerContext) -> int:
+        return self._variant.extra_memory(self.convolved(layer))
+
     def terms(self, layer: LayerContext) -> Terms:
         """What it does besides the convolution, whose own cost is added; default: nothing."""
         return Terms()
@@ -59,18 +62,21 @@ class ByConvolution(Kernel):
         return self.variant
 
 
-def register_by(base: type[ByConvolution], what: str, convolutions: Iterable[type[Kernel]]) -> None:
+def register_by(
+    base: type[ByConvolution], what: str, convolutions: Iterable[type[Kernel]], suffix: str = "rows"
+) -> None:
     """Registers a kernel for each of some convolution kernels.
 
     Args:
         what: they compute, to begin a docstring with.
+        suffix: of the kernels' names.
     """
     for convolution in convolutions:
         fields = {
             "__doc__": f"{what} by `{convolution.__name__}`, with its constants and its proofs.",
-            "name": convolution.name.replace("conv2d__", f"{base.op.name}__") + "_rows",
+            "name": convolution.name.replace("conv2d__", f"{base.op.name}__") + f"_{suffix}",
             "features": convolution.features,
             "superseded_by": convolution.superseded_by,
             "convolution": convolution(),
         }
-        register(type(f"{base.op.__name__}Rows{convolution.__name__}", (base,), fields))
+        register(type(f"{base.op.__name__}{suffix.title()}{convolution.__name__}", (base,), fields))

@@ -78,10 +78,9 @@ def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
     Where speed is all that counts, or some were measured, cycles decide. Otherwise instructions do. Where not
     only speed counts, those with closely packed weights come before the others.
     """
-
-
     def find() -> list[Candidate]:
-        fitting = [k for k in KERNELS if k.op is type(layer.node.op)]
+        node = layer.node
+        fitting = [k for k in KERNELS if k.op is type(node.op) and k.is_for(node)]
         return in_order([consider(k, layer, policy) for k in fitting], layer, policy)
 
     return policy.model.remembered((candidates, layer, policy), find)

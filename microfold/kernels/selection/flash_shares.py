@@ -95,7 +95,7 @@ class Shares:
         """The ways after all changes that pay, the one that pays most first."""
         refused: list[_Change] = []
         while True:
-            flash, time = _flash(self.ways), _time(self.ways)
+            flash, time = estimated_flash(self.ways), _time(self.ways)
             changes = [change for change in self._changes() if change not in refused]
             paying = [(self._gain(change, flash, time), change) for change in changes]
             gain, change = max(paying, key=lambda pair: pair[0], default=(0.0, {}))
@@ -148,7 +148,7 @@ class Shares:
             flash, time: before the change.
         """
         after = self._after(change)
-        saved = flash - _flash(after)
+        saved = flash - estimated_flash(after)
         if saved < FEWEST_BYTES or not self._affords(after):
             return 0.0
         return saved / flash - FLASH_FOR_TIME * (_time(after) - time) / time
@@ -176,7 +176,7 @@ def _time(ways: Sequence[PricedWay]) -> float:
     return sum(way.time for way in ways)
 
 
-def _flash(ways: Sequence[PricedWay]) -> int:
+def estimated_flash(ways: Sequence[PricedWay]) -> int:
     """Bytes of constants, and of the code of the functions, each counted once.
 
     The second function of a kernel shares what helpers the first one has.

@@ -1,0 +1,185 @@
+"""Convolutions whose outputs are added to another tensor, the residual, as soon as they are computed.
+
+    conv2d(%x, %w, %b) | add(%residual) | clip()
+
+The convolution's own result is never a tensor: a convolution kernel computes some pixels at a time, here into
+a block of the scratch, and the loop of an addition kernel adds the block to the residual. Both are the code
+that computes the two layers apart, so that every bit is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from microfold.ir.node import Node, Value, make_node
+from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, KernelCall, Parameter
+from microfold.kernels.conv2d import dsp, dsp_tile, mve, pairs, portable
+from microfold.kernels.conv2d.delegation import ByConvolution, register_by
+from microfold.kernels.cost.coefficients import closest
+from microfold.kernels.cost.terms import Terms
+from microfold.kernels.elementwise.add import AddInt8
+from microfold.kernels.elementwise.add_linear import AddLinear
+from microfold.kernels.elementwise.add_linear_dsp import AddLinearDsp
+from microfold.kernels.elementwise.add_mve import AddMve
+from microfold.kernels.elementwise.broadcast import BinaryKernel
+from microfold.kernels.fields import Field, declare, inner_fields
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.add import Add
+
+_SUMS: Sequence[BinaryKernel] = (AddMve(), AddLinearDsp(), AddLinear(), AddInt8())
+# Neighbouring pixels that a convolution kernel writes at once, at most; `dsp.Conv2DDsp` has variants.
+_BLOCK_PIXELS: Mapping[type[Kernel], int] = {
+    portable.Conv2DInt8: portable.PatchConv.PIXELS,
+    dsp.Conv2DDsp: dsp.PIXELS,
+    dsp_tile.Conv2DTileDsp: dsp.PIXELS,
+    mve.Conv2DMve: mve.Conv2DMve.PIXELS,
+    pairs.Conv2DThumb1: pairs.PIXELS,
+    pairs.Conv2DThumb2: pairs.PIXELS,
+}
+# Instructions around the loop over a block.
+_CALL = 30.0
+
+
+def find_sum(node: Node) -> int | str:
+    """Which step of an epilogue adds the residual, or the reason why there is no such step."""
+    others = [i for i, step in enumerate(node.epilogue) if not isinstance(step.op, Clip)]
+    if len(others) != 1:
+        return f"its epilogue must have one sum, and clips otherwise; {len(others)} of its steps are no clips"
+    step = node.epilogue[others[0]]
+    if not isinstance(step.op, Add):
+        return f"it adds a tensor to the outputs; it cannot fuse {step.op.name}"
+    (residual,) = step.operands
+    if residual.type.shape != node.output.type.shape:
+        return f"the tensor that is added must have the output's shape; it is {residual.type}"
+    return others[0]
+
+
+# Several kernels ask for it, one after the other, each for what it supports and for its variants.
+@lru_cache(maxsize=8)
+def parts(layer: LayerContext) -> tuple[LayerContext, LayerContext]:
+    """The convolution and the sum as layers of their own, each with its clips."""
+    node, where = layer.node, find_sum(layer.node)
+    assert isinstance(where, int)
+    names, step = [node.output.name], node.epilogue[where]
+    convolution = make_node(node.op, node.inputs, names, node.epilogue[:where])
+    total = make_node(step.op, [convolution.output, *step.operands], names, node.epilogue[where + 1 :])
+    ranges = layer.ranges.moved(node, convolution) if layer.ranges is not None else None
+    return replace(layer, node=convolution, ranges=ranges), replace(layer, node=total, ranges=None)
+
+
+def _sum_kernel(total: LayerContext) -> BinaryKernel:
+    """The addition kernel that takes the fewest instructions."""
+    fitting = [k for k in _SUMS if k.features <= total.target.features and k.supports(total) is None]
+    return min(fitting, key=lambda kernel: kernel.cost(total))
+
+
+def _whole_words(size: int) -> int:
+    """Bytes of so many, rounded up to words, which loops load."""
+    return size + -size % 4
+
+
+def _one_pixel(total: LayerContext) -> LayerContext:
+    """The sum of one pixel: loops over several ones have the same code. One element would need no loop."""
+    node = total.node
+    shape = (1, 1, 1, max(node.output.type.shape[3], 2))
+    operands = [Value(value.name, value.type.with_shape(shape)) for value in node.operands]
+    return replace(total, node=make_node(node.op, operands, [node.output.name], node.epilogue))
+
+
+class _ResidualConvolution(ByConvolution):
+    """Base of kernels that compute blocks of pixels by a convolution kernel, and add each to the residual.
+
+    The convolution kernel computes all channels of some neighbouring pixels before it goes on, see
+    `_BLOCK_PIXELS`. The addition kernel is the one that takes the fewest instructions; its loop is over a
+    block, whose elements it reads in order, as those of the residual.
+    """
+
+    op = Conv2D
+    own_fields = declare(
+        Field("sum", "of a block of outputs and the residual"),
+        Field("block", "offset in the scratch"),
+    )
+
+    def convolved(self, layer: LayerContext) -> LayerContext:
+        return parts(layer)[0]
+
+    def is_for(self, node: Node) -> bool:
+        return any(step.operands for step in node.epilogue)
+
+    def supports(self, layer: LayerContext) -> str | None:
+        found = find_sum(layer.node)
+        if isinstance(found, str):
+            return found
+        convolution, total = parts(layer)
+        types = [value.type for value in (*total.node.operands, total.node.output)]
+        if any(t.dtype is not DType.INT8 for t in types):
+            return f"it adds int8 values; they are {', '.join(t.dtype.value for t in types)}"
+        if layer.array(self._residual(layer)) is not None:
+            return "what it adds must be computed, not a constant"
+        return self.convolution.supports(convolution)
+
+    def terms(self, layer: LayerContext) -> Terms:
+        out = layer.node.output.type
+        return Terms(block=-(-out.size // out.shape[3] // self._pixels))
+
+    def guess(self, term: str) -> float:
+        return _CALL if term == "block" else super().guess(term)
+
+    def cost(self, layer: LayerContext) -> float:
+        total = parts(layer)[1]
+        return super().cost(layer) + _sum_kernel(total).cost(total)
+
+    def cycles(self, layer: LayerContext) -> float:
+        convolution, total = parts(layer)
+        calls = self.price(layer, self.terms(layer)) * closest(layer.target.features).cycles_per_instruction
+        return self._variant.cycles(convolution) + _sum_kernel(total).cycles(total) + calls
+
+    def data_inputs(self, layer: LayerContext) -> tuple[int, ...]:
+        return 0, self._residual(layer)
+
+    def overlap(self, layer: LayerContext, index: int) -> int | None:
+        convolution, total = parts(layer)
+        if index == self._residual(layer):
+            # Blocks are added one after the other, in the order of their elements: as all in one.
+            return _sum_kernel(total).overlap(total, 1)
+        return self._variant.overlap(convolution, index)
+
+    def lower(self, layer: LayerContext) -> KernelCall:
+        convolution, total = parts(layer)
+        inner = self._variant.lower(convolution)
+        addition = _sum_kernel(total).lower(_one_pixel(total))
+        channels = layer.node.output.type.shape[3]
+        block = _whole_words(inner.scratch)
+        parameters: dict[str, Parameter] = {
+            **inner.parameters,
+            **{f"sum.{name}": value for name, value in addition.parameters.items()},
+        }
+        if inner.scratch:
+            parameters["block"] = block
+        spec = (
+            *inner.function.spec,
+            ("residual", addition.function.template),
+            *((f"sum_{name}", value) for name, value in addition.function.spec),
+        )
+        fields = (*inner_fields("sum", addition.function.fields), *inner.function.fields, *self.own_fields)
+        function = CFunction(inner.function.template, self.name, spec, fields)
+        return KernelCall(function, parameters, block + _whole_words(self._pixels * channels))
+
+    @property
+    def _pixels(self) -> int:
+        """Of a block."""
+        variant = self._variant
+        return variant.group if isinstance(variant, dsp.Conv2DDsp) else _BLOCK_PIXELS[type(variant)]
+
+    def _residual(self, layer: LayerContext) -> int:
+        """Which of the node's arguments is added."""
+        return len(layer.node.inputs)
+
+
+register_by(_ResidualConvolution, "Blocks of pixels", _BLOCK_PIXELS, suffix="residual")

@@ -1,0 +1,194 @@
+"""What selection makes of a graph: kernels, and the arena that they have, for which passes may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from microfold.errors import InputError, Problem, UnsupportedModelError
+from microfold.ir.graph import Graph
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
+from microfold.kernels.selection.decide import decide, decide_with_nested
+from microfold.kernels.selection.flash_budget import constant_bytes
+from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
+from microfold.kernels.selection.measured import MeasuredCosts
+from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
+from microfold.lowering.scope import Scope, ScopeMemory
+from microfold.lowering.stream import Streamed, streamed
+from microfold.options import Options
+from microfold.passes.context import ArenaEstimate
+from microfold.plan.overlap import align
+from microfold.plan.schedule import Schedule, SchedulePlanner
+from microfold.target import Target
+
+
+class Selected:
+    """A graph with the kernels that compute it.
+
+    Attributes:
+        scope: of the graph, with those of the graphs that it runs.
+    """
+
+    def __init__(self, graph: Graph, target: Target, options: Options, costs: MeasuredCosts | None):
+        self.graph = graph
+        self.options = options
+        self.scope = Scope(graph, target, options, costs=costs)
+
+    @cached_property
+    def rankings(self) -> list[Ranking]:
+        """All layers, in the graph's order, with the kernels considered for them.
+
+        Each is followed by those that it runs.
+        """
+        return [*self.scope.everything]
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """The layers that no kernel computes."""
+        return [
+            Problem(
+                f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r}",
+                f"no kernel for {layer.target.name} computes it: {why_none(layer, found)}",
+                "choose another target or other types; `microfold kernels` has the reasons of all kernels",
+            )
+            for index, (layer, found) in enumerate((r.layer, r.candidates) for r in self.rankings)
+            if not found or found[0].cost is None
+        ]
+
+    def require_kernels(self) -> None:
+        """Raises UnsupportedModelError if some layers have none."""
+        if self.problems:
+            raise UnsupportedModelError(self.graph.name, self.problems)
+
+    @cached_property
+    def chosen(self) -> list[Candidate]:
+        """The kernel of each layer.
+
+        Raises:
+            UnsupportedModelError: some layers have none.
+            InputError: none of them fit the flash or the RAM that the options allow.
+        """
+        self.require_kernels()
+        state = sum(align(state.value.type.nbytes) for state in self.graph.state)
+        if self.scope.inner:
+            return decide_with_nested(self.rankings, self.scope.model, self.options, self.memory, state)
+        return decide(self.rankings, self.scope.model, self.options, self.planner, state)
+
+    def memory(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> ScopeMemory:
+        """Where the tensors and the scratch of calls lie, in the graph's order."""
+        return self.scope.memory(iter(kernels), iter(calls), include_io=self.io_in_arena)
+
+    @cached_property
+    def planner(self) -> SchedulePlanner:
+        """Of the calls in the graph's order, if none runs others."""
+        layers = [ranking.layer for ranking in self.rankings]
+        order = range(len(layers))
+        return SchedulePlanner(self.graph, layers, order, self.io_in_arena, self.options.align)
+
+    @property
+    def io_in_arena(self) -> bool:
+        return self.options.io == "arena"
+
+    def calls(self, chosen: Sequence[Candidate]) -> list[KernelCall]:
+        """Those of chosen kernels."""
+        return [c.kernel.lower(r.layer) for r, c in zip(self.rankings, chosen, strict=True)]
+
+    @cached_property
+    def own_calls(self) -> list[KernelCall]:
+        """Those of the kernels that selection chooses."""
+        return self.calls(self.chosen)
+
+    @cached_property
+    def streamed(self) -> Streamed:
+        """The model with some layers computed row by row.
+
+        Raises:
+            UnsupportedModelError: some layers have no kernel, or those that should do not work by rows.
+            InputError: nothing fits the flash or the RAM that the options allow.
+        """
+        self.require_kernels()
+        return streamed(self.scope, self.options)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Where everything lies with these, if no call runs others."""
+        return self.planner.schedule([candidate.kernel for candidate in self.chosen], self.own_calls)
+
+
+class PlannedArenas:
+    """Plans graphs for `PassContext.arenas`; the one that a graph becomes is not planned again.
+
+    Args:
+        may_stream: layers may be computed row by row if nothing else fits.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        options: Options,
+        costs: MeasuredCosts | None = None,
+        may_stream: bool = True,
+    ):
+        self.target, self.options, self.costs = target, options, costs
+        self.may_stream = may_stream and not options.why_whole
+        self.limited = options.ram is not None
+        self._selected: list[Selected] = []
+
+    def selected(self, graph: Graph) -> Selected:
+        """What selection makes of it."""
+        for there in self._selected:
+            if there.graph is graph:
+                return there
+        found = Selected(graph, self.target, self.options, self.costs)
+        self._selected.append(found)
+        return found
+
+    def __call__(self, graph: Graph) -> ArenaEstimate | None:
+        selected = self.selected(graph)
+        if selected.scope.inner or selected.problems:
+            return None
+        try:
+            chosen, found = selected.chosen, selected.schedule
+        except InputError:
+            return self._by_rows(selected)
+        ways = [
+            PricedWay(c, call, (c.instructions or 0.0) * r.runs, constant_bytes(c.kernel, r.layer, call))
+            for r, c, call in zip(selected.rankings, chosen, selected.own_calls, strict=True)
+        ]
+        needs = [found.memory.need(position) for position in range(len(ways))]
+        fullest = [position for position, need in enumerate(needs) if need == max(needs)]
+        alive = {
+            value
+            for value, storage in found.memory.owners.items()
+            if any(storage.first <= position <= storage.last for position in fullest)
+        }
+        time = sum(way.time for way in ways)
+        return ArenaEstimate(found.memory.size, time, estimated_flash(ways), frozenset(alive))
+
+    def _by_rows(self, selected: Selected) -> ArenaEstimate | None:
+        if not self.may_stream:
+            return None
+        try:
+            found = selected.streamed
+        except (InputError, UnsupportedModelError):
+            return None
+        pairs = zip(found.rankings, found.chosen, strict=True)
+        time = sum((c.instructions or 0.0) * r.runs for r, c in pairs)
+        return ArenaEstimate(found.memory.arena.size, time, 0, frozenset(), by_rows=True)
+
+    def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:
+        if after is None or after.by_rows:
+            return (
+                "nothing fits what is allowed"
+                if before is None or before.by_rows
+                else "no kernels compute it"
+            )
+        if before is None:
+            return None
+        if self.limited:
+            return dearer_within_ram(before, after)
+        if after.arena >= before.arena:
+            return f"the arena would have {after.arena} bytes; it has {before.arena}"
+        return too_dear(before, after, self.options.optimize)

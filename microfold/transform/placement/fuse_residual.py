@@ -1,0 +1,234 @@
+"""Adds a residual to the outputs of a convolution as soon as they are computed, where the arena gets smaller.
+
+    %c: int8[1,8,8,4] = conv2d(%x, %w, %b) {...}
+    %y: int8[1,8,8,4] = add(%c, %r) {...} | clip() {minimum=0.0, maximum=6.0}
+        ->
+    %y: int8[1,8,8,4] = conv2d(%x, %w, %b) {...} | add(%r) {...} | clip() {minimum=0.0, maximum=6.0}
+
+The convolution's own result is then no tensor beside the input and the residual, over which the sum may lie.
+The intermediate value must have no other reader. Outputs that pass through a block cost a little time, and a
+function for such convolutions some flash, so that only sums are fused whose convolutions decide how large
+the arena is, and only where the plan, with the kernels of the target, is smaller (`PassContext.arenas`). With
+a limit of RAM they are fused where it is met only so, or in less time so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Step, Value
+from microfold.ir.rewrite import RewriteSite, forward_rewrite
+from microfold.ir.types import DType
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.elementwise.activations.clip import Clip
+from microfold.ops.elementwise.add import Add
+from microfold.ops.image import refuses_layout
+from microfold.passes.context import ArenaEstimate, Arenas, PassContext
+from microfold.passes.decorators import function_pass
+
+# Graphs of which plans are made: each takes as long as to select kernels for the model.
+_PLANS = 12
+
+# Of the largest sums' tensors, the part from which on others' may decide, too.
+_LARGE = 3 / 4
+
+# By the results of sums, which operands of theirs convolutions compute.
+_Sums = Mapping[Value, Sequence[int]]
+# Which of them is fused.
+_Choice = Mapping[Value, int]
+
+
+@function_pass(opt_level=2)
+def fuse_residual(graph: Graph, context: PassContext) -> Graph:
+    """Fuse sums into the convolutions before them where the arena gets smaller."""
+    sums = _sums(graph, context)
+    if not sums:
+        return graph
+    producers = graph.producers()
+    if context.arenas is None:
+        for value in sums:
+            context.declined(producers[value], "what an arena takes is not known")
+        return graph
+    search = _Search(graph, sums, context.arenas)
+    before = context.arenas(graph)
+    limited = context.arenas.limited or before is None
+    choice = search.fitting(before) if before is None or limited else search.smallest(before)
+    result, after = search.tried(choice)
+    for value, operands in sums.items():
+        fused = value in choice
+        convolved = producers[value].inputs[choice[value] if fused else operands[0]]
+        assert convolved is not None
+        if fused and after is not None:
+            context.fired(producers[value], f"into conv2d %{convolved.name}: {_gain(before, after, limited)}")
+        else:
+            small = f"%{convolved.name} is not among what decides how large the arena is"
+            context.declined(producers[value], search.reasons.get(value, small))
+    return result
+
+
+def _gain(before: ArenaEstimate | None, after: ArenaEstimate, limited: bool) -> str:
+    if before is None or before.by_rows:
+        return f"so the arena fits, with {after.arena} bytes"
+    if limited:
+        return f"about {after.instructions:.0f} instructions instead of {before.instructions:.0f}"
+    return f"the arena has {after.arena} bytes instead of {before.arena}"
+
+
+@dataclass(eq=False)
+class _Search:
+    """Which sums to fuse.
+
+    Attributes:
+        reasons: why some sums are not, by their results.
+    """
+
+    graph: Graph
+    sums: _Sums
+    arenas: Arenas
+    reasons: dict[Value, str] = field(default_factory=dict[Value, str])
+    left: int = _PLANS
+
+    def __post_init__(self) -> None:
+        self._producers = self.graph.producers()
+        self._tried: dict[tuple[tuple[Value, int], ...], tuple[Graph, ArenaEstimate | None]] = {}
+
+    def tried(self, choice: _Choice) -> tuple[Graph, ArenaEstimate | None]:
+        """The graph with these sums fused, and what it takes."""
+        key = tuple(choice.items())
+        if not key:
+            return self.graph, None
+        if key not in self._tried:
+            self.left -= 1
+            graph = _fused(self.graph, choice)
+            self._tried[key] = graph, self.arenas(graph)
+        return self._tried[key]
+
+    def smallest(self, before: ArenaEstimate) -> _Choice:
+        """As many as make the arena smaller: those that are there where it is fullest, time and again."""
+        choice: _Choice = {}
+        now = before
+        while True:
+            there = {
+                value: full
+                for value, operands in self.sums.items()
+                if value not in choice and (full := self._within(value, operands, now))
+            }
+            if not there or self.left < 2:
+                return choice
+            best: tuple[_Choice, ArenaEstimate] | None = None
+            for trial in self._trials(choice, there):
+                after = self.tried(trial)[1]
+                reason = self.arenas.why_not(before, after) or self.arenas.why_not(now, after)
+                if reason is not None:
+                    self.reasons |= dict.fromkeys(there, reason)
+                elif after is not None and (best is None or after[:2] < best[1][:2]):
+                    best = trial, after
+            if best is None:
+                return choice
+            choice, now = best
+
+    def fitting(self, before: ArenaEstimate | None) -> _Choice:
+        """As few as make whole tensors fit the RAM that is allowed, or take less time; none if they do not.
+
+        Args:
+            before: what the graph takes as it is, if it fits.
+        """
+        choice: _Choice = {}
+        for trial in (*self._trials({}, self._large()), *self._trials({}, self.sums)):
+            reason = self.arenas.why_not(before, self.tried(trial)[1])
+            if reason is None:
+                choice = trial
+                break
+            self.reasons |= dict.fromkeys(trial, reason)
+        for value in [*choice]:
+            fewer = {other: operand for other, operand in choice.items() if other is not value}
+            if fewer and self.left > 0 and self._is_as_good(before, fewer, choice):
+                choice = fewer
+                self.reasons[value] = "the model fits without"
+        return choice
+
+    def _large(self) -> _Sums:
+        """Those with tensors about as large as any."""
+        sizes: dict[Value, int] = {}
+        for value, operands in self.sums.items():
+            node = self._producers[value]
+            convolved = node.inputs[operands[0]]
+            assert convolved is not None
+            read = {*self._producers[convolved].operands, *node.operands} - set(self.graph.constants)
+            sizes[value] = sum(tensor.type.nbytes for tensor in read)
+        least = _LARGE * max(sizes.values())
+        return {value: self.sums[value] for value, size in sizes.items() if size >= least}
+
+    def _is_as_good(self, before: ArenaEstimate | None, fewer: _Choice, choice: _Choice) -> bool:
+        """Whether fewer sums do as well."""
+        now, other = self.tried(choice)[1], self.tried(fewer)[1]
+        if now is None or other is None or self.arenas.why_not(before, other) is not None:
+            return False
+        return other.instructions <= now.instructions
+
+    def _within(self, value: Value, operands: Sequence[int], now: ArenaEstimate) -> list[int]:
+        """Those of the operands that are alive where the arena is fullest."""
+        inputs = self._producers[value].inputs
+        return [index for index in operands if inputs[index] in now.fullest]
+
+    def _trials(self, choice: _Choice, sums: _Sums) -> Sequence[_Choice]:
+        """With these sums, too: their first operands, or the second ones of those that have two."""
+        found = [
+            {**choice, **{value: operands[which] for value, operands in sums.items()}} for which in (0, -1)
+        ]
+        return found if found[0] != found[1] else found[:1]
+
+
+def _sums(graph: Graph, context: PassContext) -> _Sums:
+    """The sums that may be fused."""
+    producers, uses = graph.producers(), graph.use_counts()
+    found: dict[Value, list[int]] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, Add) or node.output.type.dtype is not DType.INT8:
+            continue
+        reasons: list[str] = []
+        for index, value in enumerate(node.inputs):
+            producer = producers.get(value) if value is not None else None
+            if value is None or producer is None or not isinstance(producer.op, Conv2D):
+                continue
+            reason = f"%{value.name} has other readers" if uses[value] > 1 else None
+            reason = reason or _why_not(node, index, producer, graph)
+            if reason is None:
+                found.setdefault(node.output, []).append(index)
+            else:
+                reasons.append(reason)
+        if reasons and node.output not in found:
+            context.declined(node, "; ".join(reasons))
+    return found
+
+
+def _why_not(node: Node, index: int, producer: Node, graph: Graph) -> str | None:
+    residual = node.inputs[1 - index]
+    assert residual is not None
+    if residual in graph.constants:
+        return f"%{residual.name} is constant"
+    if residual.type.shape != node.output.type.shape or producer.output.type.shape != node.output.type.shape:
+        return "an operand is broadcast"
+    if refuses_layout(producer.op):
+        return refuses_layout(producer.op)
+    if any(not isinstance(step.op, Clip) for step in (*producer.epilogue, *node.epilogue)):
+        return "an epilogue has other steps than clips"
+    return None
+
+
+def _fused(graph: Graph, choice: _Choice) -> Graph:
+    """The graph with sums in the epilogues of convolutions, which then come where the sums were."""
+
+    def fuse(site: RewriteSite[None]) -> tuple[Value, ...] | None:
+        which = choice.get(site.node.output)
+        if which is None:
+            return None
+        producer, residual = site.producer(which), site.value(1 - which)
+        assert producer is not None
+        assert residual is not None
+        steps = (*producer.epilogue, Step(site.node.op, (residual,)), *site.epilogue)
+        return site.emit(producer.op, *producer.inputs, epilogue=steps)
+
+    return forward_rewrite(graph, {Add: fuse})
