@@ -23,6 +23,10 @@ from microfold.plan.overlap import align
 from microfold.plan.schedule import Schedule, SchedulePlanner
 from microfold.target import Target
 
+# Where whole tensors fit a limit of RAM: rows are tried if kernels that fit take so many times what the fastest
+# ones do, and taken if they are so many times as fast. Rows take code and constants of their own.
+SLOW, WORTHWHILE = 1.05, 1.05
+
 
 class Selected:
     """A graph with the kernels that compute it.
@@ -112,6 +116,22 @@ class Selected:
         return streamed(self.scope, self.options)
 
     @cached_property
+    def faster_by_rows(self) -> bool:
+        """Whether whole tensors fit the RAM only with kernels that make them slower than rows are."""
+        options = self.options
+        if options.ram is None or options.optimize == "size" or options.why_whole or self.scope.inner:
+            return False
+        pairs = [*zip(self.rankings, self.chosen, strict=True)]
+        fastest = sum((ranking.candidates[0].cost or 0.0) * ranking.runs for ranking, _ in pairs)
+        whole = sum((candidate.cost or 0.0) * ranking.runs for ranking, candidate in pairs)
+        if whole <= SLOW * fastest:
+            return False
+        try:
+            return WORTHWHILE * self.streamed.cost_with_moves < whole
+        except (InputError, UnsupportedModelError):
+            return False
+
+    @cached_property
     def schedule(self) -> Schedule:
         """Where everything lies with these, if no call runs others."""
         return self.planner.schedule([candidate.kernel for candidate in self.chosen], self.own_calls)
@@ -153,6 +173,8 @@ class PlannedArenas:
             chosen, found = selected.chosen, selected.schedule
         except InputError:
             return self._by_rows(selected)
+        if self.may_stream and selected.faster_by_rows:
+            return self._by_rows(selected)
         ways = [
             PricedWay(c, call, (c.instructions or 0.0) * r.runs, constant_bytes(c.kernel, r.layer, call))
             for r, c, call in zip(selected.rankings, chosen, selected.own_calls, strict=True)
@@ -175,7 +197,7 @@ class PlannedArenas:
         except (InputError, UnsupportedModelError):
             return None
         pairs = zip(found.rankings, found.chosen, strict=True)
-        time = sum((c.instructions or 0.0) * r.runs for r, c in pairs)
+        time = sum((c.instructions or 0.0) * r.runs for r, c in pairs) + found.moves
         return ArenaEstimate(found.memory.arena.size, time, 0, frozenset(), by_rows=True)
 
     def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:

@@ -39,6 +39,8 @@ FURTHER_REGIONS = 2
 FURTHER_LOOKS = 2
 # Cuts of which the rows are tried in rings, where the RAM is limited.
 RING_LOOKS = 2
+# Instructions of a moved byte, the loops and calls around the copies included.
+MOVED_BYTE = 1.0
 # Times as many instructions as without rings that are taken for a smaller arena where nothing is asked for.
 FREE = 1.01
 # Rows that a call may compute, the part of the instructions that they must save to be looked at closely, and
@@ -68,6 +70,16 @@ class Streamed:
     def cost(self) -> float:
         """Estimated instructions of the layers' calls."""
         return sum((c.cost or 0.0) * r.runs for c, r in zip(self.chosen, self.rankings, strict=True))
+
+    @property
+    def moves(self) -> float:
+        """Estimated instructions of the moves within windows."""
+        return MOVED_BYTE * self.planner.moved
+
+    @property
+    def cost_with_moves(self) -> float:
+        """To be compared with layers that are computed whole."""
+        return self.cost + self.moves
 
 
 def streamed(scope: Scope, options: Options) -> Streamed:

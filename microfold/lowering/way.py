@@ -161,7 +161,7 @@ class Way:
 
     @cached_property
     def by_rows(self) -> bool:
-        """Whether some layers are computed row by row: it is wanted, or nothing else fits the RAM.
+        """Whether some layers are computed row by row: it is wanted, or what else fits the RAM is slower.
 
         Raises:
             InputError: neither fits.
@@ -183,7 +183,7 @@ class Way:
             except UnsupportedModelError:
                 raise refusal from None
             return True
-        return False
+        return self.revise is None and self.selected.faster_by_rows
 
     @cached_property
     def calls(self) -> list[KernelCall]:

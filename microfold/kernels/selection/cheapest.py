@@ -78,6 +78,7 @@ def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
     Where speed is all that counts, or some were measured, cycles decide. Otherwise instructions do. Where not
     only speed counts, those with closely packed weights come before the others.
     """
+
     def find() -> list[Candidate]:
         node = layer.node
         fitting = [k for k in KERNELS if k.op is type(node.op) and k.is_for(node)]
