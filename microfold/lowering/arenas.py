@@ -23,8 +23,8 @@ from microfold.plan.overlap import align
 from microfold.plan.schedule import Schedule, SchedulePlanner
 from microfold.target import Target
 
-# Where whole tensors fit a limit of RAM: rows are tried if kernels that fit take so many times what the fastest
-# ones do, and taken if they are so many times as fast. Rows take code and constants of their own.
+# Where whole tensors fit a limit of RAM: rows are tried if kernels that fit take so many times what the
+# fastest ones do, and taken if they are so many times as fast. Rows take code and constants of their own.
 SLOW, WORTHWHILE = 1.05, 1.05
 
 
