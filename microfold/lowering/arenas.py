@@ -127,7 +127,7 @@ class Selected:
         if whole <= SLOW * fastest:
             return False
         try:
-            return WORTHWHILE * self.streamed.cost_with_moves < whole
+            return WORTHWHILE * self.streamed.cost < whole
         except (InputError, UnsupportedModelError):
             return False
 

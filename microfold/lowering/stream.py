@@ -43,11 +43,14 @@ RING_LOOKS = 2
 MOVED_BYTE = 1.0
 # Times as many instructions as without rings that are taken for a smaller arena where nothing is asked for.
 FREE = 1.01
+# With a limit of RAM, cuts whose calls are tried with more rows: so many, and others than the best one only
+# if they take less than so many times as long.
+FINALISTS, NEARLY = 3, 1.05
 # Rows that a call may compute, the part of the instructions that they must save to be looked at closely, and
-# how many times that is done.
+# how many times that is done: for the best cut, and for others.
 WIDTHS = (2, 3, 4, 5, 6, 8)
 WORTHWHILE = 0.01
-WIDER_LOOKS = 24
+WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,19 +70,20 @@ class Streamed:
     memory: StreamMemory
 
     @property
+    def rings(self) -> list[Value]:
+        """Whose rows are kept in rings."""
+        return [value for region in self.planner.regions for value in region.rings]
+
+    @property
     def cost(self) -> float:
-        """Estimated instructions of the layers' calls."""
-        return sum((c.cost or 0.0) * r.runs for c, r in zip(self.chosen, self.rankings, strict=True))
+        """Estimated instructions of the layers' calls, and of the moves within windows."""
+        calls = sum((c.cost or 0.0) * r.runs for c, r in zip(self.chosen, self.rankings, strict=True))
+        return calls + self.moves
 
     @property
     def moves(self) -> float:
-        """Estimated instructions of the moves within windows."""
+        """Of the moves alone."""
         return MOVED_BYTE * self.planner.moved
-
-    @property
-    def cost_with_moves(self) -> float:
-        """To be compared with layers that are computed whole."""
-        return self.cost + self.moves
 
 
 def streamed(scope: Scope, options: Options) -> Streamed:
@@ -97,9 +101,16 @@ def streamed(scope: Scope, options: Options) -> Streamed:
     if not looked_at:
         raise cuts.refusal(refusals)
     best = min(looked_at, key=cuts.order)
-    best = cuts.widened(
-        cuts.with_fewer_rings(best if options.ram is not None else cuts.with_free_rings(best))
-    )
+    if options.ram is None:
+        best = cuts.widened(cuts.with_fewer_rings(cuts.with_free_rings(best)))
+    else:
+        near = sorted((found for found in looked_at if found.cost < NEARLY * best.cost), key=cuts.order)
+        # Kernels that read no rings may gain more by computing several rows than rings save.
+        plain = [found for found in near if not found.rings]
+        others = dict.fromkeys([*near[1:FINALISTS], *plain[:1]])
+        others.pop(best, None)
+        best = cuts.widened(cuts.with_fewer_rings(best))
+        best = min([best, *(cuts.widened(each, OTHER_WIDER_LOOKS) for each in others)], key=cuts.order)
     if options.ram is None and not best.memory.arena.proved:
         kernels = [candidate.kernel for candidate in best.chosen]
         best = replace(best, memory=best.planner.plan(kernels, best.calls, thorough=True))
@@ -223,8 +234,8 @@ class Cuts:
     def with_fewer_rings(self, found: Streamed) -> Streamed:
         """The same without rings that are there in vain: they cost tables of addresses."""
         limit = self._limit(found)
-        for value in [value for region in found.planner.regions for value in region.rings]:
-            rings = {each for region in found.planner.regions for each in region.rings} - {value}
+        for value in found.rings:
+            rings = {*found.rings} - {value}
             fewer = self.ringed(found.planner, rings)
             if fewer is None or fewer.least_need(self._first_kernels(fewer)) > limit:
                 continue
@@ -430,14 +441,14 @@ class Cuts:
             return widen_weights(rankings, chosen, planner, planner.plan(kernels, calls).size)
         return widen_weights(rankings, chosen, planner, limit - self.state)
 
-    def widened(self, found: Streamed) -> Streamed:
+    def widened(self, found: Streamed, looks: int = WIDER_LOOKS) -> Streamed:
         """The same cut with calls that compute several rows, where that costs less.
 
         Every row more is one more in the windows on both sides of a layer. So this is for layers beside which
         the arena has room: what the options allow, or else, as much as it has anyway.
         """
         limit = self._limit(found)
-        for node, width in self._worthwhile(found):
+        for node, width in self._worthwhile(found)[:looks]:
             planner = self._with_width(found.planner, node, width)
             if planner is None or planner.least_need(self._first_kernels(planner)) > limit:
                 continue
@@ -466,7 +477,7 @@ class Cuts:
                 if least - cost > WORTHWHILE * found.cost:
                     saved.append((least - cost, node.node, width))
                     least = cost
-        return [(node, width) for _, node, width in sorted(saved, key=lambda each: -each[0])][:WIDER_LOOKS]
+        return [(node, width) for _, node, width in sorted(saved, key=lambda each: -each[0])]
 
     def _cost(self, node: RowNode) -> float:
         """The least estimate of all calls of a node."""
@@ -480,9 +491,10 @@ class Cuts:
             nodes = [by_rows(n.layer, width) if n.node is node else n for n in region.nodes]
             rows = [n for n in nodes if not isinstance(n, str)]
             found = region_of(region.graph, rows, region.start, self.pushed)
-            if isinstance(found, str) or not {*region.rings} <= {*found.may_be_rings}:
+            if isinstance(found, str):
                 return None
-            changed.append(found.with_rings(region.rings))
+            # Where calls for more rows read no rings, their windows are moved again.
+            changed.append(found.with_rings([value for value in region.rings if value in found.may_be_rings]))
         return self._planner(changed)
 
     def refusal(self, refusals: Sequence[InputError]) -> Exception:

@@ -1,0 +1,114 @@
+"""Limits of RAM and flash, from the least that is possible to what a build takes without one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_file
+from microfold.errors import InputError
+from microfold.lowering.arenas import WORTHWHILE
+from microfold.lowering.stream import MOVED_BYTE
+from microfold.options import Options
+from microfold.program import Program
+
+ROOT = Path(__file__).resolve().parents[2]
+MADE = ROOT / "tests" / "models" / "made"
+MODELS = (
+    MADE / "cnn_int8.tflite",
+    MADE / "preact_bn_int8.tflite",
+    MADE / "dscnn_bn_int8.tflite",
+    ROOT / "examples" / "digits" / "digits.tflite",
+)
+STEPS = 8
+# Estimates leave out a little: kernels are chosen one by one.
+SLACK = 1.01
+
+
+def _program(model: Path, core: str, ram: int | None = None, flash: int | None = None) -> Program:
+    return compile_file(model, target.load(core), Options(io="caller", ram=ram, flash=flash))
+
+
+def _ram(program: Program) -> int:
+    return program.arena.size + program.state_size
+
+
+def _time(program: Program) -> float:
+    """Estimated instructions, moves of rows among them."""
+    estimate = program.estimated_instructions
+    assert estimate is not None
+    moved = program.stream.planner.moved if program.stream is not None else 0
+    return estimate + MOVED_BYTE * moved
+
+
+def _within(model: Path, ram: int, flash: int) -> Program | None:
+    """A build, or None if it is refused with what to allow."""
+    try:
+        return _program(model, "cortex-m4", ram, flash)
+    except InputError as refused:
+        _needed(refused)
+        return None
+
+
+def _needed(refused: InputError) -> int:
+    return int(re.findall(r"(?:allow|kernels need) (\d+)", str(refused))[-1])
+
+
+def _allowed(model: Path, core: str, **limits: int) -> int:
+    """The least that a refusal says would do."""
+    with pytest.raises(InputError) as refused:
+        _program(model, core, **limits)
+    return _needed(refused.value)
+
+
+def _sweep(least: int, most: int) -> list[int]:
+    return [least + (most - least) * step // STEPS for step in range(STEPS + 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)
+def test_ram(model: Path, core: str) -> None:
+    """Every build keeps its promise, what is refused is below the least, and more RAM takes no more time."""
+    free = _program(model, core)
+    least = _allowed(model, core, ram=free.state_size + 8)
+    times: list[float] = []
+    for ram in _sweep(least, _ram(free)):
+        program = _program(model, core, ram)
+        assert _ram(program) <= ram
+        times.append(_time(program))
+        assert times[-1] <= SLACK * WORTHWHILE * min(times)
+    assert _allowed(model, core, ram=least - 8) <= least
+    assert times[-1] <= SLACK * _time(free)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)
+def test_flash(model: Path) -> None:
+    free = compile_file(model, target.load("cortex-m4"), Options(io="caller", optimize="speed"))
+    least = _allowed(model, "cortex-m4", flash=8)
+    times: list[float] = []
+    for flash in _sweep(least, free.weight_bytes):
+        program = _program(model, "cortex-m4", flash=flash)
+        assert program.weight_bytes <= flash
+        times.append(_time(program))
+        assert times[-1] <= SLACK * min(times)
+
+
+@pytest.mark.slow
+def test_both() -> None:
+    """Where both are short, both are kept, or the refusal says what to allow."""
+    model = MODELS[-1]
+    free = _program(model, "cortex-m4")
+    kept = 0
+    for ram in _sweep(_allowed(model, "cortex-m4", ram=8), _ram(free))[::2]:
+        for flash in _sweep(_allowed(model, "cortex-m4", flash=8), free.weight_bytes)[::2]:
+            program = _within(model, ram, flash)
+            if program is not None:
+                assert _ram(program) <= ram
+                assert program.weight_bytes <= flash
+                kept += 1
+    assert kept > 9
