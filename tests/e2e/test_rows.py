@@ -23,7 +23,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.kernels.kernel import Trade
-from microfold.lowering.stream import Cuts, Streamed
+from microfold.lowering.stream import Search, Streamed
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.add import Add
@@ -99,11 +99,11 @@ def rings(built: Program) -> int:
 def all_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows stay in rings wherever kernels take addresses, whether that is worth it or not."""
 
-    def every(cuts: Cuts, found: Streamed) -> Streamed:
-        planner = cuts.ringed(found.planner)
-        return found if planner is None else cuts.decided(planner)
+    def every(search: Search, found: Streamed) -> Streamed:
+        planner = search.ringed(found.planner)
+        return found if planner is None else search.decided(planner)
 
-    monkeypatch.setattr(Cuts, "with_fewer_rings", every)
+    monkeypatch.setattr(Search, "with_fewer_rings", every)
 
 
 @pytest.mark.usefixtures("all_rings")

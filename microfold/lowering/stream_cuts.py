@@ -1,0 +1,240 @@
+"""Which parts of a model may be computed row by row: cuts, with the kernels of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from microfold.errors import InputError
+from microfold.ir.graph import Graph
+from microfold.ir.node import Node, Value
+from microfold.ir.views import Views, needs_no_code
+from microfold.kernels.kernel import Kernel
+from microfold.kernels.layer import LayerContext
+from microfold.kernels.reduce.pixel_sums import MeanOfSumsInt8, PixelSumsInt8
+from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, why_none
+from microfold.kernels.selection.policy import Policy
+from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
+from microfold.lowering.scope import Scope
+from microfold.options import Options
+from microfold.plan.liveness import alive_between, storages
+from microfold.plan.overlap import align
+from microfold.plan.stream.planner import StreamPlanner
+from microfold.plan.stream.region import Form, Region, RowNode, by_rows, region_of, sums_by_rows
+
+# Cuts that are looked at closely: those that promise the smallest arenas.
+CLOSE_LOOKS = 4
+# Places where regions that do not begin with the input may begin, and as many where they may end; how many
+# regions there may be behind the first one, and for how many of the best cuts these are looked for.
+ENDS = 4
+FURTHER_REGIONS = 2
+FURTHER_LOOKS = 2
+
+
+def pushed_inputs(graph: Graph, options: Options) -> tuple[Value, ...]:
+    """The inputs whose rows are handed in, or read in the caller's memory: at most one.
+
+    Others are there whole.
+    """
+    if options.io == "arena":
+        return ()
+    if options.io == "caller":
+        return graph.inputs if len(graph.inputs) == 1 else ()
+    views = Views(graph)
+    shapes = [*graph.inputs, *(value for node in graph.nodes for value in node.outputs)]
+    images = {views[v].root for v in shapes if v.type.rank == 4 and v.type.shape[0] == 1}
+    found = [v for v in graph.inputs if v in images]
+    return tuple(sorted(found, key=lambda value: -value.type.nbytes)[:1])
+
+
+class Cuts:
+    """Which nodes may be computed row by row."""
+
+    def __init__(self, scope: Scope, options: Options):
+        graph = scope.graph
+        self.scope = scope
+        self.options = options
+        self.state = sum(align(state.value.type.nbytes) for state in graph.state)
+        self.reason = ""
+        views = Views(graph)
+        self.pushed = pushed_inputs(graph, options)
+        # What comes before only gives the input another shape.
+        self._first = next((i for i, node in enumerate(graph.nodes) if not needs_no_code(node)), 0)
+        # Results that the caller wants in buffers of its own: no rows are computed into these.
+        self._outputs = {views[v].root for v in graph.outputs} if options.io == "caller" else set[Value]()
+        self._elsewhere = self._outputs | ({*graph.inputs} if options.io == "caller" else set[Value]())
+        self._layers = {ranking.layer.node: ranking for ranking in scope.rankings}
+        self._row_nodes: dict[Node, RowNode | str] = {}
+        self._ranked: dict[tuple[RowNode, Form], Ranking] = {}
+        if scope.inner:
+            self.reason = "models with loops or conditions are computed whole"
+        elif options.io == "rows" and not self.pushed:
+            self.reason = "none of its inputs is an image [1, H, W, C]"
+
+    @cached_property
+    def promising(self) -> list[StreamPlanner]:
+        """Cuts with the smallest arenas, as far as sizes without scratch tell."""
+        if self.reason:
+            return []
+        graph = self.scope.graph
+        found = self._needs([region] for region in self._regions(graph, self._first))
+        if self.options.io != "rows":
+            found += self._needs([region] for region in self._around_peak(graph, self._first + 1))
+        found.sort(key=lambda each: each[0])
+        for need, planner in found[:FURTHER_LOOKS]:
+            found += self._with_further_regions(need, planner)
+        # The fewest regions of equals come first.
+        found.sort(key=lambda each: each[0])
+        return [planner for _, planner in found[:CLOSE_LOOKS]]
+
+    def _with_further_regions(self, need: int, planner: StreamPlanner) -> list[tuple[int, StreamPlanner]]:
+        """The same cut with other regions behind it, as long as each of them lets windows need less."""
+        found: list[tuple[int, StreamPlanner]] = []
+        for _ in range(FURTHER_REGIONS):
+            if not planner.needs_most_behind:
+                break
+            regions = self._around_peak(planner.whole, planner.regions[-1].end)
+            tried = self._needs([*planner.regions, region] for region in regions)
+            if not tried or min(tried, key=lambda each: each[0])[0] >= need:
+                break
+            need, planner = min(tried, key=lambda each: each[0])
+            found.append((need, planner))
+        return found
+
+    def _needs(self, candidates: Iterable[Sequence[Region]]) -> list[tuple[int, StreamPlanner]]:
+        """Planners of regions, with the bytes that their windows need."""
+        found: list[tuple[int, StreamPlanner]] = []
+        for regions in candidates:
+            planner = self.planner(regions)
+            try:
+                kernels = self.first_kernels(planner)
+            except InputError as refusal:
+                self.reason = self.reason or str(refusal)
+            else:
+                found.append((planner.least_need(kernels), planner))
+        return found
+
+    def _regions(self, graph: Graph, start: int, ends: Collection[int] = ()) -> Iterator[Region]:
+        """Those that begin with a node.
+
+        Args:
+            ends: how many nodes come before those behind the region; none: any number.
+        """
+        rows: list[RowNode] = []
+        for index, node in enumerate(graph.nodes[start:], start):
+            if rows and node in self._layers:
+                parts = means_of_sums(self._layers[node].layer)
+                if parts is not None:
+                    yield from self._with_sums(graph, node, parts, rows, start)
+            found = self._by_rows(node)
+            if isinstance(found, str):
+                self.reason = self.reason or f"{node.op.name} %{node.outputs[0].name}: {found}"
+                break
+            rows.append(found)
+            if not ends or index + 1 in ends:
+                region = self._region(graph, rows, start)
+                if region is not None:
+                    yield region
+
+    def _region(self, graph: Graph, rows: Sequence[RowNode], start: int) -> Region | None:
+        """One that can be planned."""
+        region = region_of(graph, rows, start, self.pushed)
+        if isinstance(region, str):
+            self.reason = self.reason or region
+            return None
+        if start == self._first and self.options.io == "rows" and not region.inputs:
+            self.reason = self.reason or "nothing of the input is read"
+            return None
+        views = Views(graph)
+        elsewhere = next((v for v in region.sources if views[v].root in self._elsewhere), None)
+        if elsewhere is not None:
+            self.reason = (
+                self.reason or f"%{elsewhere.name} is in the caller's memory, without room for padding"
+            )
+            return None
+        return region if self._outputs.isdisjoint(region.fronts) else None
+
+    def _around_peak(self, graph: Graph, start: int) -> Iterator[Region]:
+        """Regions around the call that needs most, if all of a graph from some node on is computed whole.
+
+        They begin and end where least is held whole.
+        """
+        nodes = [node for node in graph.nodes if not needs_no_code(node)]
+        owners = storages(graph, nodes, include_io=True, elsewhere=self._elsewhere)
+        held = alive_between(dict.fromkeys(owners.values()), len(nodes))
+        places = {node: index for index, node in enumerate(nodes)}
+        calls = [index for index, node in enumerate(graph.nodes) if index >= start and node in places]
+        if not calls:
+            return
+        peak = max(calls, key=lambda index: held.during[places[graph.nodes[index]]])
+
+        def before(index: int) -> tuple[int, int]:
+            return held.before[places[graph.nodes[index]]], abs(index - peak)
+
+        begins = [index for index in calls if index <= peak]
+        for begin in sorted(begins, key=before)[:ENDS]:
+            ends = sorted((index for index in calls if index > peak), key=before)[:ENDS]
+            # Up to the call before; between them are other shapes of its result.
+            last = (max(each for each in calls if each < end) for end in ends)
+            yield from self._regions(graph, begin, {*(each + 1 for each in last), calls[-1] + 1})
+
+    def planner(self, regions: Sequence[Region]) -> StreamPlanner:
+        layers = {node: ranking.layer for node, ranking in self._layers.items()}
+        return StreamPlanner(regions, layers, self._elsewhere, self.options.align)
+
+    def _with_sums(
+        self, graph: Graph, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode], start: int
+    ) -> Iterator[Region]:
+        """The cut behind a pool over the whole image, of which the region has the sums."""
+        changed = with_means_of_sums(graph, pool, parts)
+        sums, means = (replace(self._layers[pool].layer, node=part) for part in parts)
+        region = self._region(changed, [*rows, sums_by_rows(sums)], start)
+        if region is not None:
+            self._layers[parts[1]] = only(MeanOfSumsInt8(), means)
+            yield region
+
+    def _by_rows(self, node: Node) -> RowNode | str:
+        if node not in self._row_nodes:
+            ranking = self._layers.get(node)
+            if ranking is None:
+                found = "it computes nothing: its result lies where its operand is"
+            elif ranking.fixed:
+                found = "external code computes it, and whole"
+            else:
+                found = by_rows(ranking.layer)
+            self._row_nodes[node] = found
+        return self._row_nodes[node]
+
+    def rankings(self, planner: StreamPlanner) -> list[Ranking]:
+        """All layers with the kernels considered for them."""
+        return [
+            self._layers[each.layer.node]
+            if each.band is None
+            else self.ranking(each.band.node, each.band.form, len(each.band.events))
+            for each in planner.planned
+        ]
+
+    def first_kernels(self, planner: StreamPlanner) -> list[Kernel]:
+        """The fastest ones, whatever the arena."""
+        return [ranking.candidates[0].kernel for ranking in self.rankings(planner)]
+
+    def ranking(self, node: RowNode, form: Form, runs: int) -> Ranking:
+        """The kernels of a band."""
+        if (node, form) not in self._ranked:
+            layer = node.bands[form].layer
+            if node.accumulates:
+                return only(PixelSumsInt8(), layer, runs)
+            found = candidates(layer, Policy(self.options.optimize, self.scope.model))
+            if not found or found[0].cost is None:
+                raise InputError(
+                    f"rows of {node.node.op.name} %{node.output.name} need a kernel for images of "
+                    f"{layer.node.operands[0].type}; there is none: {why_none(layer, found)}"
+                )
+            self._ranked[node, form] = Ranking(layer, found, runs=runs)
+        return self._ranked[node, form]
+
+
+def only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> Ranking:
+    """A layer that nothing else computes."""
+    return Ranking(layer, [Candidate(kernel, kernel.cost(layer), None)], fixed=True, runs=runs)
