@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,8 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
 from microfold.kernels.requantize import biasless_sum, output_range
-from microfold.kernels.requantize.biasless_sum import BiaslessRequantization, plan_biasless
+from microfold.kernels.requantize.biasless_sum import plan_biasless
+from microfold.kernels.requantize.finish import clamped_finish
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 # Shifts to the left, the same for all sums, beyond the least one that may do.
@@ -33,8 +35,8 @@ class DepthwiseConv2DTapsDsp(Kernel):
     """Four channels at a time, tap after tap: for windows without padding that give few outputs.
 
     SXTB16 widens words of four inputs and of four weights, SMLABB and SMLATT multiply one half of each.
-    `weights` are [taps][channels]; `channels` are records (multiplier, addend), whose form
-    `biasless_taps` proves, or (bias, multiplier, addend, shift), see `channel_records`.
+    `weights` are [taps][channels]; `channels` are records (multiplier, addend), or (bias, multiplier, addend,
+    shift), see `channel_records`; `requantization` proves their form.
     """
 
     name = "s8_depthwise_conv2d__dsp_taps"
@@ -82,7 +84,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
                 "call": 1,
                 "pixel": pixels,
                 f"{small}block": blocks,
-                f"finished_{_form(layer)}": blocks,
+                f"finished_{requantization(layer).form}": blocks,
                 "clamped": blocks if clamped else 0,
                 "line": blocks * min(window.size),
                 f"{small}tap": blocks * window.size[0] * window.size[1],
@@ -103,16 +105,8 @@ class DepthwiseConv2DTapsDsp(Kernel):
         x, _, out, window = depthwise_types(layer)
         filters = layer.array(1)
         assert filters is not None
-        clamp, bounds = output_range.proved_clamping(layer)
-        biasless = biasless_taps(layer)
-        if biasless is not None:
-            plan, left = biasless
-            requantization = (("requantize", biasless_sum.FORM), ("left", left), ("shift", plan.shift))
-            records = Constant("channels", plan.records, record="mf_biasless")
-        else:
-            biased, _ = channel_records(layer)
-            requantization = (("requantize", biased.form.value),)
-            records = Constant("channels", biased.records, record="mf_channel")
+        form, records, choice = requantization(layer)
+        finish = clamped_finish(layer, records, (("requantize", form), *choice))
         channels = x.shape[3]
         row = 1 if layer.row_table else x.shape[2] * channels
         steps = (window.dilations[0] * row, window.dilations[1] * channels)
@@ -120,7 +114,6 @@ class DepthwiseConv2DTapsDsp(Kernel):
         turned = window.size[1] == 1 and not layer.row_table
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", np.ascontiguousarray(filters.reshape(-1, channels))),
-            "channels": records,
             "batch": x.shape[0],
             "input_size": x.nbytes // x.shape[0],
             "channel_count": channels,
@@ -133,26 +126,35 @@ class DepthwiseConv2DTapsDsp(Kernel):
             "tap_row_step": steps[1 if turned else 0],
             "tap_column_step": steps[0 if turned else 1],
         }
-        spec: tuple[tuple[str, SpecValue], ...] = (*requantization, ("clamp", clamp))
         fields = self.fields
         if layer.row_table:
             steps_down = "rows of the input, then bytes, from one %s to the next, down and right"
             fields = describe(fields, output_row_step=steps_down % "output", tap_row_step=steps_down % "tap")
         return KernelCall(
-            CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, spec, fields),
-            parameters | dict(bounds),
+            CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, finish.spec, fields),
+            parameters | dict(finish.parameters),
         )
 
 
-def _form(layer: LayerContext) -> str:
-    """Of the requantisation."""
-    return channel_records(layer)[0].form.value if biasless_taps(layer) is None else biasless_sum.FORM
+class TapsRequantization(NamedTuple):
+    """How sums of taps are requantised.
+
+    Attributes:
+        form: its name in templates.
+        records: of the channels.
+        choice: compile-time choices of the form without biases: how far all sums are shifted to the left
+            before, and their shift.
+    """
+
+    form: str
+    records: Constant
+    choice: tuple[tuple[str, SpecValue], ...] = ()
 
 
 # Asked for by estimates and by the code, one after the other.
 @lru_cache(maxsize=8)
-def biasless_taps(layer: LayerContext) -> tuple[BiaslessRequantization, int] | None:
-    """Records without biases, and how far all sums are shifted to the left before; None if there are none."""
+def requantization(layer: LayerContext) -> TapsRequantization:
+    """Records without biases, if there are any, else those of `channel_records`."""
     out = depthwise_types(layer)[2]
     assert out.quant is not None
     multipliers = product_sum.channel_multipliers(layer)
@@ -162,7 +164,9 @@ def biasless_taps(layer: LayerContext) -> tuple[BiaslessRequantization, int] | N
     # Multipliers have 31 bits.
     least = max(int(np.frexp(slope)[1]) + biasless_sum.SHIFTS[0] + 1, 0)
     for left in range(least, least + _MORE_SHIFTS):
-        found = plan_biasless(bias, bounds, multipliers, out.quant.zero_point, limits, taken=left, most=0)
-        if found is not None:
-            return found, left
-    return None
+        plan = plan_biasless(bias, bounds, multipliers, out.quant.zero_point, limits, taken=left, most=0)
+        if plan is not None:
+            records = Constant("channels", plan.records, record="mf_biasless")
+            return TapsRequantization(biasless_sum.FORM, records, (("left", left), ("shift", plan.shift)))
+    biased, _ = channel_records(layer)
+    return TapsRequantization(biased.form.value, Constant("channels", biased.records, record="mf_channel"))
