@@ -452,6 +452,9 @@ def repeated_part(array: Array) -> Array:
     return array
 
 
-def constant_key(array: Array, record: str = "") -> tuple[str, str, bytes]:
+ConstantKey = tuple[str, str, bytes]
+
+
+def constant_key(array: Array, record: str = "") -> ConstantKey:
     """Constants with equal keys are one array in flash."""
     return record, array.dtype.str, array.tobytes()

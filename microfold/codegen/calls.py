@@ -10,7 +10,7 @@ from microfold.codegen.fetching import fetched_offsets
 from microfold.codegen.functions import RenderedFunction
 from microfold.codegen.layout import label_text
 from microfold.codegen.literals import literal
-from microfold.codegen.names import Namer, private_name
+from microfold.codegen.names import Namer
 from microfold.codegen.parts import BlockText, BranchText, CallText, FieldValue, LoopText, MoveText
 from microfold.codegen.places import NamedPlaces
 from microfold.codegen.structs import Struct
@@ -55,7 +55,7 @@ class CallWriter:
             for name in layer.call.constants:
                 values[name] = f"({self._own(types[name])}){values[name]}"
         fields = _field_values(function.structs, values)
-        description = "description" if local else self._claim(layer.name, "_layer") if fields else ""
+        description = "description" if local else self._namer.claim(layer.name, "_layer") if fields else ""
         if layer.rows is not None:
             # Where rows lie is the stream's.
             arguments = (f"&{description}",) if fields else ()
@@ -116,9 +116,6 @@ class CallWriter:
             MoveText(self.places.fetched_at(layer, offset), self.constants.by_key[key].name, size)
             for key, (offset, size) in offsets.items()
         ]
-
-    def _claim(self, name: str, suffix: str) -> str:
-        return self._namer.claim(private_name(self.program.name, name), suffix)
 
 
 def _field_values(

@@ -10,12 +10,12 @@ import numpy as np
 
 from microfold.codegen import blob
 from microfold.codegen.literals import c_type, literal_headers
-from microfold.codegen.names import Namer, place_of, private_name
+from microfold.codegen.names import Namer, place_of
 from microfold.codegen.parts import ConstantArray, NamedOffset
 from microfold.kernels.call import Constant
 from microfold.plan.overlap import align
 from microfold.plan.regions import Regions
-from microfold.program import Program, constant_key
+from microfold.program import ConstantKey, Program, constant_key
 
 
 class ConstantArrays:
@@ -29,7 +29,7 @@ class ConstantArrays:
     def __init__(self, program: Program, namer: Namer, own: Callable[[str], str]):
         """`own`: types of the templates as those of the model."""
         self.blob = program.options.weights == "blob"
-        self.by_key: dict[tuple[str, str, bytes], ConstantArray] = {}
+        self.by_key: dict[ConstantKey, ConstantArray] = {}
         self._name = program.name
         self._namer = namer
         self._own = own
@@ -44,8 +44,7 @@ class ConstantArrays:
         array, record = constant.array, constant.record
         key = constant_key(array, record)
         if key not in self.by_key:
-            name = private_name(self._name, constant.label)
-            name = self._namer.claim(name, "_offset" if self.blob else "")
+            name = self._namer.claim(constant.label, "_offset" if self.blob else "")
             shape = ", ".join(map(str, array.shape))
             element = self._own(record) or c_type(array)
             comment = f"{comment}: [{shape}]"

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from microfold.plan.overlap import align
-from microfold.program import Layer, Program, constant_key
-
-Key = tuple[str, str, bytes]
+from microfold.program import ConstantKey, Layer, Program, constant_key
 
 
-def fetched_offsets(program: Program, layer: Layer) -> Mapping[Key, tuple[int, int]]:
+def fetched_offsets(program: Program, layer: Layer) -> Mapping[ConstantKey, tuple[int, int]]:
     """Where a layer's constants lie in its part of the arena, and their bytes; only those that are copied."""
     regions = program.regions
     if regions is None:
         return {}
-    found: dict[Key, tuple[int, int]] = {}
+    found: dict[ConstantKey, tuple[int, int]] = {}
     end = 0
     for constant in layer.call.constants.values():
         key = constant_key(constant.array, constant.record)

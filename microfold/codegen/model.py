@@ -72,7 +72,7 @@ class Model:
         self.functions = dict(self.own_functions)
         if shared is not None:
             self.functions |= {function: each.rendered for function, each in shared.functions.items()}
-        namer = Namer()
+        namer = Namer(self.name)
         self.constants = ConstantArrays(program, namer, self.own)
         numbers = dict(numbered(program.layers))
         self.places = NamedPlaces(program, self.ports, numbers, namer, self.constants)

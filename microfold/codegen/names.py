@@ -170,9 +170,10 @@ def rename(code: str, prefix: str, new: Callable[[str], str]) -> str:
 
 
 class Namer:
-    """Hands out unique identifiers."""
+    """Hands out unique identifiers; those of a model are private names of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = "") -> None:
+        self._model = model
         self._taken: set[str] = set()
         # The number to try first, by name and suffix: smaller ones are taken.
         self._next: dict[tuple[str, str], int] = {}
@@ -183,6 +184,7 @@ class Namer:
 
     def claim(self, name: str, suffix: str = "") -> str:
         """``name + suffix``; a number is put between them if that is taken."""
+        name = private_name(self._model, name) if self._model else name
         found = name + suffix
         if found in self._taken:
             number = self._next.get((name, suffix), 2)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from microfold.codegen.constants import ConstantArrays
 from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.layout import label_text
-from microfold.codegen.names import Namer, place_of, private_name, short_name
+from microfold.codegen.names import Namer, place_of, short_name
 from microfold.codegen.parts import NamedOffset, Port
 from microfold.ir.node import Value
 from microfold.kernels.call import Constant
@@ -114,11 +114,11 @@ class NamedPlaces:
                 self._add_place(buffer, layer.name)
             if layer.scratch is not None and layer.control is None:
                 comment = f"{layer.call.scratch} bytes, only during layer {number}"
-                name = self._claim(f"{layer.name}_scratch", "_offset")
+                name = self._namer.claim(f"{layer.name}_scratch", "_offset")
                 self.scratch[layer] = self._in_arena(name, layer.scratch, comment)
             if layer.fetched is not None and (size := fetched_bytes(self.program, layer)):
                 comment = f"{size} bytes of constants, from the layer before on"
-                name = self._claim(f"{layer.name}_fetched", "_offset")
+                name = self._namer.claim(f"{layer.name}_fetched", "_offset")
                 self.fetched[layer] = self._in_arena(name, layer.fetched, comment)
         # An output may be what rows are computed into.
         for port in outputs:
@@ -139,12 +139,12 @@ class NamedPlaces:
             size = memory.planner.window_blocks[value].size
             comment = f"{size // pitch(value)} rows of {pitch(value)} bytes"
             name = names[value] if value in names else short_name(value.name, "rows")
-            name = self._claim(f"{name}_window", "_offset")
+            name = self._namer.claim(f"{name}_window", "_offset")
             self._windows[value] = self._in_arena(name, offset, comment)
             if value in memory.newest:
                 size = memory.planner.newest_blocks[value].size
                 comment = f"{size // pitch(value)} of {pitch(value)} bytes, until it is read"
-                name = self._claim(f"{name.removesuffix('_window')}_newest", "_offset")
+                name = self._namer.claim(f"{name.removesuffix('_window')}_newest", "_offset")
                 self._newest[value] = self._in_arena(name, memory.newest[value], comment)
 
     def _add_place(self, buffer: Buffer, name: str) -> None:
@@ -152,7 +152,7 @@ class NamedPlaces:
         if buffer.region not in self._regions or key in self._places:
             return
         comment = f"{buffer.type}, {buffer.type.nbytes} bytes"
-        name = self._claim(name, "_offset")
+        name = self._namer.claim(name, "_offset")
         if buffer.region == "arena":
             self._places[key] = self._in_arena(name, buffer.offset, comment)
         else:
@@ -165,9 +165,6 @@ class NamedPlaces:
         place = NamedOffset(name, within, comment, arena_name(index))
         self._regions[place.region].append(place)
         return place
-
-    def _claim(self, name: str, suffix: str = "") -> str:
-        return self._namer.claim(private_name(self.program.name, name), suffix)
 
 
 def arena_name(index: int) -> str:

@@ -11,7 +11,7 @@ from microfold.codegen.model import Model
 from microfold.errors import InputError
 from microfold.plan.overlap import align
 from microfold.plan.regions import Item, Regions, check_regions, plan_regions
-from microfold.program import Layer, Places, Program, constant_key
+from microfold.program import ConstantKey, Layer, Places, Program, constant_key
 
 # A program whose layers, by index, have room in the arena for so many bytes of constants.
 Replan = Callable[[Mapping[int, int]], Program]
@@ -73,14 +73,11 @@ def with_shared_regions(programs: Sequence[Program], arena: int) -> list[Program
     return _placed(programs, contexts, [_arena(models, arena)], constants)
 
 
-_Key = tuple[str, str, bytes]
-
-
 def _placed(
     programs: Sequence[Program],
     contexts: Sequence[Item],
     arena: Sequence[Item],
-    constants: Sequence[Mapping[_Key, Item]],
+    constants: Sequence[Mapping[ConstantKey, Item]],
 ) -> list[Program]:
     """Programs with a plan for all of them; `arena`: its parts, if it is not in the contexts."""
     items = [*contexts, *arena, *(item for own in constants for item in own.values())]
@@ -108,7 +105,7 @@ def _arena(models: Sequence[Model], size: int, label: str = "", part: int = 0) -
     return Item(f"the arena{label}", align(size, models[0].alignment), accesses, "data")
 
 
-def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[_Key, Item]:
+def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[ConstantKey, Item]:
     """The constants that no option places."""
     options = model.options
     planned = [] if options.weights == "blob" or options.weights_section else model.arrays
@@ -128,7 +125,7 @@ def _constants(model: Model, calls: Sequence[tuple[Layer, int]]) -> dict[_Key, I
     }
 
 
-def _may_be_fetched(program: Program) -> set[_Key]:
+def _may_be_fetched(program: Program) -> set[ConstantKey]:
     """Constants that nothing reads but layers which run once, one after the other."""
     if program.stream is not None or any(layer.control is not None for layer in program.layers):
         return set()
@@ -156,14 +153,14 @@ def _calls(layers: Sequence[Layer], runs: int = 1) -> Iterator[tuple[Layer, int]
             yield from _calls(block.layers, runs * times)
 
 
-def _accesses(calls: Sequence[tuple[Layer, int]]) -> Counter[tuple[str, str, bytes]]:
+def _accesses(calls: Sequence[tuple[Layer, int]]) -> Counter[ConstantKey]:
     """How often elements of constants are read in one run.
 
     A layer's largest constant is taken to be read once for each product, others, as biases and tables, once
     for each element of the result. That blocks of registers read less often is left out: all kernels have
     them.
     """
-    counts: Counter[tuple[str, str, bytes]] = Counter()
+    counts: Counter[ConstantKey] = Counter()
     for layer, runs in calls:
         constants = sorted(layer.call.constants.values(), key=lambda c: -c.array.nbytes)
         results = sum(buffer.type.size for buffer in layer.outputs)
