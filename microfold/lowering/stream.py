@@ -89,6 +89,9 @@ def streamed(scope: Scope, options: Options) -> Streamed:
     best = min(looked_at, key=search.order)
     if options.ram is None:
         best = search.widened(search.with_fewer_rings(search.with_free_rings(best)))
+        if not best.memory.arena.proved:
+            kernels = [candidate.kernel for candidate in best.chosen]
+            best = replace(best, memory=best.planner.plan(kernels, best.calls, thorough=True))
     else:
         near = sorted((found for found in looked_at if found.cost < NEARLY * best.cost), key=search.order)
         # Kernels that read no rings may gain more by computing several rows than rings save.
@@ -97,9 +100,6 @@ def streamed(scope: Scope, options: Options) -> Streamed:
         others.pop(best, None)
         best = search.widened(search.with_fewer_rings(best))
         best = min([best, *(search.widened(each, OTHER_WIDER_LOOKS) for each in others)], key=search.order)
-    if options.ram is None and not best.memory.arena.proved:
-        kernels = [candidate.kernel for candidate in best.chosen]
-        best = replace(best, memory=best.planner.plan(kernels, best.calls, thorough=True))
     best.memory.check([candidate.kernel for candidate in best.chosen])
     return best
 

@@ -42,5 +42,10 @@ class NodeCosts:
     def _best(self, node: Node, graph: Graph) -> tuple[LayerContext, Candidate | None]:
         if self._policy is None or self._policy.model.graph is not graph:
             self._policy = Policy(self.level, Model(graph))
-        layer = LayerContext(node, graph.constants, self.target, compiled_for_size=self.level == "size")
-        return layer, next(iter(candidates(layer, self._policy)), None)
+        policy, small = self._policy, self.level == "size"
+        # One layer for a node: what is found for its time is there for its scratch.
+        layer = policy.model.remembered(
+            (NodeCosts, node),
+            lambda: LayerContext(node, graph.constants, self.target, compiled_for_size=small),
+        )
+        return layer, next(iter(candidates(layer, policy)), None)

@@ -90,10 +90,10 @@ class _Needs:
         return self._options[index, level]
 
     def _option(self, index: int, offer: Offer) -> _Option:
-        call = self._lowered(offer.case.kernel, index)
+        call = self.lowered(offer.case.kernel, index)
         return _Option(offer, call, self.planner.need(index, offer.case.kernel, call))
 
-    def _lowered(self, kernel: Kernel, index: int) -> KernelCall:
+    def lowered(self, kernel: Kernel, index: int) -> KernelCall:
         """The call of a layer; it is the same in all orders, and in all cuts of a model."""
         layer = self.layers[index].layer
         return self.model.remembered((lowered, kernel, layer), lambda: lowered(kernel, layer))
@@ -120,7 +120,7 @@ class _Needs:
         ranking = self.layers[index]
         if ranking.fixed:
             kernel = ranking.candidates[0].kernel
-            call = self._lowered(kernel, index)
+            call = self.lowered(kernel, index)
             return self.planner.need(index, kernel, call), kernel, call
         found = min(self.worthwhile(index), key=lambda o: (o.need, o.offer.case.cost))
         return found.need, found.offer.case.kernel, found.call
@@ -245,7 +245,7 @@ def _fitting_choice(
         enough = [max(each, needs.least(index)[0]) for index, each in enumerate(limits)]
         chosen = choose(Fitting(needs, enough))
         kernels = [candidate.kernel for candidate in chosen]
-        calls = [lowered(k, ranking.layer) for k, ranking in zip(kernels, needs.layers, strict=True)]
+        calls = [needs.lowered(kernel, index) for index, kernel in enumerate(kernels)]
         return chosen if needs.planner.fits(kernels, calls, limit) else None
 
     lower = needs.limits(limit)
