@@ -36,9 +36,10 @@ from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Bytes of scratch for widened inputs, unless two groups of four pixels take more.
-SCRATCH_LIMITS = (2048, 4096)
-# The mf_pixel_groups at the beginning of the scratch, as the template checks; the word behind the panels.
-GROUPS_BYTES = 36
+SCRATCH_LIMITS = (1536, 2048, 4096)
+# The mf_pixel_groups or mf_spaced_pixel_groups in front of the panels, as templates check; the word behind
+# them.
+GROUPS_BYTES, SPACED_GROUPS_BYTES = 28, 36
 END_BYTES = 4
 # Rows are copied with their padding if at least this part of the windows crosses an edge of the image, and
 # all rows that are needed at once have no more bytes.
@@ -105,10 +106,21 @@ class FpuConvolution:
         return next(g for g in numbers if whole % g or rest < 2)
 
     @property
+    def loops(self) -> bool:
+        """Whether a loop runs over weights."""
+        return self.placement.iterations > 0 or self.placement.batches > 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the struct in front of the panels."""
+        neighbours = is_pointwise(conv_types(self.layer)[3])
+        return GROUPS_BYTES if neighbours and not self.loops else SPACED_GROUPS_BYTES
+
+    @property
     def scratch(self) -> int:
         """Bytes of the panels, and what is before and behind them."""
         own = self.pairs - self.shared
-        return GROUPS_BYTES + 4 * PIXELS * (own * self.groups + self.shared) + END_BYTES
+        return self.state_bytes + 4 * PIXELS * (own * self.groups + self.shared) + END_BYTES
 
     @property
     def rest(self) -> int:
@@ -194,7 +206,7 @@ class Conv2DFpuDsp(Kernel):
         out = conv_types(layer)[2]
         if out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
             return f"it needs 2 output channels and {PIXELS} pixels"
-        plan = FpuConvolution(layer, plan_channels(layer), SCRATCH_LIMITS[0])
+        plan = FpuConvolution(layer, plan_channels(layer), SCRATCH_LIMITS[-1])
         if not any(channels.shift for channels, _ in channel_plans(layer)):
             return "the channels must have a common shift"
         if 16 * plan.shared > REACH:
@@ -208,7 +220,7 @@ class Conv2DFpuDsp(Kernel):
         return [
             replace(self, chosen=FpuConvolution(layer, channels, limit), trades=self.trades | trades | more)
             for channels, trades in ways
-            for limit, more in zip(SCRATCH_LIMITS, (set[Trade](), {Trade.SCRATCH}), strict=True)
+            for limit, more in zip(SCRATCH_LIMITS, (set[Trade](), set[Trade](), {Trade.SCRATCH}), strict=True)
         ]
 
     @property
@@ -298,16 +310,17 @@ class Conv2DFpuDsp(Kernel):
             ("rest", plan.rest),
             ("clamp_behind", channels.clamp),
             *output_table.table_spec(layer.node),
-            ("groups_bytes", GROUPS_BYTES),
+            ("groups_bytes", plan.state_bytes),
         )
         parameters: dict[str, Parameter] = channels.stream(smlad.pair_lanes(channels.plan.matrix, segment))
         parameters |= {
             "pairs": plan.pairs,
-            "streamed": placement.stream * (4 if plan.packing == "paired" else 8),
             "groups": plan.groups,
             "segment": segment,
             **output_table.table_parameters(layer.node),
         }
+        if plan.loops:
+            parameters |= {"streamed": placement.stream * (4 if plan.packing == "paired" else 8)}
         if channels.clamp:
             parameters |= channels.bounds
         scratch = plan.scratch

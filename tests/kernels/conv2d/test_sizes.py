@@ -24,15 +24,16 @@ pytestmark = pytest.mark.needs("arm-none-eabi-gcc")
 
 
 @pytest.mark.parametrize(
-    ("kernel", "module", "name"),
+    ("kernel", "module", "name", "window"),
     [
-        ("s8_conv2d__dsp_4x2", dsp, "GROUP_BYTES"),
-        ("s8_conv2d__dsp_tile", dsp_tile, "GROUP_BYTES"),
-        ("s8_conv2d__dsp_fpu", dsp_fpu, "GROUPS_BYTES"),
+        ("s8_conv2d__dsp_4x2", dsp, "GROUP_BYTES", 3),
+        ("s8_conv2d__dsp_tile", dsp_tile, "GROUP_BYTES", 3),
+        ("s8_conv2d__dsp_fpu", dsp_fpu, "SPACED_GROUPS_BYTES", 3),
+        ("s8_conv2d__dsp_fpu", dsp_fpu, "GROUPS_BYTES", 1),
     ],
 )
 def test_compilers_check_what_scratch_is_planned_for(
-    kernel: str, module: ModuleType, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernel: str, module: ModuleType, name: str, window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = [k for k in KERNELS if k.op is not Conv2D or k.name == kernel]
     monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", chosen)
@@ -40,7 +41,9 @@ def test_compilers_check_what_scratch_is_planned_for(
     command = ["arm-none-eabi-gcc", *core.cpu_flags, "-fsyntax-only"]
 
     def compile_conv() -> None:
-        graph = graphs.conv2d_graph(16, 16, 32, 32, (3, 3), padding=((1, 1), (1, 1)))
+        graph = graphs.conv2d_graph(
+            16, 16, 32, 32, (window, window), padding=2 * ((window // 2, window // 2),)
+        )
         program = compile_graph(graph, core)
         assert [layer.kernel.name for layer in program.layers] == [kernel]
         run([*command, *write(tmp_path, emit(program))])
