@@ -36,6 +36,7 @@ _PACKAGES = {
 }
 _MODULES = {
     "hatchling": "hatchling from PyPI",
+    "highspy": "highspy from PyPI",
     "idf_component_manager": "idf-component-manager from PyPI",
     "idf_component_tools": "idf-component-manager from PyPI",
     "kconfiglib": "kconfiglib from PyPI",

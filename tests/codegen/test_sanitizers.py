@@ -6,12 +6,14 @@ import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pytest
 
-from microfold.ir.types import DType, TensorType
-from microfold.program import Program
+from microfold.codegen.literals import C_TYPES
+from microfold.ir.types import DType
+from microfold.program import Buffer, Program
 from tests.codegen.builds import compile_sample, compiled_models, sample_graphs, write_sources
 from tests.needs import need_sanitizers
 from tests.sampling import quick, sampled
@@ -30,16 +32,31 @@ EVERY = 3  # of so many models one: most differ from their neighbours in types o
 MADE = Path(__file__).resolve().parents[1] / "models" / "made"
 
 
-def _input(type: TensorType) -> dict[str, str | int]:
+def _tensor(buffer: Buffer, name: str, *, read: bool) -> dict[str, Any]:
+    """What the main program fills, hands in, or both."""
+    type = buffer.type
     kind = {DType.FLOAT32: "floats", DType.BOOL: "bools"}.get(type.dtype, "integers")
-    return {"kind": kind, "length": type.size, "size": type.dtype.itemsize}
+    return {
+        "name": name,
+        "kind": kind if read else "",
+        "length": type.size,
+        "size": type.dtype.itemsize,
+        "element": C_TYPES[type.dtype],
+        "given": buffer.region in ("input", "output"),
+    }
+
+
+def _model(program: Program) -> dict[str, Any]:
+    tensors = [_tensor(b, f"input_{i}", read=True) for i, b in enumerate(program.inputs)]
+    tensors += [_tensor(b, f"output_{i}", read=False) for i, b in enumerate(program.outputs)]
+    return {"name": program.name, "tensors": tensors}
 
 
 def check(programs: Iterable[Program], compiler: str, folder: Path) -> int:
     """Builds the programs into one executable and runs it; how many there were."""
     programs = list(programs)
     sources = [name for program in programs for name in write_sources(program, folder)]
-    models = [{"name": p.name, "inputs": [_input(b.type) for b in p.inputs]} for p in programs]
+    models = [_model(program) for program in programs]
     template = jinja2.Template(
         Path(__file__).with_name("sanitizer_main.c.j2").read_text(encoding="utf-8"), trim_blocks=True
     )

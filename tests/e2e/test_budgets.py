@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from microfold.lowering.arenas import WORTHWHILE
 from microfold.lowering.stream import MOVED_BYTE
 from microfold.options import Options
 from microfold.program import Program
+from tests.e2e.refusals import needed
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ROOT / "tests" / "models" / "made"
@@ -49,19 +49,15 @@ def _within(model: Path, ram: int, flash: int) -> Program | None:
     try:
         return _program(model, "cortex-m4", ram, flash)
     except InputError as refused:
-        _needed(refused)
+        needed(refused)
         return None
-
-
-def _needed(refused: InputError) -> int:
-    return int(re.findall(r"(?:allow|kernels need) (\d+)", str(refused))[-1])
 
 
 def _allowed(model: Path, core: str, **limits: int) -> int:
     """The least that a refusal says would do."""
     with pytest.raises(InputError) as refused:
         _program(model, core, **limits)
-    return _needed(refused.value)
+    return needed(refused.value)
 
 
 def _sweep(least: int, most: int) -> list[int]:

@@ -23,7 +23,6 @@ from microfold.ir.interpret import Interpreter
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.kernels.kernel import Trade
-from microfold.lowering.stream import Search, Streamed
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.elementwise.add import Add
@@ -93,17 +92,6 @@ def test_rows_on_simulated_cores(core: str) -> None:
 def rings(built: Program) -> int:
     assert built.stream is not None
     return sum(len(region.rings) for region in built.stream.planner.regions)
-
-
-@pytest.fixture
-def all_rings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows stay in rings wherever kernels take addresses, whether that is worth it or not."""
-
-    def every(search: Search, found: Streamed) -> Streamed:
-        planner = search.ringed(found.planner)
-        return found if planner is None else search.decided(planner)
-
-    monkeypatch.setattr(Search, "with_fewer_rings", every)
 
 
 @pytest.mark.usefixtures("all_rings")

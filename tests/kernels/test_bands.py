@@ -38,6 +38,7 @@ from microfold.ops.movement.resize_nearest_neighbor import ResizeNearestNeighbor
 from microfold.ops.normalize.softmax import Softmax
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.rows import REFUSED, Rows
+from microfold.plan.stream.region import RowNode, by_rows
 from microfold.target import Target
 from tests.kernels import graphs
 from tests.kernels.bands import BandedLayer, assert_bands_are_images, banded
@@ -213,6 +214,20 @@ def test_an_input_can_be_the_padding() -> None:
     zero_point = graph.inputs[0].type.quant.zero_point  # type: ignore[union-attr]
     assert _band(layer, (0, 2)).layer.range(0).hull == (zero_point, 90)
     assert _band(layer, (2, 4)).layer.range(0).hull == (40, 90)
+
+
+def test_bands_of_a_form_share_what_is_proved() -> None:
+    """Only the last row of windows reads padding; calls for all rows are the same."""
+    graph = graphs.conv2d_graph(8, 6, 3, 4, strides=(2, 1), padding=((0, 1), (1, 1)))
+    known = Range(np.full(3, 40, np.int64), np.full(3, 90, np.int64))
+    layer = layer_of(graph)
+    assert layer.ranges is not None
+    layer = replace(layer, ranges=replace(layer.ranges, values={graph.inputs[0]: known}))
+    node = by_rows(layer)
+    assert isinstance(node, RowNode)
+    (part,) = node.bands.values()
+    zero_point = graph.inputs[0].type.quant.zero_point  # type: ignore[union-attr]
+    assert part.layer.range(0).hull == (zero_point, 90)
 
 
 def test_constant_images_are_cut() -> None:

@@ -2,13 +2,16 @@
 
 What a call needs does not depend on other layers' kernels: it is the smallest arena for what is alive in it,
 overlaps and scratch included. So a limit is a filter in front of the selection there is. Where a plan does
-not meet the limit all the same, since neighbours pull a tensor to different places, a lower one is found.
+not meet the limit all the same, since neighbours pull a tensor to different places, a lower one is found. If
+none is, kernels that need more for their own call are tried, one by one: they may agree better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 from microfold.errors import InputError
@@ -21,6 +24,9 @@ from microfold.kernels.selection.model import Model
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.variants import Offer
 from microfold.options import OPTIMIZE
+
+# Plans that are made to find kernels which agree on where tensors lie.
+AGREEING_PLANS = 100
 
 
 @dataclass(frozen=True)
@@ -61,11 +67,16 @@ class ArenaPlanner(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Option:
-    """A variant with the bytes of arena that its call needs."""
+    """A variant of a candidate with the bytes of arena that its call needs."""
 
+    candidate: Candidate
     offer: Offer
     call: KernelCall
     need: int
+
+    @property
+    def chosen(self) -> Candidate:
+        return self.candidate.variant(self.offer)
 
 
 class _Needs:
@@ -77,21 +88,21 @@ class _Needs:
         self.planner = planner
         self._options: dict[tuple[int, str], list[tuple[Candidate, list[_Option]]]] = {}
         self._worthwhile: dict[int, list[_Option]] = {}
-        self._least: dict[int, tuple[int, Kernel, KernelCall]] = {}
+        self._least: dict[int, tuple[int, Candidate, KernelCall]] = {}
 
     def options(self, index: int, level: str) -> list[tuple[Candidate, list[_Option]]]:
         """The kernels of a layer that can compute it, each with its variants."""
         if (index, level) not in self._options:
             layer = self.layers[index].layer
             self._options[index, level] = [
-                (candidate, [self._option(index, offer) for offer in candidate.offers])
+                (candidate, [self._option(index, candidate, offer) for offer in candidate.offers])
                 for candidate in candidates(layer, Policy(level, self.model, ram_limited=True))
             ]
         return self._options[index, level]
 
-    def _option(self, index: int, offer: Offer) -> _Option:
+    def _option(self, index: int, candidate: Candidate, offer: Offer) -> _Option:
         call = self.lowered(offer.case.kernel, index)
-        return _Option(offer, call, self.planner.need(index, offer.case.kernel, call))
+        return _Option(candidate, offer, call, self.planner.need(index, offer.case.kernel, call))
 
     def lowered(self, kernel: Kernel, index: int) -> KernelCall:
         """The call of a layer; it is the same in all orders, and in all cuts of a model."""
@@ -110,20 +121,70 @@ class _Needs:
             ]
         return self._worthwhile[index]
 
-    def least(self, index: int) -> tuple[int, Kernel, KernelCall]:
-        """Of the variants of a layer the one that needs least, the fastest of equals."""
+    def least(self, index: int) -> tuple[int, Candidate, KernelCall]:
+        """Of the variants of a layer the one that needs least, the fastest of equals: bytes, and its call."""
         if index not in self._least:
             self._least[index] = self._find_least(index)
         return self._least[index]
 
-    def _find_least(self, index: int) -> tuple[int, Kernel, KernelCall]:
+    def _find_least(self, index: int) -> tuple[int, Candidate, KernelCall]:
         ranking = self.layers[index]
         if ranking.fixed:
-            kernel = ranking.candidates[0].kernel
-            call = self.lowered(kernel, index)
-            return self.planner.need(index, kernel, call), kernel, call
+            candidate = ranking.candidates[0]
+            call = self.lowered(candidate.kernel, index)
+            return self.planner.need(index, candidate.kernel, call), candidate, call
         found = min(self.worthwhile(index), key=lambda o: (o.need, o.offer.case.cost))
-        return found.need, found.offer.case.kernel, found.call
+        return found.need, found.chosen, found.call
+
+    def plan(self, chosen: Sequence[Candidate]) -> int:
+        """Bytes of the arena."""
+        kernels = [candidate.kernel for candidate in chosen]
+        return self.planner.plan(kernels, [self.lowered(k, i) for i, k in enumerate(kernels)]).size
+
+    @property
+    def leanest(self) -> list[Candidate]:
+        """Of all layers what needs least."""
+        return [self.least(index)[1] for index in range(len(self.layers))]
+
+    @cached_property
+    def agreeing(self) -> tuple[int, list[Candidate]]:
+        """The smallest arena found, and its kernels: the leanest ones, but for some that agree better.
+
+        Layers are changed one by one, then two neighbours at once, as long as that makes the arena smaller.
+        """
+        chosen = self.leanest
+        size, plans = self.plan(chosen), 1
+        fullest = max((self.least(index)[0] for index in range(len(self.layers))), default=0)
+        smaller = True
+        while smaller and size > fullest:
+            smaller = False
+            for change in self._changes(size):
+                if plans == AGREEING_PLANS:
+                    return size, chosen
+                other = [change.get(index, candidate) for index, candidate in enumerate(chosen)]
+                found, plans = self.plan(other), plans + 1
+                if found < size:
+                    size, chosen, smaller = found, other, True
+                    break
+        return size, chosen
+
+    def _changes(self, size: int) -> Iterator[dict[int, Candidate]]:
+        """Other kernels of a layer, or of two neighbours, none of which alone needs so much."""
+        others: dict[int, list[Candidate]] = {}
+        for index in self._free:
+            least, _, call = self.least(index)
+            seen = {(least, call.scratch)}
+            others[index] = []
+            for option in self.worthwhile(index):
+                asks = option.need, option.call.scratch
+                if option.need < size and asks not in seen:
+                    seen.add(asks)
+                    others[index].append(option.chosen)
+        for index, found in others.items():
+            yield from ({index: one} for one in found)
+        for index, found in others.items():
+            after = others.get(index + 1, [])
+            yield from ({index: one, index + 1: two} for one, two in itertools.product(found, after))
 
     @property
     def _free(self) -> list[int]:
@@ -147,17 +208,23 @@ class Fitting:
 
     Args:
         limits: bytes of arena that the call of each layer may need.
+        only: the kernels that are left; None: all that fit.
     """
 
-    def __init__(self, needs: _Needs, limits: Sequence[int]):
+    def __init__(self, needs: _Needs, limits: Sequence[int], only: Sequence[Kernel] | None = None):
         self._needs = needs
         self._limits = limits
+        self._only = only
 
     def candidates(self, index: int, level: str) -> list[Candidate]:
         """What a level would consider for a layer, the best first."""
         layer = self._needs.layers[index].layer
         options = self._needs.options(index, level)
         limit = self._limits[index]
+        if self._only is not None:
+            only = self._only[index]
+            options = [(c, [o for o in variants if o.offer.case.kernel is only]) for c, variants in options]
+            options = [(candidate, variants) for candidate, variants in options if variants]
         found = [_fitting(candidate, variants, limit) for candidate, variants in options]
         return in_order(found, layer, Policy(level, self._needs.model, ram_limited=True))
 
@@ -215,7 +282,7 @@ def select_within_ram(
     """
     given = _Needs(layers, model, planner)
     leanest = [given.least(index)[1:] for index in range(len(layers))]
-    other = planner.reordered([kernel for kernel, _ in leanest], [call for _, call in leanest])
+    other = planner.reordered([candidate.kernel for candidate, _ in leanest], [call for _, call in leanest])
     orders = [given] if other is None else [given, _Needs(layers, model, other)]
     found: list[list[Candidate]] = []
     refusals: list[InputError] = []
@@ -256,6 +323,8 @@ def _fitting_choice(
         return chosen
     fails, fits = 0, len(lower) - 1
     chosen = attempt([lower[fits] for _ in layers])
+    if chosen is None and needs.agreeing[0] <= limit:
+        return choose(Fitting(needs, [limit for _ in layers], [c.kernel for c in needs.agreeing[1]]))
     while chosen is not None and fits - fails > 1:
         middle = (fails + fits) // 2
         better = attempt([lower[middle] for _ in layers])
@@ -277,15 +346,14 @@ def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> str:
     """What decides, and whether that is a proof."""
     given = orders[0]
     least = [given.least(index) for index in range(len(given.layers))]
-    smallest = min(_leanest_size(needs) for needs in orders)
+    smallest = min(needs.agreeing[0] for needs in orders)
     any_order = [_least_in_any_order(given, index) for index in range(len(least))]
     index = max(range(len(least)), key=lambda i: least[i][0])
-    layer, (need, kernel, _) = given.layers[index].layer, least[index]
+    layer, (need, leanest, _) = given.layers[index].layer, least[index]
     text = (
         f"arena and state must fit {budget.total} bytes of RAM; the state takes {budget.state}, "
-        f"layer {index} ({layer.node.op.name}) "
-        f"{layer.node.outputs[0].name!r} alone needs {need} with the leanest kernel, {kernel.name}, and the "
-        f"smallest arena found has {smallest}"
+        f"layer {index} ({layer.node.op.name}) {layer.node.outputs[0].name!r} alone needs {need} "
+        f"with the leanest kernel, {leanest.kernel.name}, and the smallest arena found has {smallest}"
     )
     if max(any_order) > budget.arena:
         proof = f"no order of the layers and no kernels need less than {max(any_order)}, which is proved"
@@ -298,19 +366,15 @@ def _why_none(orders: Sequence[_Needs], budget: RamBudget) -> str:
 
 def leanest_size(layers: Sequence[Ranking], model: Model, planner: ArenaPlanner) -> int:
     """Bytes of the arena with the kernels that need least."""
-    return _leanest_size(_Needs(layers, model, planner))
-
-
-def _leanest_size(needs: _Needs) -> int:
-    leanest = [needs.least(index)[1:] for index in range(len(needs.layers))]
-    return needs.planner.plan([kernel for kernel, _ in leanest], [call for _, call in leanest]).size
+    needs = _Needs(layers, model, planner)
+    return needs.plan(needs.leanest)
 
 
 def _least_in_any_order(needs: _Needs, index: int) -> int:
     """Bytes that no variant of a layer can do without, whatever the order."""
     ranking, planner = needs.layers[index], needs.planner
     if ranking.fixed:
-        _, kernel, call = needs.least(index)
-        return planner.need_in_any_order(index, kernel, call)
+        _, candidate, call = needs.least(index)
+        return planner.need_in_any_order(index, candidate.kernel, call)
     options = needs.worthwhile(index)
     return min(planner.need_in_any_order(index, o.offer.case.kernel, o.call) for o in options)

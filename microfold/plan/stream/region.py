@@ -97,15 +97,22 @@ class RowNode:
 
     @cached_property
     def bands(self) -> Mapping[Form, LayerBand]:
-        """The band of the first part of each form."""
-        found: dict[Form, LayerBand] = {}
+        """A band of each form: if any reads padding one that does, which its ranges include."""
+        chosen: dict[Form, int] = {}
         for part, form in enumerate(self.forms):
-            if form not in found:
-                made = self._sums(part) if self.accumulates else layer_band(self.layer, self.parts[part])
-                if isinstance(made, str):
-                    raise AssertionError(f"{self.output!r}: {made}")
-                found[form] = made if not self.by_address else made.reading_rows
+            if form not in chosen or self._is_padded(part) > self._is_padded(chosen[form]):
+                chosen[form] = part
+        found: dict[Form, LayerBand] = {}
+        for form, part in chosen.items():
+            made = self._sums(part) if self.accumulates else layer_band(self.layer, self.parts[part])
+            if isinstance(made, str):
+                raise AssertionError(f"{self.output!r}: {made}")
+            found[form] = made if not self.by_address else made.reading_rows
         return found
+
+    def _is_padded(self, part: int) -> bool:
+        spans = ((reading.spans[part], reading.height) for reading in self.readings.values())
+        return any(first < 0 or last > height for (first, last), height in spans)
 
     def _sums(self, row: int) -> LayerBand:
         """What adds a row."""

@@ -1,0 +1,105 @@
+"""Random networks computed row by row: handed rows, within a run, in windows and in rings.
+
+Bits are those of the reference, on the host under the sanitizers too, and on simulated cores, where unaligned
+accesses trap if they do on the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from microfold import target
+from microfold.compiler import compile_graph
+from microfold.errors import InputError, UnsupportedModelError
+from microfold.ir.graph import Graph
+from microfold.options import OPTIMIZE, Options
+from microfold.program import Program
+from microfold.verification.verify import input_sets, verify
+from tests.codegen.test_sanitizers import COMPILERS
+from tests.codegen.test_sanitizers import check as check_with_sanitizers
+from tests.e2e.refusals import needed
+from tests.needs import CROSS_TOOLS, need_sanitizers, need_tools
+from tests.plan.stream.nets import Nets
+from tests.sampling import sampled, sampled_rows
+
+CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m7", "cortex-m55")
+TOGETHER = 6
+FIRST = range(100, 100 + 16 * TOGETHER, TOGETHER)
+
+
+def _limits(graph: Graph, core: str) -> Iterator[Options]:
+    """Of a run over a whole image: the least RAM with which it works by rows."""
+    for io in ("caller", "arena"):
+        try:
+            compile_graph(graph, target.load(core), Options(io=io, ram=8))
+        except InputError as refused:
+            if "computed by rows" in str(refused):
+                yield Options(io=io, ram=needed(refused))
+
+
+def programs(seed: int, core: str, *, limited: bool = True) -> Iterator[Program]:
+    """A network in all ways in which its rows are computed; levels take turns.
+
+    Args:
+        limited: also those that a limit of RAM leads to.
+    """
+    graph = Nets(seed).draw(pooled=seed % 3 == 0)
+    ways = [Options(io="rows", optimize=OPTIMIZE[seed % len(OPTIMIZE)])]
+    ways += _limits(graph, core) if limited else []
+    for number, options in enumerate(ways):
+        try:
+            program = compile_graph(graph, target.load(core), options, name=f"net{seed}_{number}")
+        except UnsupportedModelError:
+            continue  # a first layer that does not work by rows
+        if program.stream is not None:
+            yield program
+
+
+def check(first: int, core: str, *, limited: bool = True) -> None:
+    checked = 0
+    for seed in range(first, first + TOGETHER):
+        for program in programs(seed, core, limited=limited):
+            result = verify(program, input_sets([b.type for b in program.inputs], 6))
+            assert result.exact, (program.name, program.options, result.first_difference)
+            checked += 1
+    assert checked >= TOGETHER // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", sampled(FIRST, 16))
+def test_host(first: int) -> None:
+    need_tools("cc")
+    check(first, "host")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("all_rings")
+@pytest.mark.parametrize("first", FIRST)
+def test_rings(first: int) -> None:
+    need_tools("cc")
+    check(first, "host", limited=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("core", "first"),
+    sampled_rows([(core, first) for first in FIRST[:4] for core in CORES], 14),
+)
+def test_simulated_cores(core: str, first: int) -> None:
+    need_tools(*CROSS_TOOLS)
+    check(first, core)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("first", sampled(FIRST, 16))
+def test_sanitizers(first: int, tmp_path: Path) -> None:
+    """What the caller hands in and the context have red zones; the compilers take turns."""
+    compiler = COMPILERS[first // TOGETHER % 2]
+    need_sanitizers(compiler)
+    found = [program for seed in range(first, first + TOGETHER) for program in programs(seed, "host")]
+    assert check_with_sanitizers(found, compiler, tmp_path) >= TOGETHER // 2
