@@ -161,7 +161,7 @@ class _Needs:
             for change in self._changes(size):
                 if plans == AGREEING_PLANS:
                     return size, chosen
-                other = [change.get(index, candidate) for index, candidate in enumerate(chosen)]
+                other = [change[i] if i in change else chosen[i] for i in range(len(chosen))]
                 found, plans = self.plan(other), plans + 1
                 if found < size:
                     size, chosen, smaller = found, other, True
