@@ -137,12 +137,19 @@ FEW_OUTPUTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.slow
-def test_few_outputs_equal_the_reference() -> None:
+@pytest.mark.parametrize("optimize", ["balanced", "size"])
+def test_few_outputs_equal_the_reference(optimize: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, DepthwiseConv2DTapsDsp.name)
     cases = [
         graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options)
         for case, (arguments, options) in FEW_OUTPUTS.items()
     ]
-    check_all(cases, "cortex-m4", {"s8_depthwise_conv2d__dsp_taps"}, runs=8)
+    cases.append(graphs.with_constant_channel(graphs.depthwise_conv2d_graph(4, 3, 7), 2))
+    program = check_all(cases, "cortex-m4", {DepthwiseConv2DTapsDsp.name}, optimize=optimize, runs=8)
+    forms = {dict(layer.call.function.spec)["requantize"] for layer in program.layers}
+    assert "biasless" in forms
+    # Two words suffice for sums of both signs, too.
+    assert ("packed" in forms) == (optimize == "size") and ("short" in forms) == (optimize == "balanced")
 
 
 @pytest.mark.parametrize("optimize", quick(["-O0", "-O2", "-Og", "-Os", "-O3"]))
