@@ -74,7 +74,10 @@ def select_smallest(layers: Sequence[Sequence[Option]]) -> list[Option]:
     price = BYTES_FOR_TIME / max(fastest, 1.0)
     names = [{option.kernel.name for option in options} for options in layers]
     chosen = _solve(
-        [[o for o in options if o.kernel.form_of not in own] for options, own in zip(layers, names, strict=True)],
+        [
+            [o for o in options if o.kernel.form_of not in own]
+            for options, own in zip(layers, names, strict=True)
+        ],
         price,
     )
     forms = [
