@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from microfold.codegen.common_fields import common_fields, put_in_code, without_fields
 from microfold.codegen.environment import render
 from microfold.codegen.heads import parameter_types
 from microfold.codegen.names import private_name
@@ -92,6 +93,8 @@ def render_function(
         folder = function.library.templates
     variables = {"name": name, "macro": macro, "parameter_types": parameter_types}
     rendered = render(function.template, variables | dict(function.spec), folder)
-    structs = layer_structs(name, calls, narrow=narrow)
+    common = common_fields(name, calls, rendered.text) if function.library is None else {}
+    structs = layer_structs(name, without_fields(calls, common), narrow=narrow)
     parameters = parameter_types(rendered.text, name)[1 if structs else 0 :]
-    return RenderedFunction(name, rendered.text.strip(), rendered.uses, structs, parameters)
+    code = put_in_code(rendered.text, common).strip()
+    return RenderedFunction(name, code, rendered.uses, structs, parameters)

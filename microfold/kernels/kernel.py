@@ -63,6 +63,8 @@ class Kernel:
         trades: what it gives up.
         table_bytes: constants that the model does not have, of kernels with TABLE or STEP_TABLE.
         code: estimated bytes of code of one function, compiled with -Os; see `selection.shared_functions`.
+        form_of: the kernel that it is another form of, with shorter constants: for the least flash, it is
+            considered where that one is chosen.
         like: the kernel whose parts take about what its own take, until these are measured.
         fields: all that the layer struct of its function can have, in order.
         pitch_fields: names of those that find rows in a whole image, and nothing else; where it `reads_rows`.
@@ -75,6 +77,7 @@ class Kernel:
     trades: frozenset[Trade] = frozenset()
     table_bytes: ClassVar[int] = 0
     code: ClassVar[int] = 600
+    form_of: ClassVar[str | None] = None
     like: ClassVar[str | None] = None
     fields: ClassVar[Fields] = ()
     pitch_fields: ClassVar[frozenset[str]] = frozenset()

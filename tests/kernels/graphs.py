@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from microfold.ir.graph import Graph
@@ -56,6 +58,15 @@ def _weights(
     extremes = [-largest - 1, -largest, largest]
     array = rng.choice(extremes, shape) if saturated else rng.integers(-largest, largest + 1, shape)
     return Value("weights", TensorType(DType.INT8, shape, quant)), array.astype(np.int8), scale
+
+
+def with_constant_channel(graph: Graph, channel: int) -> Graph:
+    """The graph of a convolution or a fully connected layer; an output channel is the same for all inputs."""
+    (node,) = graph.nodes
+    weights = node.operands[1]
+    array = np.array(graph.constants[weights])
+    np.moveaxis(array, -1 if isinstance(node.op, DepthwiseConv2D) else 0, 0)[channel] = 0
+    return replace(graph, constants={**graph.constants, weights: array})
 
 
 def conv2d_graph(

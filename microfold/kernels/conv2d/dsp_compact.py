@@ -7,6 +7,7 @@ all layers share the code: a third of theirs for one layer.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
+from microfold.kernels.requantize.packed_record import PackedRequantization, pack_records
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -34,6 +36,17 @@ from microfold.ops.convolution.conv2d import Conv2D
 PIXELS = 4
 # The words behind the panel.
 END_BYTES = 8
+# Of the function.
+FIELDS = declare(
+    Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
+    Field("middle", "what zero is, before outputs are shifted to the right"),
+    Field("pairs", "of inputs of a patch: an even number"),
+    Field("segment", "bytes under a row of the window"),
+    *SHAPE_FIELDS,
+    "input_zero_point",
+    Field("clamp", "whether the bounds are narrower than int8"),
+    *output_range.LIMIT_FIELDS,
+)
 
 
 def compact_call(
@@ -42,7 +55,7 @@ def compact_call(
     """The call of the function.
 
     Args:
-        plan: requantisation of the output channels, with shifts of their own.
+        plan: requantisation of the output channels; with a common shift, records have two words.
         segment: neighbouring inputs that are widened together.
         shape: the fields of `shape_parameters`.
         apart: whether there are windows with gaps, or that are not all in the image.
@@ -54,9 +67,15 @@ def compact_call(
     packed = "paired" if smlad.fits_paired(plan.matrix, plan.bounds) else "int16"
     low, high = output_range.output_limits(layer)
     # SHORT does for SHORT_RELU too: what it corrects is clamped there.
-    spec = (("packing", packed), ("general", plan.form is RequantizeForm.GENERAL))
+    general = plan.form is RequantizeForm.GENERAL
+    spec = (("packing", packed), ("general", general), ("shift", plan.shift))
+    records = compact_records(layer, plan) if plan.shift else None
+    if records is None:
+        stream = smlad.smlad_stream(packed, lanes, plan)
+    else:
+        stream = smlad.packed_stream(packed, lanes, records.records)
     parameters: dict[str, Parameter] = {
-        "weights": Constant("weights", smlad.smlad_stream(packed, lanes, plan)),
+        "weights": Constant("weights", stream),
         "pairs": lanes.shape[1],
         "segment": segment,
         **shape,
@@ -65,16 +84,54 @@ def compact_call(
         "output_minimum": low,
         "output_maximum": high,
     }
-    if plan.form is RequantizeForm.GENERAL:
+    if general:
         # It always clamps.
         del parameters["clamp"]
+    if records is not None:
+        parameters["middle"] = records.middle
     # The panel, the words behind it, and a row of the window that is not one run of bytes.
     scratch = 4 * PIXELS * lanes.shape[1] + END_BYTES + (segment if apart else 0)
     return KernelCall(
-        CFunction("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec, Conv2DCompactDsp.fields),
+        CFunction("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec, FIELDS),
         parameters,
         scratch,
     )
+
+
+def compact_plan(
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, common: bool
+) -> SmladRequantization:
+    """The requantisation.
+
+    Args:
+        matrix: the weights as [channels, K].
+        multipliers: the reference's mantissas and shifts per channel.
+        common: whether a common shift is wanted.
+    """
+    out = layer.node.outputs[0].type
+    assert out.quant is not None
+    return plan_smlad_requantization(
+        matrix,
+        *product_sum.bias_and_bounds(layer, matrix),
+        multipliers,
+        out.quant.zero_point,
+        output_range.integer_bounds(layer.node),
+        common=common,
+    )
+
+
+def refuses_packed(layer: LayerContext, plan: SmladRequantization) -> str | None:
+    """The reason if two words for each channel do not suffice."""
+    if compact_records(layer, plan) is None:
+        return "its channels must have one shift to the right, and small biases"
+    return None
+
+
+def compact_records(layer: LayerContext, plan: SmladRequantization) -> PackedRequantization | None:
+    """Two words for each channel; None if they do not suffice."""
+    out = layer.node.outputs[0].type
+    assert out.quant is not None
+    return pack_records(plan, out.quant.zero_point)
 
 
 def compact_terms(pixels: int, channels: int, pairs: int, general: bool) -> Terms:
@@ -120,15 +177,9 @@ class Conv2DCompactDsp(Kernel):
     features = frozenset({"dsp"})
     trades = frozenset({Trade.ONE_FOR_ALL})
     code = 950
-    fields = declare(
-        Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
-        Field("pairs", "of inputs of a patch: an even number"),
-        Field("segment", "bytes under a row of the window"),
-        *SHAPE_FIELDS,
-        "input_zero_point",
-        Field("clamp", "whether the bounds are narrower than int8"),
-        *output_range.LIMIT_FIELDS,
-    )
+    fields = FIELDS
+    # Whether all channels are to have one shift to the right.
+    COMMON: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_conv(layer)
@@ -149,7 +200,8 @@ class Conv2DCompactDsp(Kernel):
             edge_byte=rows * edges * segment,
             edge_tap=rows * edges * window.size[1],
         )
-        return widen + compact_terms(pixels, out.shape[3], _pairs(layer), _general(layer))
+        general = not self.COMMON and self._plan(layer).form is RequantizeForm.GENERAL
+        return widen + compact_terms(pixels, out.shape[3], _pairs(layer), general)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = conv_types(layer)
@@ -164,25 +216,28 @@ class Conv2DCompactDsp(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         window = conv_types(layer)[3]
         apart = window.dilations[1] > 1 or window.padding != ((0, 0), (0, 0))
-        return compact_call(layer, _plan(layer), _segment(layer), shape_parameters(layer), apart=apart)
+        plan = self._plan(layer)
+        return compact_call(layer, plan, _segment(layer), shape_parameters(layer), apart=apart)
+
+    def _plan(self, layer: LayerContext) -> SmladRequantization:
+        multipliers = product_sum.channel_multipliers(layer)
+        return compact_plan(layer, filter_matrix(layer), multipliers, common=self.COMMON)
 
 
-def _plan(layer: LayerContext) -> SmladRequantization:
-    out = conv_types(layer)[2]
-    assert out.quant is not None
-    matrix = filter_matrix(layer)
-    return plan_smlad_requantization(
-        matrix,
-        *product_sum.bias_and_bounds(layer, matrix),
-        product_sum.channel_multipliers(layer),
-        out.quant.zero_point,
-        output_range.integer_bounds(layer.node),
-        common=False,
-    )
+@register
+class Conv2DCompactPackedDsp(Conv2DCompactDsp):
+    """The same with two words for each channel instead of four, where all have one shift to the right.
 
+    `weights` are the stream of `packed_stream`.
+    """
 
-def _general(layer: LayerContext) -> bool:
-    return _plan(layer).form is RequantizeForm.GENERAL
+    name = "s8_conv2d__dsp_compact_packed"
+    form_of = Conv2DCompactDsp.name
+    like = Conv2DCompactDsp.name
+    COMMON = True
+
+    def supports(self, layer: LayerContext) -> str | None:
+        return super().supports(layer) or refuses_packed(layer, self._plan(layer))
 
 
 def _segment(layer: LayerContext) -> int:

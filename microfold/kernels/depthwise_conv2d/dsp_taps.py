@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.depthwise_conv2d.portable import (
@@ -21,9 +22,11 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
 from microfold.kernels.packing import product_sum
-from microfold.kernels.requantize import biasless_sum, output_range
+from microfold.kernels.requantize import biasless_sum, output_range, packed_record
 from microfold.kernels.requantize.biasless_sum import plan_biasless
 from microfold.kernels.requantize.finish import clamped_finish
+from microfold.kernels.requantize.packed_record import pack_records
+from microfold.kernels.requantize.shifted_sum import plan_smlad_requantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 # Shifts to the left, the same for all sums, beyond the least one that may do.
@@ -36,7 +39,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
 
     SXTB16 widens words of four inputs and of four weights, SMLABB and SMLATT multiply one half of each.
     `weights` are [taps][channels]; `channels` are records (multiplier, addend), or (bias, multiplier, addend,
-    shift), see `channel_records`; `requantization` proves their form.
+    shift), see `channel_records`, or those of `packed_record`; `requantization` proves their form.
     """
 
     name = "s8_depthwise_conv2d__dsp_taps"
@@ -46,6 +49,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
     fields = declare(
         Field("weights", "[taps][channels]"),
         "channels",
+        Field("middle", "what zero is, before outputs are shifted to the right"),
         "batch",
         Field("input_size", "bytes of an image"),
         "channel_count",
@@ -103,17 +107,15 @@ class DepthwiseConv2DTapsDsp(Kernel):
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
-        filters = layer.array(1)
-        assert filters is not None
-        form, records, choice = requantization(layer)
-        finish = clamped_finish(layer, records, (("requantize", form), *choice))
+        plan = requantization(layer)
+        finish = clamped_finish(layer, plan.records, (("requantize", plan.form), *plan.choice))
         channels = x.shape[3]
         row = 1 if layer.row_table else x.shape[2] * channels
         steps = (window.dilations[0] * row, window.dilations[1] * channels)
         # A column of taps is as good as a row, and a row is one loop.
         turned = window.size[1] == 1 and not layer.row_table
-        parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", np.ascontiguousarray(filters.reshape(-1, channels))),
+        shape: dict[str, Parameter] = {
+            "weights": Constant("weights", np.ascontiguousarray(plan.matrix.T)),
             "batch": x.shape[0],
             "input_size": x.nbytes // x.shape[0],
             "channel_count": channels,
@@ -132,7 +134,7 @@ class DepthwiseConv2DTapsDsp(Kernel):
             fields = describe(fields, output_row_step=steps_down % "output", tap_row_step=steps_down % "tap")
         return KernelCall(
             CFunction("depthwise_conv2d/dsp_taps.c.j2", self.name, finish.spec, fields),
-            parameters | dict(finish.parameters),
+            shape | dict(plan.parameters) | dict(finish.parameters),
         )
 
 
@@ -141,24 +143,29 @@ class TapsRequantization(NamedTuple):
 
     Attributes:
         form: its name in templates.
+        matrix: the weights, int8 [channels, taps].
         records: of the channels.
-        choice: compile-time choices of the form without biases: how far all sums are shifted to the left
-            before, and their shift.
+        choice: compile-time choices of forms of two words: their shift, and of that without biases, how far
+            all sums are shifted to the left before.
+        parameters: layer fields of all channels.
     """
 
     form: str
+    matrix: Array
     records: Constant
     choice: tuple[tuple[str, SpecValue], ...] = ()
+    parameters: tuple[tuple[str, Parameter], ...] = ()
 
 
 # Asked for by estimates and by the code, one after the other.
 @lru_cache(maxsize=8)
 def requantization(layer: LayerContext) -> TapsRequantization:
-    """Records without biases, if there are any, else those of `channel_records`."""
+    """Records of two words, if there are any, else those of `channel_records`."""
     out = depthwise_types(layer)[2]
     assert out.quant is not None
     multipliers = product_sum.channel_multipliers(layer)
-    bias, bounds = product_sum.bias_and_bounds(layer, depthwise_matrix(layer))
+    matrix = depthwise_matrix(layer)
+    bias, bounds = product_sum.bias_and_bounds(layer, matrix)
     limits = output_range.integer_bounds(layer.node)
     slope = np.ldexp(multipliers[0].astype(np.float64), multipliers[1].astype(np.int64) - 31).max()
     # Multipliers have 31 bits.
@@ -167,6 +174,22 @@ def requantization(layer: LayerContext) -> TapsRequantization:
         plan = plan_biasless(bias, bounds, multipliers, out.quant.zero_point, limits, taken=left, most=0)
         if plan is not None:
             records = Constant("channels", plan.records, record="mf_biasless")
-            return TapsRequantization(biasless_sum.FORM, records, (("left", left), ("shift", plan.shift)))
+            choice = ("left", left), ("shift", plan.shift)
+            return TapsRequantization(biasless_sum.FORM, matrix, records, choice)
+    shifted = plan_smlad_requantization(
+        matrix, bias, bounds, multipliers, out.quant.zero_point, limits, common=True
+    )
+    packed = pack_records(shifted, out.quant.zero_point)
+    # Half of the bytes for two instructions more of each output.
+    if packed is not None and layer.compiled_for_size:
+        records = Constant("channels", packed.records, record="mf_packed")
+        return TapsRequantization(
+            packed_record.FORM,
+            shifted.matrix,
+            records,
+            (("shift", packed.shift),),
+            (("middle", packed.middle),),
+        )
     biased, _ = channel_records(layer)
-    return TapsRequantization(biased.form.value, Constant("channels", biased.records, record="mf_channel"))
+    records = Constant("channels", biased.records, record="mf_channel")
+    return TapsRequantization(biased.form.value, matrix, records)

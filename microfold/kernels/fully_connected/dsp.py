@@ -31,7 +31,8 @@ class FullyConnectedDsp(Kernel):
     Cores that issue two instructions at a time have their own order of those of eight units.
 
     `weights` are in paired lanes or int16, see `packing.smlad`, in the order of `block_units`; `channels` are
-    records (bias, multiplier, addend, shift), or, where units have one scale, `biases` alone.
+    records (bias, multiplier, addend, shift), or, where units have one scale, `biases` alone; compiled for
+    size, in three bytes each if they fit.
     `plan_smlad_requantization` proves their form, `fits_paired` the packing.
     """
 
@@ -88,11 +89,17 @@ class FullyConnectedDsp(Kernel):
         lanes = smlad.pair_lanes(matrix, matrix.shape[1])
         words, records = smlad.smlad_constants(packed, lanes, plan.records, plan.left)
         common = bool((plan.records[:, 1:] == plan.records[0, 1:]).all())
+        biases = None
+        if common and self.UNITS and layer.compiled_for_size:
+            biases = narrow_biases(
+                plan.records[:, 0].astype(np.int64) << (0 if packed == "paired" else plan.left)
+            )
         limits = output_range.output_limits(layer)
         clamp = limits != (-128, 127)
         spec = (
             ("requantize", plan.form.value),
             ("common", common),
+            ("narrow", biases is not None),
             ("packing", packed),
             ("rest", depth % 4 != 0),
             ("clamp", clamp),
@@ -102,7 +109,7 @@ class FullyConnectedDsp(Kernel):
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", block_units(words, self.blocks(units))),
-            **_requantization_parameters(records, common=common),
+            **_requantization_parameters(records, biases, common=common),
             **matrix_parameters(x, out),
             **output_table.table_parameters(layer.node),
         }
@@ -127,13 +134,34 @@ class FullyConnectedDspPairs(FullyConnectedDsp):
         return 0
 
 
-def _requantization_parameters(records: Array, *, common: bool) -> dict[str, Parameter]:
-    """Layer fields for records that are the same but for the biases (common), or are not."""
+def _requantization_parameters(
+    records: Array, biases: Constant | None, *, common: bool
+) -> dict[str, Parameter]:
+    """Layer fields for records that are the same but for the biases (common), or are not.
+
+    Args:
+        biases: in the place of those of common records.
+    """
     if not common:
         return {"channels": Constant("channels", records, record="mf_channel")}
     _, multiplier, addend, shift = records[0].tolist()
-    biases = Constant("biases", np.ascontiguousarray(records[:, 0]))
+    biases = biases or Constant("biases", np.ascontiguousarray(records[:, 0]))
     return {"biases": biases, "multiplier": multiplier, "addend": addend, "shift": shift}
+
+
+def narrow_biases(bias: Array) -> Constant | None:
+    """Three bytes for each unit, units even, behind a byte of nothing; None if they do not fit.
+
+    Each lies in the upper bytes of a word.
+
+    Args:
+        bias: int64 [units].
+    """
+    if bool((np.abs(bias) >= 1 << 23).any()):
+        return None
+    words = product_sum.pad_channels(bias, 2).astype("<i4")
+    lowest = words.view(np.int8).reshape(-1, 4)[:, :3].reshape(-1)
+    return Constant("biases", np.concatenate([np.zeros(1, np.int8), lowest]), alignment=4)
 
 
 def block_units(words: Array, blocks: int) -> Array:

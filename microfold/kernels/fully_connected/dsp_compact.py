@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from microfold.kernels.call import KernelCall, Parameter
 from microfold.kernels.conv2d.dsp_compact import (
     compact_call,
+    compact_plan,
     compact_terms,
+    refuses_packed,
 )
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fully_connected.portable import (
@@ -16,10 +20,8 @@ from microfold.kernels.fully_connected.portable import (
 )
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.packing import product_sum
-from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.requantize.shifted_sum import SmladRequantization
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
 
@@ -28,7 +30,7 @@ class FullyConnectedCompactDsp(Kernel):
     """The batch is a row of pixels. A row alone takes as long as four.
 
     The function is that of `Conv2DCompactDsp`, and so is the stream of weights and requantisation;
-    `plan_smlad_requantization` proves the form.
+    `compact_plan` proves the form.
     """
 
     name = "s8_fully_connected__dsp_compact"
@@ -36,6 +38,8 @@ class FullyConnectedCompactDsp(Kernel):
     features = frozenset({"dsp"})
     trades = frozenset({Trade.ONE_FOR_ALL})
     code = 950
+    # Whether all units are to have one shift to the right.
+    COMMON: ClassVar[bool] = False
 
     def supports(self, layer: LayerContext) -> str | None:
         return unsupported_integer_fully_connected(layer)
@@ -43,7 +47,7 @@ class FullyConnectedCompactDsp(Kernel):
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out = fully_connected_types(layer)
         batch, units = out.shape
-        general = _plan(layer).form is RequantizeForm.GENERAL
+        general = not self.COMMON and self._plan(layer).form is RequantizeForm.GENERAL
         widen = Terms(call=1, row=batch, widened=batch * x.shape[1])
         return widen + compact_terms(batch, units, _pairs(layer), general)
 
@@ -67,7 +71,23 @@ class FullyConnectedCompactDsp(Kernel):
             "pad_top": 0,
             "pad_left": 0,
         }
-        return compact_call(layer, _plan(layer), _depth(layer), shape, apart=False)
+        return compact_call(layer, self._plan(layer), _depth(layer), shape, apart=False)
+
+    def _plan(self, layer: LayerContext) -> SmladRequantization:
+        return compact_plan(layer, centred_weights(layer), unit_multipliers(layer), common=self.COMMON)
+
+
+@register
+class FullyConnectedCompactPackedDsp(FullyConnectedCompactDsp):
+    """The same by the function of `Conv2DCompactPackedDsp`."""
+
+    name = "s8_fully_connected__dsp_compact_packed"
+    form_of = FullyConnectedCompactDsp.name
+    like = FullyConnectedCompactDsp.name
+    COMMON = True
+
+    def supports(self, layer: LayerContext) -> str | None:
+        return super().supports(layer) or refuses_packed(layer, self._plan(layer))
 
 
 def _depth(layer: LayerContext) -> int:
@@ -76,17 +96,3 @@ def _depth(layer: LayerContext) -> int:
 
 def _pairs(layer: LayerContext) -> int:
     return (_depth(layer) + 1) // 2
-
-
-def _plan(layer: LayerContext) -> SmladRequantization:
-    out = fully_connected_types(layer)[2]
-    assert out.quant is not None
-    matrix = centred_weights(layer)
-    return plan_smlad_requantization(
-        matrix,
-        *product_sum.bias_and_bounds(layer, matrix),
-        unit_multipliers(layer),
-        out.quant.zero_point,
-        output_range.integer_bounds(layer.node),
-        common=False,
-    )

@@ -171,6 +171,19 @@ def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array
     return np.concatenate([a.reshape(pairs, -1) for a in (start, words, records)], axis=1)
 
 
+def packed_stream(packing: str, lanes: Array, records: Array) -> Array:
+    """The same for two words of each channel, one before the weights and one behind them.
+
+    Args:
+        packing, lanes: as in `smlad_stream`.
+        records: int32 [channels, 2] of `packed_record`.
+    """
+    words = pack_paired(lanes) if packing == "paired" else pack_int16(lanes)
+    pairs = len(lanes) // 2
+    parts = records[:, 0], words, records[:, 1]
+    return np.concatenate([part.reshape(pairs, -1) for part in parts], axis=1)
+
+
 def biasless_stream(lanes: Array, records: Array) -> Array:
     """The same for paired weights and sums that start from zero: words of weights, then of requantisation.
 

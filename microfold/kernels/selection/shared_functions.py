@@ -65,13 +65,29 @@ def layer_options(layer: LayerContext, candidates: Iterable[Candidate], runs: in
 
 
 def select_smallest(layers: Sequence[Sequence[Option]]) -> list[Option]:
-    """The choice for each layer.
+    """The choice for each layer: of kernels, then of those and their other forms.
 
     Args:
         layers: the options of each; at least one.
     """
     fastest = sum(min(option.cost for option in options) for options in layers)
     price = BYTES_FOR_TIME / max(fastest, 1.0)
+    names = [{option.kernel.name for option in options} for options in layers]
+    chosen = _solve(
+        [
+            [o for o in options if o.kernel.form_of not in own]
+            for options, own in zip(layers, names, strict=True)
+        ],
+        price,
+    )
+    forms = [
+        [o for o in options if o is choice or o.kernel.form_of == choice.kernel.name]
+        for options, choice in zip(layers, chosen, strict=True)
+    ]
+    return _solve(forms, price)
+
+
+def _solve(layers: Sequence[Sequence[Option]], price: float) -> list[Option]:
     chosen: dict[int, Option] = {}
     for group in _connected(layers):
         chosen |= zip(group, _Market([layers[index] for index in group], price).solve(), strict=True)

@@ -51,18 +51,21 @@ def assert_declared(program: Program) -> None:
 
 
 def unread_fields(program: Program) -> set[str]:
-    """``function.field`` of each field that no line behind the struct reads, or that the struct lacks."""
+    """``function.field`` of each field that no line behind the struct reads, or that the struct lacks.
+
+    What is the same in all calls may be in the code instead, with a comment that names it.
+    """
     found: set[str] = set()
     rendered = render_functions(program)
     for function in {layer.call.function for layer in program.calls}:
-        fields = {
-            n for layer in program.calls if layer.call.function == function for n in layer.call.parameters
-        }
+        calls = [layer.call for layer in program.calls if layer.call.function == function]
         text = rendered[function].text
         head, _, code = text.partition(f"}} {rendered[function].name}_layer;")
         read = set(re.findall(r"\blayer->(\w+)", code))
-        for field in fields:
+        for field in calls[0].parameters:
             name = field.rpartition(".")[2]
-            if name not in read or not re.search(rf"\b{name};", head):
+            in_struct = name in read and re.search(rf"\b{name};", head)
+            common = len(calls) > 1 and len({call.parameters[field] for call in calls}) == 1
+            if not in_struct and not (common and f"/* {name} */" in code):
                 found.add(f"{function.name}.{field}")
     return found

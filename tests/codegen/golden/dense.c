@@ -84,8 +84,6 @@ static dense_mf_forceinline int32_t dense_mf_requantize_short(int32_t accumulato
 typedef struct {
     const int8_t *weights; /* [outputs / 4][inputs][4] */
     const dense_mf_channel *channels;
-    uint8_t batch;
-    uint8_t inputs;
     uint8_t outputs;
 } dense__s8_fully_connected__c_4_1_layer;
 
@@ -93,10 +91,10 @@ DENSE_CODE_SECTION
 static void dense__s8_fully_connected__c_4_1(const dense__s8_fully_connected__c_4_1_layer *layer,
                                              const int8_t *input, int8_t *output)
 {
-    for (int32_t n = 0; n < layer->batch; n++) {
+    for (int32_t n = 0; n < 1 /* batch */; n++) {
         const int8_t *weights = layer->weights;
         const dense_mf_channel *channel = layer->channels;
-        const int8_t *const end = input + layer->inputs;
+        const int8_t *const end = input + 4 /* inputs */;
 
         for (int32_t m = 0; m < layer->outputs; m += 4) {
             const int8_t *x = input;
@@ -135,7 +133,7 @@ static void dense__s8_fully_connected__c_4_1(const dense__s8_fully_connected__c_
             }
             channel += 4;
         }
-        input += layer->inputs;
+        input += 4 /* inputs */;
         output += layer->outputs;
     }
 }
@@ -199,16 +197,12 @@ enum {
 static const dense__s8_fully_connected__c_4_1_layer dense__one_layer = {
     dense__one_weights, /* weights */
     dense__one_channels, /* channels */
-    1, /* batch */
-    4, /* inputs */
     4, /* outputs */
 };
 
 static const dense__s8_fully_connected__c_4_1_layer dense__two_layer = {
     dense__two_weights, /* weights */
     dense__two_channels, /* channels */
-    1, /* batch */
-    4, /* inputs */
     5, /* outputs */
 };
 

@@ -11,14 +11,18 @@ import pytest
 from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
-from microfold.kernels.conv2d.dsp_compact import Conv2DCompactDsp
-from microfold.kernels.fully_connected.dsp_compact import FullyConnectedCompactDsp
+from microfold.kernels.conv2d.dsp_compact import Conv2DCompactDsp, Conv2DCompactPackedDsp
+from microfold.kernels.fully_connected.dsp_compact import (
+    FullyConnectedCompactDsp,
+    FullyConnectedCompactPackedDsp,
+)
 from microfold.kernels.kernel import KERNELS
 from microfold.options import Options
 from microfold.program import Program
 from microfold.verification import verify
 from tests.codegen.test_warnings import check_core
 from tests.kernels import graphs
+from tests.kernels.choice import layer_of
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled
@@ -66,6 +70,15 @@ def only_compact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
 
 
+@pytest.fixture
+def packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Channels have two words wherever these suffice, however few they are."""
+    for kernel in (Conv2DCompactDsp, FullyConnectedCompactDsp):
+        monkeypatch.setattr(kernel, "code", 100_000)
+    for kernel in (Conv2DCompactPackedDsp, FullyConnectedCompactPackedDsp):
+        monkeypatch.setattr(kernel, "code", 0)
+
+
 def _compiled(graph: Graph, core: str = "cortex-m4", *flags: str) -> Program:
     chosen = target.load(core)
     chosen = replace(chosen, cpu_flags=(*chosen.cpu_flags, *flags))
@@ -84,8 +97,9 @@ def _all() -> Graph:
 @pytest.mark.parametrize("choice", CONVOLUTIONS)
 def test_layers_share_one_function(choice: tuple[str, bool]) -> None:
     program = _compiled(merge(_convolutions(choice)))
-    specs = {layer.call.function.spec for layer in program.layers}
-    assert specs == {(("packing", choice[0]), ("general", choice[1]))}
+    (spec,) = {layer.call.function.spec for layer in program.layers}
+    assert (*choice, dict(spec)["shift"]) in {("paired", False, 12), (*choice, 0)}
+    assert spec[:2] == (("packing", choice[0]), ("general", choice[1]))
 
 
 def test_fully_connected_layers_share_the_function() -> None:
@@ -107,6 +121,59 @@ def test_equals_reference(core_and_flags: tuple[str, ...]) -> None:
     program = _compiled(_all(), *core_and_flags)
     result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
     assert result.exact, result.first_difference
+
+
+def _all_packed() -> Graph:
+    """Also channels that are the same for all inputs, first and second ones."""
+    constant = [
+        graphs.with_constant_channel(graphs.conv2d_graph(3, 4, 5, filters, (1, 2), seed=filters), channel)
+        for filters, channel in ((4, 0), (3, 2), (6, 3))
+    ]
+    wide = [
+        graphs.conv2d_graph(5, 8, 7, 5, saturated=True, out=graphs.int8_element(1.0, 7), padding=SAME3)
+        for _ in range(2)
+    ]
+    return merge([_all(), *constant, wide[0], graphs.with_constant_channel(wide[1], 1)])
+
+
+def _packed_specs(program: Program) -> set[tuple[Any, ...]]:
+    specs = (dict(layer.call.function.spec) for layer in program.layers)
+    return {(spec["packing"], spec["general"], spec["shift"]) for spec in specs}
+
+
+@pytest.mark.usefixtures("packed")
+def test_compilers_are_silent_about_two_words(tmp_path: Path) -> None:
+    need_tools("arm-none-eabi-gcc", "clang")
+    program = _compiled(_all_packed())
+    assert {("paired", False, 12), ("int16", False, 16), ("paired", True, 0)} <= _packed_specs(program)
+    check_core([program], "cortex-m4", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("packed")
+@pytest.mark.parametrize(
+    "core_and_flags", sampled([("cortex-m4",), ("cortex-m33", "-DMF_NO_ASM")], 2), ids=" ".join
+)
+def test_two_words_equal_the_reference(core_and_flags: tuple[str, ...]) -> None:
+    need_tools(*CROSS_TOOLS)
+    program = _compiled(_all_packed(), *core_and_flags)
+    result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 8))
+    assert result.exact, result.first_difference
+
+
+def test_two_words_are_for_models_that_gain_by_them() -> None:
+    few = _compiled(graphs.conv2d_graph(4, 4, 8, 6))
+    assert few.layers[0].kernel.name == Conv2DCompactPackedDsp.name
+    both = _compiled(merge([*_convolutions(("paired", False))[:2], *_convolutions(("paired", True))]))
+    assert {layer.kernel.name for layer in both.layers} >= {Conv2DCompactPackedDsp.name}
+
+
+def test_channels_that_need_more_are_refused() -> None:
+    """Left shifts of 2 to 8 do not bring all channels to one shift to the right."""
+    apart = graphs.conv2d_graph(4, 4, 8, 6, out=graphs.int8_element(2.0**-16, 0))
+    reason = Conv2DCompactPackedDsp().supports(layer_of(apart))
+    assert reason is not None and "one shift to the right" in reason
+    assert Conv2DCompactPackedDsp().supports(layer_of(graphs.conv2d_graph(4, 4, 8, 6))) is None
 
 
 def test_only_where_size_counts() -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from microfold.compiler import compile_graph
 from microfold.kernels.depthwise_conv2d.dsp import DepthwiseConv2DDsp
 from microfold.kernels.depthwise_conv2d.dsp_taps import DepthwiseConv2DTapsDsp
 from microfold.kernels.kernel import KERNELS
+from microfold.options import Options
+from tests.codegen.builds import STRICT, write_sources
+from tests.codegen.test_warnings import silent
 from tests.kernels import graphs
-from tests.kernels.choice import without_biasless
+from tests.kernels.choice import prefer, without_biasless
 from tests.kernels.cores import assert_chosen, assert_exact, check_all, compile_all, load
+from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS
+from tests.sampling import quick
 
 KERNEL = "s8_depthwise_conv2d__dsp_plane"
 SAME3 = ((1, 1), (1, 1))
@@ -112,6 +119,11 @@ def test_records_with_biases(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_exact(program, 8)
 
 
+CALLED_TWICE: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((30, 1, 40), {"kernel": (3, 1)}),
+    ((28, 1, 128), {"kernel": (5, 1)}),
+    ((15, 1, 128), {"kernel": (15, 1)}),
+]
 FEW_OUTPUTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "column": ((15, 1, 9), {"kernel": (15, 1)}),
     "whole image": ((4, 5, 8), {"kernel": (4, 5), "activation": graphs.RELU, "out": RELU_OUT}),
@@ -125,9 +137,28 @@ FEW_OUTPUTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.slow
-def test_few_outputs_equal_the_reference() -> None:
+@pytest.mark.parametrize("optimize", ["balanced", "size"])
+def test_few_outputs_equal_the_reference(optimize: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    prefer(monkeypatch, DepthwiseConv2DTapsDsp.name)
     cases = [
         graphs.depthwise_conv2d_graph(*arguments, seed=len(case), **options)
         for case, (arguments, options) in FEW_OUTPUTS.items()
     ]
-    check_all(cases, "cortex-m4", {"s8_depthwise_conv2d__dsp_taps"}, runs=8)
+    cases.append(graphs.with_constant_channel(graphs.depthwise_conv2d_graph(4, 3, 7), 2))
+    program = check_all(cases, "cortex-m4", {DepthwiseConv2DTapsDsp.name}, optimize=optimize, runs=8)
+    forms = {dict(layer.call.function.spec)["requantize"] for layer in program.layers}
+    assert "biasless" in forms
+    # Two words suffice for sums of both signs, too.
+    assert ("packed" in forms) == (optimize == "size") and ("short" in forms) == (optimize == "balanced")
+
+
+@pytest.mark.parametrize("optimize", quick(["-O0", "-O2", "-Og", "-Os", "-O3"]))
+def test_taps_compile_at_every_level(optimize: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compilers find registers for the assembly, also where several layers share it."""
+    prefer(monkeypatch, DepthwiseConv2DTapsDsp.name)
+    cases = [graphs.depthwise_conv2d_graph(*a, seed=i, **o) for i, (a, o) in enumerate(CALLED_TWICE)]
+    core = load("cortex-m4")
+    program = compile_graph(merge(cases), core, Options(optimize="size"))
+    assert {layer.kernel.name for layer in program.layers} == {DepthwiseConv2DTapsDsp.name}
+    sources = write_sources(program, tmp_path)
+    silent(["arm-none-eabi-gcc", *core.cpu_flags, *STRICT, optimize, "-c", *sources], tmp_path)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from microfold.kernels.fully_connected.dsp import block_units
+from microfold.kernels.fully_connected.dsp import block_units, narrow_biases
 from microfold.options import Options
 from tests.kernels import graphs
 from tests.kernels.choice import candidates_of, prefer
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS
+from tests.sampling import sampled
 
 KERNEL, PAIRS = "s8_fully_connected__dsp_8", "s8_fully_connected__dsp_2"
 RELU_OUT = graphs.int8_element(0.05, -128)
@@ -56,6 +57,7 @@ DUAL_CASES: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = 
     "4 inputs": ((4, 8), {}, {"packing": "paired"}),
     "8 inputs": ((8, 8), {"activation": graphs.RELU}, {}),
     "15 inputs": ((15, 18), {"batch": 2}, {}),
+    "fine outputs": ((4, 64), {"batch": 24, "largest": 9, "out": graphs.int8_element(7e-4, 5)}, {}),
 }  # fmt: skip
 
 
@@ -101,6 +103,58 @@ def test_speed_takes_no_larger_weights() -> None:
 def test_two_units_at_a_time() -> None:
     check(CASES, kernel=PAIRS)
     check(["odd units and inputs, batch 3"], flags=("-DMF_NO_ASM",), kernel=PAIRS)
+
+
+NARROW = {
+    "units in pairs": True,
+    "relu": True,
+    "odd units and inputs, batch 3": True,
+    "3 units": True,
+    "1 input": True,
+    "no bias, per channel": False,
+    "saturated weights": True,
+    "15 inputs": True,
+    "fine outputs": True,
+}
+
+
+@pytest.mark.slow
+@needs_tools
+@pytest.mark.parametrize(
+    "core_and_flags",
+    sampled(
+        [
+            ("cortex-m4",),
+            ("cortex-m7",),
+            ("cortex-m4", "-mno-unaligned-access"),
+            ("cortex-m4", "-DMF_NO_ASM"),
+        ],
+        4,
+    ),
+    ids=" ".join,
+)
+def test_biases_of_three_bytes(core_and_flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where code is to be small, and units have one scale."""
+    prefer(monkeypatch, KERNEL)
+    cases = CASES | DUAL_CASES
+    made = {name: graphs.fully_connected_graph(*cases[name][0], **cases[name][1]) for name in NARROW}
+    program, layers = compile_all(made, load(*core_and_flags), Options(optimize="size"))
+    assert_chosen(layers, KERNEL, {name: {"narrow": narrow} for name, narrow in NARROW.items()})
+    packings = {dict(layers[name].call.function.spec)["packing"] for name, narrow in NARROW.items() if narrow}
+    assert packings == {"paired", "int16"}
+    assert_exact(program, 8)
+
+
+def test_bytes_of_narrow_biases() -> None:
+    """Three little-endian bytes of each unit, of an even number of them, behind one more."""
+    bias = np.array([1, -2, (1 << 23) - 1, -(1 << 23) + 1, 70_000])
+    constant = narrow_biases(bias)
+    assert constant is not None and constant.alignment == 4 and constant.array.size == 1 + 3 * 6
+    data = constant.array.tobytes()
+    words = [int.from_bytes(data[3 * k : 3 * k + 4], "little", signed=True) >> 8 for k in range(6)]
+    assert words == [*bias.tolist(), 0]
+    assert narrow_biases(np.array([0, 1 << 23])) is None
+    assert narrow_biases(np.array([-(1 << 23)])) is None
 
 
 def test_few_units_have_no_code_for_eight() -> None:

@@ -112,3 +112,17 @@ def test_stream(kind: str, low: int) -> None:
     assert rest.shape[2] == 2 + (kind == "paired") + corrected
     if corrected:
         assert np.array_equal(rest[..., -1], 1 << (left - 1))
+
+
+@pytest.mark.parametrize("kind", ["paired", "int16"])
+def test_stream_of_two_words(kind: str) -> None:
+    matrix, _ = planned(6, 10, -128)
+    lanes = smlad.pair_lanes(matrix, 10)
+    records = np.arange(12, dtype=np.int32).reshape(6, 2)
+    stream = smlad.packed_stream(kind, lanes, records)
+    assert np.array_equal(stream[:, [0, 1, -2, -1]], records.reshape(3, 2, 2).swapaxes(1, 2).reshape(3, 4))
+    words = stream[:, 2:-2]
+    if kind == "paired":
+        assert np.array_equal(smlad.unpack_paired(words), lanes)
+    else:
+        assert np.array_equal(smlad.unpack_int16(words.reshape(3, -1, 2)), lanes)

@@ -59,6 +59,24 @@ def test_nothing_is_smaller(seed: int) -> None:
     assert found == pytest.approx(min(_bytes(c, fastest) for c in itertools.product(*layers)))
 
 
+@pytest.mark.parametrize(("saved", "taken"), [(300, True), (200, False)])
+def test_other_forms_come_after_kernels(saved: int, taken: bool) -> None:
+    """A form with shorter constants draws no layer from faster kernels; all that have its kernel share it."""
+    fast, kernel, form = _kernel("fast", 600), _kernel("kernel", 500), _kernel("form", 500)
+    form.form_of = "kernel"  # type: ignore[misc]
+    functions = {k: CFunction("t", k.name) for k in (fast, kernel, form)}
+
+    def option(k: Kernel, cost: float, flash: int) -> Option:
+        return Option(Candidate(k, cost, None), KernelCall(functions[k]), cost, flash)
+
+    # The third layer can only be computed by the kernel as it is.
+    alike = [[option(kernel, 2000, 1000), option(form, 2000, 1000 - saved)] for _ in range(2)]
+    only = [option(kernel, 2000, 1000)]
+    quick = [option(fast, 1000, 900), option(kernel, 9000, 500), option(form, 9000, 100)]
+    names = [chosen.kernel.name for chosen in select_smallest([*alike, only, quick])]
+    assert names == [*("form" if taken else "kernel" for _ in range(2)), "kernel", "fast"]
+
+
 def test_each_layer_gets_one_of_its_own() -> None:
     layers = _problem(3)
     assert all(option in options for option, options in zip(select_smallest(layers), layers, strict=True))
