@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -49,6 +50,7 @@ class SchedulePlanner:
     order: Sequence[int]
     include_io: bool
     alignment: int = ALIGNMENT
+    makes_many_plans: ClassVar[bool] = True
 
     def plan(
         self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], wanted: int | None = None

@@ -44,6 +44,11 @@ class RamBudget:
 class ArenaPlanner(Protocol):
     """The arena of choices, for the calls in one order."""
 
+    @property
+    def makes_many_plans(self) -> bool:
+        """Whether plans take so little time that kernels can be found by comparing them."""
+        ...
+
     def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Memory:
         """With the calls in this order."""
         ...
@@ -156,7 +161,7 @@ class _Needs:
         size, plans = self.plan(chosen), 1
         fullest = max((self.least(index)[0] for index in range(len(self.layers))), default=0)
         smaller = True
-        while smaller and size > fullest:
+        while smaller and size > fullest and self.planner.makes_many_plans:
             smaller = False
             for change in self._changes(size):
                 if plans == AGREEING_PLANS:

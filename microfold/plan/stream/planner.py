@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -168,6 +169,8 @@ class StreamPlanner:
         elsewhere: values that own storage outside of the arena.
         alignment: of all that is in the arena, bytes.
     """
+
+    makes_many_plans: ClassVar[bool] = False
 
     def __init__(
         self,
