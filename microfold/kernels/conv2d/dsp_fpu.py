@@ -35,8 +35,11 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Bytes of scratch for widened inputs, unless two groups of four pixels take more.
-SCRATCH_LIMITS = (2048, 4096)
+# Bytes of scratch for widened inputs, unless two groups of four pixels take more: usually, where the arena
+# would be larger otherwise, and for speed.
+SCRATCH_LIMITS = (2048, 1024, 4096)
+# With fewer groups in less scratch, weights would be loaded to registers too often.
+FEWEST_GROUPS = 4
 # The mf_pixel_groups at the beginning of the scratch, as the template checks; the word behind the panels.
 GROUPS_BYTES = 36
 END_BYTES = 4
@@ -167,11 +170,12 @@ class Conv2DFpuDsp(Kernel):
     name = "s8_conv2d__dsp_fpu"
     op = Conv2D
     features = frozenset({"dsp", "fpu"})
+    code = 1400
     superseded_by = frozenset({"late_loads"})
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
         Field("words", "of it"),
-        Field("paired_words", "without an odd last channel"),
+        Field("whole_words", "without an odd last channel"),
         Field("pairs", "of inputs of a patch"),
         Field("streamed", "bytes of weights of two channels that are not in registers"),
         Field("groups", "of four pixels that are computed one after the other in two channels"),
@@ -205,11 +209,16 @@ class Conv2DFpuDsp(Kernel):
         ways = [way for way in channel_plans(layer) if way[0].shift]
         if len(ways) > 1 and count_pairs(layer) >= FEWEST_PAIRED:
             ways = ways[:1]
-        return [
-            replace(self, chosen=FpuConvolution(layer, channels, limit), trades=self.trades | trades | more)
-            for channels, trades in ways
-            for limit, more in zip(SCRATCH_LIMITS, (set[Trade](), {Trade.SCRATCH}), strict=True)
-        ]
+        usual, least, most = SCRATCH_LIMITS
+        found: list[Kernel] = []
+        for channels, trades in ways:
+            for limit in SCRATCH_LIMITS:
+                plan = FpuConvolution(layer, channels, limit)
+                usual_groups = FpuConvolution(layer, channels, usual).groups
+                if limit != least or FEWEST_GROUPS <= plan.groups < usual_groups:
+                    more = {Trade.SCRATCH} if limit == most else set[Trade]()
+                    found.append(replace(self, chosen=plan, trades=self.trades | trades | more))
+        return found
 
     @property
     def _plan(self) -> FpuConvolution:
