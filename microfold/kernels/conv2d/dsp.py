@@ -377,8 +377,9 @@ class Conv2DDsp(SmladConvolution):
             return pixels * single + output_table.table_terms(layer)
         loops = 0 if self._written(layer) else pairs / channels.unroll
         group = channels.terms(pairs, loops) + widen
-        # Pixels that are left over make another group with those before.
-        left = group * (pixels % 4 > 0) if is_pointwise(window) else pixels % 4 * single
+        # Two or three pixels that are left over make another group with those before, in quads also one.
+        alone = 1 if channels.quads else 2
+        left = group if is_pointwise(window) and pixels % 4 >= alone else pixels % 4 * single
         return Terms(call=1) + pixels // 4 * group + left + output_table.table_terms(layer)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
