@@ -161,6 +161,11 @@ class Kernel:
         row = self.row(layer.target.features)
         return row.instructions if row is not None else {}
 
+    @property
+    def function_bytes(self) -> int:
+        """Estimated bytes of code of one function of this variant: `code`, if they are all alike."""
+        return self.code
+
     def extra_memory(self, layer: LayerContext) -> int:
         """Bytes that the arena may need besides input and output; compared only between its variants."""
         del layer

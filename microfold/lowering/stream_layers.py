@@ -41,7 +41,7 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
                 call=call,
                 work=(node,) if band is not None else kernel.work(layer),
                 macs=sum(each.macs() for each in kernel.work(layer)) * ranking.runs,
-                estimated_instructions=_total(candidate.cost, ranking.runs),
+                estimated_instructions=_total(candidate.instructions, ranking.runs),
                 estimated_cycles=_total(kernel.cycles(layer), ranking.runs) if timing is not None else None,
                 inputs=tuple(
                     locate(value)

@@ -26,6 +26,8 @@ _HOST_COMPILER = "cc"
 _PLUGIN_VERSIONS = (1, 2, 3, 4, 5)
 _BUILD_SECONDS = 60.0
 COUNTS = "counts.txt"
+# Bytes after which QEMU ends blocks on these cores.
+_PAGE = 1024
 _SINGLE = frozenset({Kind.LOAD, Kind.STORE, Kind.STORE_INDEXED})
 
 
@@ -155,30 +157,51 @@ def _count(layer: LayerCounts, figures: list[int], *, edge: bool) -> None:
 
 def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
     """The cycles of a run by a timing table."""
-    costs: dict[Key, tuple[int, int]] = {}
+    blocks: dict[Key, list[Instruction]] = {}
+    costs: dict[tuple[Key, int], int] = {}
 
-    def cost(key: Key, number: int) -> tuple[int, int]:
-        if key not in costs:
+    def block(key: Key, number: int) -> list[Instruction]:
+        if key not in blocks:
             address, size = key
             # QEMU counts only half of a last instruction that goes on in another page.
-            block = list(itertools.islice(instructions(code.at(address, size + 2)), number))
-            costs[key] = (block_cycles(block, timing), least_cycles(block, timing))
-        return costs[key]
+            blocks[key] = list(itertools.islice(instructions(code.at(address, size + 2)), number))
+        return blocks[key]
+
+    def cost(key: Key, number: int, loaded: int) -> int:
+        if (key, loaded) not in costs:
+            costs[key, loaded] = block_cycles(block(key, number), timing, loaded)
+        return costs[key, loaded]
 
     cycles: list[int] = []
     least: list[int] = []
     layers = list(layers)
     for each in layers:
-        blocks = [(*cost(key, number), *counts) for key, (number, *counts) in each.blocks.items()]
-        cycles.append(sum(taken * count + timing.taken * entered for taken, _, count, entered in blocks))
-        least.append(sum(unhindered * count for _, unhindered, count, _ in blocks))
+        ends = {key: block(key, number)[-1] for key, (number, _, _) in each.blocks.items()}
+        # QEMU cuts blocks at the ends of pages, too: what runs on there is as if it had not.
+        loaded = {
+            address + size + half: last.target
+            for (address, size), last in ends.items()
+            if last.kind is Kind.LOAD
+            for half in ((0, 2) if (address + size) % _PAGE == 0 else (0,))
+        }
+        total = unhindered = 0
+        for key, (number, count, entered) in each.blocks.items():
+            jumps = min(entered, count)
+            total += (count - jumps) * cost(key, number, loaded.get(key[0], -1))
+            total += jumps * cost(key, number, -1) + timing.taken * entered
+            unhindered += least_cycles(block(key, number), timing) * count
+        cycles.append(total)
+        least.append(unhindered)
     return Trace(tuple(each.instructions for each in layers), tuple(cycles), tuple(least))
 
 
-def block_cycles(block: Iterable[Instruction], timing: Timing) -> int:
-    """Cycles of instructions that run one after the other, the last one not jumping."""
+def block_cycles(block: Iterable[Instruction], timing: Timing, loaded: int = -1) -> int:
+    """Cycles of instructions that run one after the other, the last one not jumping.
+
+    Args:
+        loaded: the register that the instruction before them loaded, if it was a single load.
+    """
     total = 0
-    loaded = -1  # what the instruction before loaded, if it was a single load
     for instruction in block:
         behind_load = instruction.kind in _SINGLE and loaded >= 0 and instruction.base != loaded
         total += timing.next_transfer if behind_load else _cycles(instruction, timing)

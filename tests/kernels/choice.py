@@ -10,6 +10,7 @@ import pytest
 from microfold import target
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node
+from microfold.kernels.conv2d import dsp, dsp_tile
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection import cheapest, decide
@@ -42,6 +43,19 @@ def without_biasless(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("microfold.kernels.conv2d.dsp.plan_biasless", declined)
     monkeypatch.setattr("microfold.kernels.depthwise_conv2d.dsp.plan_biasless_plane", declined)
+
+
+def without_quads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No convolution computes four channels at a time."""
+    for module in (dsp, dsp_tile):
+        monkeypatch.setattr(module, "block_plans", dsp.channel_plans)
+
+
+def with_quads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions of several pixels compute four channels at a time where they can."""
+    plans = dsp.block_plans
+    for module in (dsp, dsp_tile):
+        monkeypatch.setattr(module, "block_plans", lambda layer: plans(layer)[:1])
 
 
 def reprice(monkeypatch: pytest.MonkeyPatch, price: Callable[[Kernel, float], float]) -> None:

@@ -11,6 +11,7 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
+from microfold.kernels.selection.policy import MOST_ERROR
 from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.verification import verify
@@ -42,6 +43,16 @@ def layer_instructions(program: Program, calls: Sequence[Sequence[Array]]) -> li
     """Those of each call, by the one image that counts them."""
     with simulator(program) as machine:
         return [call.layer_instructions for call in machine.firmware(hooked=True).run(calls)]
+
+
+def layer_costs(program: Program, calls: Sequence[Sequence[Array]]) -> list[tuple[int, ...]]:
+    """What selection compares of each call: cycles where a timing table is good, else instructions."""
+    timing = program.target.timing
+    if timing is None or (timing.error or 100) > MOST_ERROR:
+        return layer_instructions(program, calls)
+    with simulator(program) as machine:
+        traces = machine.firmware(hooked=True).trace(calls, timing)
+    return [trace.cycles[: len(program.layers)] for trace in traces]
 
 
 def measured(program: Program) -> list[tuple[str, float, float]]:

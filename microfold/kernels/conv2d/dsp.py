@@ -44,8 +44,10 @@ CLAMPED = 1.8
 # a panel.
 GROUP_BYTES = 32
 END_BYTES = 8
-# Pairs of inputs in an iteration of the inner loop.
-UNROLL = 8
+# Pairs of inputs in an iteration of the inner loop for two channels, and of that for four.
+UNROLL, QUADS_UNROLL = 8, 16
+# Bytes of code that these have more.
+QUADS_CODE = 200
 # Loops over no more pairs than this are written out for layers with at least that many outputs.
 WRITTEN_PAIRS = 8
 WRITTEN_OUTPUTS = 8192
@@ -55,19 +57,22 @@ WRITTEN_SEGMENT = 16
 
 @dataclass(frozen=True)
 class Channels:
-    """How the output channels of a convolution are computed, two at a time.
+    """How the output channels of a convolution are computed, two or four at a time.
 
     Attributes:
         layer: the layer.
-        plan: their requantisation, in the order of `smlad.pair_channels`.
+        plan: their requantisation, in the order of `smlad.group_channels`.
         packing: of the weights: ``paired`` or ``int16``, see `smlad`.
         biasless: with paired weights, their requantisation in place of the plan's, if there is one.
+        quads: whether they are computed four at a time, for two pixels: a step has four words to load, not
+            five, all side by side.
     """
 
     layer: LayerContext
     plan: SmladRequantization
     packing: str
     biasless: BiaslessRequantization | None = None
+    quads: bool = False
 
     @property
     def form(self) -> str:
@@ -90,13 +95,15 @@ class Channels:
             pairs: of inputs.
             loops: iterations of the loop over them; 0: it is written out.
         """
+        kind = "quad" if self.quads else self.packing
         found = Terms(
             {
                 "group": 1,
-                f"{self.packing}_block": self.blocks,
-                f"{self.packing}_pair": self.blocks * pairs,
+                f"{kind}_block": self.blocks,
+                f"{kind}_pair": self.blocks * pairs,
                 "iteration": self.blocks * loops,
                 "loop": self.blocks * (loops > 0),
+                "pass": self.quads,
             }
         )
         return found + Terms(dict.fromkeys(self._longer_forms(), float(self.blocks)))
@@ -124,6 +131,16 @@ class Channels:
         )
 
     @property
+    def together(self) -> int:
+        """Channels that are computed together."""
+        return 4 if self.quads else 2
+
+    @property
+    def unroll(self) -> int:
+        """Pairs of inputs of an iteration, where they lie one behind the other."""
+        return QUADS_UNROLL if self.quads else UNROLL
+
+    @property
     def blocks(self) -> int:
         """Pairs of channels."""
         return len(self.plan.left) // 2
@@ -133,6 +150,7 @@ class Channels:
         return (
             *self.requantization,
             ("packing", self.packing),
+            ("quads", self.quads),
             ("clamp", self.clamp and not self.shift),
             ("clamp_behind", self.clamp and self.shift > 0),
             ("late_loads", self.layer.target.has("late_loads")),
@@ -172,18 +190,20 @@ class Channels:
             stream = smlad.smlad_stream(self.packing, lanes, self.plan)
         else:
             stream = smlad.biasless_stream(lanes, self.biasless.records)
-        odd = channels % 2 and channels > 1
+        if self.quads:
+            stream = smlad.quad_stream(stream, 2 if self.biasless is None else 0, lanes.shape[1])
+        left_over = channels % self.together and channels > 1
         return {
             "weights": Constant("weights", stream),
             "words": stream.size,
-            "paired_words": stream.size - (stream.shape[1] if odd else 0),
+            "whole_words": stream.size - (stream.shape[1] if left_over else 0),
             "output_channels": channels,
         }
 
 
 # Several kernels ask for it, one after the other, each for what it supports and for its variants.
 @lru_cache(maxsize=8)
-def plan_channels(layer: LayerContext) -> Channels:
+def plan_channels(layer: LayerContext, together: int = 2) -> Channels:
     """How a convolution's channels are requantised, and which are computed together, with int16 weights."""
     out = conv_types(layer)[2]
     assert out.quant is not None
@@ -196,7 +216,7 @@ def plan_channels(layer: LayerContext) -> Channels:
         output_range.integer_bounds(layer.node),
         common=True,
     )
-    order = smlad.pair_channels(out.shape[3]).reshape(-1)
+    order = smlad.group_channels(out.shape[3], together).reshape(-1)
     low, high = plan.bounds
     ordered = replace(
         plan,
@@ -215,15 +235,35 @@ def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]
     int16 = plan_channels(layer)
     if not smlad.fits_paired(int16.plan.matrix, int16.plan.bounds):
         return [(int16, frozenset())]
-    paired = replace(int16, packing="paired", biasless=_plan_paired_biasless(layer))
+    paired = replace(int16, packing="paired", biasless=_plan_paired_biasless(layer, 2))
     return [(paired, frozenset()), (int16, frozenset({Trade.WIDE_WEIGHTS}))]
 
 
-def _plan_paired_biasless(layer: LayerContext) -> BiaslessRequantization | None:
-    """In the order of `smlad.pair_channels`: sums of second channels are 8 bits up."""
+# As `plan_channels`.
+@lru_cache(maxsize=8)
+def block_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
+    """The ways to compute blocks of several pixels: those of `channel_plans`, and four channels at a time.
+
+    These take more instructions, all loads of a step side by side, and fewer cycles where such loads do.
+    """
+    timing = layer.target.timing
+    ways = channel_plans(layer)
+    if timing is None or timing.next_transfer >= timing.load or layer.target.has("late_loads"):
+        return ways
+    if conv_types(layer)[2].shape[3] < 4:
+        return ways
+    int16 = plan_channels(layer, 4)
+    if not smlad.fits_paired(int16.plan.matrix, int16.plan.bounds):
+        return ways
+    quads = replace(int16, packing="paired", biasless=_plan_paired_biasless(layer, 4), quads=True)
+    return [(quads, frozenset()), *ways] if quads.shift else ways
+
+
+def _plan_paired_biasless(layer: LayerContext, together: int) -> BiaslessRequantization | None:
+    """In the order of `smlad.group_channels`: sums of second channels are 8 bits up."""
     out = conv_types(layer)[2]
     assert out.quant is not None
-    order = smlad.pair_channels(out.shape[3]).reshape(-1)
+    order = smlad.group_channels(out.shape[3], together).reshape(-1)
     bias, bounds = product_sum.bias_and_bounds(layer, filter_matrix(layer))
     mantissas, shifts = product_sum.channel_multipliers(layer)
     return plan_biasless(
@@ -282,7 +322,7 @@ class Conv2DDsp(SmladConvolution):
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
         Field("words", "of it"),
-        Field("paired_words", "without an odd last channel"),
+        Field("whole_words", "without the last channels, if they come with those before once more"),
         Field("pairs", "of inputs of a patch"),
         Field("skip", "pairs that the first iteration of the loop behind the first pair leaves out"),
         Field("segment", "neighbouring bytes that are widened together"),
@@ -296,6 +336,10 @@ class Conv2DDsp(SmladConvolution):
         output_table.TABLE_FIELD,
     )
 
+    @property
+    def function_bytes(self) -> int:
+        return self.code + (QUADS_CODE if self.planned is not None and self.planned.quads else 0)
+
     def supports(self, layer: LayerContext) -> str | None:
         # Where two instructions are issued together, their order has no place for a table.
         return unsupported_integer_conv(layer, tables=not layer.target.has("late_loads"))
@@ -308,7 +352,8 @@ class Conv2DDsp(SmladConvolution):
         if out.size // out.shape[3] < PIXELS or out.shape[3] == 1:
             return single
         together = [
-            replace(each, group=PIXELS, trades=each.trades | {Trade.INPUT_SCRATCH}) for each in single
+            replace(self, planned=plan, group=PIXELS, trades=self.trades | trades | {Trade.INPUT_SCRATCH})
+            for plan, trades in block_plans(layer)
         ]
         return [*together, *single]
 
@@ -330,10 +375,11 @@ class Conv2DDsp(SmladConvolution):
         single = channels.single_terms(pairs) + widen * 0.25
         if self.group == 1:
             return pixels * single + output_table.table_terms(layer)
-        loops = 0 if self._written(layer) else pairs / UNROLL
+        loops = 0 if self._written(layer) else pairs / channels.unroll
         group = channels.terms(pairs, loops) + widen
-        # Two or three pixels that are left over make another group with those before.
-        left = group if is_pointwise(window) and pixels % 4 > 1 else pixels % 4 * single
+        # Two or three pixels that are left over make another group with those before, in quads also one.
+        alone = 1 if channels.quads else 2
+        left = group if is_pointwise(window) and pixels % 4 >= alone else pixels % 4 * single
         return Terms(call=1) + pixels // 4 * group + left + output_table.table_terms(layer)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
@@ -362,16 +408,18 @@ class Conv2DDsp(SmladConvolution):
             ("steps", pairs if self._written(layer) else 0),
             ("segment", segment if written else 0),
             ("neighbours", written and group == PIXELS and _neighbours(layer)),
-            ("unroll", UNROLL),
+            ("unroll", channels.unroll),
             ("group_bytes", GROUP_BYTES),
         )
         parameters = channels.parameters(smlad.pair_lanes(channels.plan.matrix, segment))
-        parameters |= {"pairs": pairs, "skip": _skip(pairs), "segment": segment}
+        parameters |= {"pairs": pairs, "skip": _skip(pairs, channels.unroll), "segment": segment}
         parameters |= output_table.table_parameters(layer.node)
         if group == 1:
             # The loop over one pixel's channels counts them.
-            del parameters["words"], parameters["paired_words"], parameters["skip"]
-        scratch = 4 * pairs if group == 1 else GROUP_BYTES + 16 * pairs + END_BYTES
+            del parameters["words"], parameters["whole_words"], parameters["skip"]
+        # Words behind the panel end a loop over each column that is one.
+        ends = 2 if channels.quads and not self._written(layer) else 1
+        scratch = 4 * pairs if group == 1 else GROUP_BYTES + 16 * pairs + ends * END_BYTES
         if pointwise:
             parameters |= {"pixels": out.size // out.shape[3]}
         else:
@@ -404,9 +452,9 @@ def count_pairs(layer: LayerContext) -> int:
     return segments * smlad.pair_order(segment).shape[0]
 
 
-def _skip(pairs: int) -> int:
+def _skip(pairs: int, unroll: int) -> int:
     """Pairs that the first iteration of the loop leaves out; the first pair of all is not part of it."""
-    return -(pairs - 1) % UNROLL if pairs > 1 else UNROLL
+    return -(pairs - 1) % unroll if pairs > 1 else unroll
 
 
 def _neighbours(layer: LayerContext) -> bool:

@@ -35,8 +35,11 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Bytes of scratch for widened inputs, unless two groups of four pixels take more.
-SCRATCH_LIMITS = (1536, 2048, 4096)
+# Bytes of scratch for widened inputs, unless two groups of four pixels take more: usually; where the arena would be
+# larger otherwise; for speed.
+USUAL_SCRATCH, LESS_SCRATCH, MOST_SCRATCH = 2048, (1536, 1024), 4096
+# With fewer groups in less scratch, weights would be loaded to registers too often.
+FEWEST_GROUPS = 3
 # The mf_pixel_groups or mf_spaced_pixel_groups in front of the panels, as templates check; the word behind
 # them.
 GROUPS_BYTES, SPACED_GROUPS_BYTES = 28, 36
@@ -57,7 +60,7 @@ class FpuConvolution:
     Attributes:
         layer: the layer.
         channels: its output channels.
-        limit: one of `SCRATCH_LIMITS`.
+        limit: bytes of scratch for widened inputs.
     """
 
     layer: LayerContext
@@ -179,11 +182,12 @@ class Conv2DFpuDsp(Kernel):
     name = "s8_conv2d__dsp_fpu"
     op = Conv2D
     features = frozenset({"dsp", "fpu"})
+    code = 1400
     superseded_by = frozenset({"late_loads"})
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
         Field("words", "of it"),
-        Field("paired_words", "without an odd last channel"),
+        Field("whole_words", "without an odd last channel"),
         Field("pairs", "of inputs of a patch"),
         Field("streamed", "bytes of weights of two channels that are not in registers"),
         Field("groups", "of four pixels that are computed one after the other in two channels"),
@@ -206,7 +210,7 @@ class Conv2DFpuDsp(Kernel):
         out = conv_types(layer)[2]
         if out.shape[3] == 1 or out.size // out.shape[3] < PIXELS:
             return f"it needs 2 output channels and {PIXELS} pixels"
-        plan = FpuConvolution(layer, plan_channels(layer), SCRATCH_LIMITS[-1])
+        plan = FpuConvolution(layer, plan_channels(layer), USUAL_SCRATCH)
         if not any(channels.shift for channels, _ in channel_plans(layer)):
             return "the channels must have a common shift"
         if 16 * plan.shared > REACH:
@@ -217,11 +221,17 @@ class Conv2DFpuDsp(Kernel):
         ways = [way for way in channel_plans(layer) if way[0].shift]
         if len(ways) > 1 and count_pairs(layer) >= FEWEST_PAIRED:
             ways = ways[:1]
-        return [
-            replace(self, chosen=FpuConvolution(layer, channels, limit), trades=self.trades | trades | more)
-            for channels, trades in ways
-            for limit, more in zip(SCRATCH_LIMITS, (set[Trade](), set[Trade](), {Trade.SCRATCH}), strict=True)
-        ]
+        found: list[Kernel] = []
+        for channels, trades in ways:
+            plans = [FpuConvolution(layer, channels, USUAL_SCRATCH)]
+            for limit in LESS_SCRATCH:
+                plan = FpuConvolution(layer, channels, limit)
+                if FEWEST_GROUPS <= plan.groups < plans[-1].groups:
+                    plans.append(plan)
+            found += [replace(self, chosen=plan, trades=self.trades | trades) for plan in plans]
+            most = FpuConvolution(layer, channels, MOST_SCRATCH)
+            found.append(replace(self, chosen=most, trades=self.trades | trades | {Trade.SCRATCH}))
+        return found
 
     @property
     def _plan(self) -> FpuConvolution:

@@ -14,7 +14,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
-from microfold.kernels.conv2d.dsp import GROUP_BYTES, PIXELS, Channels, SmladConvolution, channel_plans
+from microfold.kernels.conv2d.dsp import GROUP_BYTES, PIXELS, Channels, SmladConvolution, block_plans
 from microfold.kernels.conv2d.portable import (
     conv_types,
     is_pointwise,
@@ -31,13 +31,15 @@ from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.shapes import IMAGE_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Words that the offset of an LDRD reaches.
-REACH = 1020 // 4
+# Words that the offset of an LDRD reaches, and, for four channels at a time, that of an LDR.
+REACH, FAR_REACH = 1020 // 4, 4092 // 4
 # Bytes of scratch besides those of the patches of four pixels: this many, and of what input and output
 # have, this part where the arena has room.
 SLACK, SPARE_PART = 128, 8
-# Pairs of inputs of an iteration, which takes all taps of a row: more do not fit a C99 string.
+# Pairs of inputs of an iteration, which takes all taps of a row: more do not fit a C99 string. Where the
+# assembler repeats rows, more of them.
 MAX_PAIRS = 8
+MAX_REPEATED_PAIRS = 18
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,14 @@ class Tile:
         """The group, the tile, and what ends the loop for each group."""
         return GROUP_BYTES + 4 * (self.words + self.outputs)
 
-    @property
-    def unroll(self) -> int:
+    def unroll(self, quads: bool) -> int:
         """Rows of an iteration of the inner loop."""
-        return next(u for u in (4, 2, 1) if self.rows % u == 0 and len(self.taps) * u <= MAX_PAIRS)
+        numbers, most = ((6, 4, 2, 1), MAX_REPEATED_PAIRS) if quads else ((4, 2, 1), MAX_PAIRS)
+        return next(u for u in numbers if self.rows % u == 0 and len(self.taps) * u <= most)
+
+    def is_read(self, quads: bool) -> bool:
+        """Whether offsets reach the inputs of an iteration."""
+        return self.unroll(quads) * self.pitch + 2 <= (FAR_REACH if quads else REACH)
 
 
 def make_tile(layer: LayerContext, outputs: int) -> Tile:
@@ -90,10 +96,9 @@ def make_tile(layer: LayerContext, outputs: int) -> Tile:
 
 
 def tiles(layer: LayerContext) -> list[Tile]:
-    """All that the assembly can read."""
+    """Of all widths."""
     out = conv_types(layer)[2]
-    found = [make_tile(layer, outputs) for outputs in range(PIXELS, min(out.shape[2], 64) + PIXELS, PIXELS)]
-    return [tile for tile in found if tile.unroll * tile.pitch + 2 <= REACH]
+    return [make_tile(layer, outputs) for outputs in range(PIXELS, min(out.shape[2], 64) + PIXELS, PIXELS)]
 
 
 def _terms(layer: LayerContext, tile: Tile, channels: Channels) -> Terms:
@@ -103,7 +108,7 @@ def _terms(layer: LayerContext, tile: Tile, channels: Channels) -> Terms:
     pixels = sum(count for _, _, count in tile.phases)
     widen = Terms(filled=pixels * x.shape[3], filled_pixel=pixels, phase=len(tile.phases))
     fill = Terms(tile=1) + window.size[0] * widen
-    group = channels.terms(pairs, tile.rows / tile.unroll)
+    group = channels.terms(pairs, tile.rows / tile.unroll(channels.quads))
     row = (full + (last > 0)) * fill + (full * tile.outputs + last) // PIXELS * group
     rows = out.shape[0] * out.shape[1]
     return Terms(call=1) + rows * (row + last % PIXELS * channels.single_terms(pairs))
@@ -130,7 +135,7 @@ class Conv2DTileDsp(SmladConvolution):
     fields = declare(
         Field("weights", "a stream of biases, pairs of weights and requantisation, two channels at a time"),
         Field("words", "of it"),
-        Field("paired_words", "without an odd last channel"),
+        Field("whole_words", "without the last channels, if they come with those before once more"),
         Field("blocks", "iterations of the loop over the pairs of a group"),
         "tile_words",
         Field("row_words", "of a tile"),
@@ -164,8 +169,10 @@ class Conv2DTileDsp(SmladConvolution):
         patches = 2 * PIXELS * window.size[0] * window.size[1] * x.shape[3]
         needed = SLACK + patches
         found: list[Kernel] = []
-        for plan, trades in channel_plans(layer):
+        for plan, trades in block_plans(layer):
             for tile in tiles(layer):
+                if not tile.is_read(plan.quads):
+                    continue
                 if tile.scratch <= needed:
                     found.append(replace(self, planned=plan, trades=trades, cut=tile))
                 elif tile.scratch <= needed + (x.nbytes + out.nbytes) // SPARE_PART:
@@ -195,6 +202,7 @@ class Conv2DTileDsp(SmladConvolution):
         x, _, _, window = conv_types(layer)
         tile, channels = self._tile, self.channels
         assert x.quant is not None
+        unroll = tile.unroll(channels.quads)
         spec: tuple[tuple[str, SpecValue], ...] = (
             *channels.spec,
             *output_table.table_spec(layer.node),
@@ -203,13 +211,13 @@ class Conv2DTileDsp(SmladConvolution):
             ("phases", tile.phases),
             ("taps", tile.taps),
             ("pitch", tile.pitch),
-            ("unroll", tile.unroll),
+            ("unroll", unroll),
             ("group_bytes", GROUP_BYTES),
         )
         parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, layer))
         parameters |= output_table.table_parameters(layer.node)
         parameters |= shape_parameters(layer) | {
-            "blocks": tile.rows // tile.unroll,
+            "blocks": tile.rows // unroll,
             "tile_words": tile.words,
             "row_words": tile.words // window.size[0],
             "padding": int(np.frombuffer(np.full(2, x.quant.zero_point, np.int16), np.int32)[0]),

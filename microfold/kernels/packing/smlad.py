@@ -133,10 +133,15 @@ def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> 
     return pack_int16(lanes.astype(np.int64) << left[:, None, None]), product_sum.pad_channels(shifted, 2)
 
 
+def group_channels(channels: int, size: int) -> Array:
+    """Which channels are computed together, int [groups, size]: the last ones of all with those before."""
+    firsts = np.minimum(np.arange(0, channels, size), max(channels - size, 0))
+    return np.minimum(firsts[:, None] + np.arange(size), channels - 1)
+
+
 def pair_channels(channels: int) -> Array:
     """Which channels are computed together, int [pairs, 2]: the last of an odd number with the one before."""
-    firsts = np.minimum(np.arange(0, channels, 2), max(channels - 2, 0))
-    return np.minimum(np.stack([firsts, firsts + 1], axis=1), channels - 1)
+    return group_channels(channels, 2)
 
 
 def smlad_stream(packing: str, lanes: Array, plan: SmladRequantization) -> Array:
@@ -193,6 +198,26 @@ def biasless_stream(lanes: Array, records: Array) -> Array:
     """
     words = pack_paired(lanes)
     return np.concatenate([words, records.reshape(len(words), -1)], axis=1)
+
+
+def quad_stream(stream: Array, starts: int, pairs: int) -> Array:
+    """The same for four channels at a time, from the stream of two: words of weights of both pairs in turn.
+
+    Args:
+        stream: int32 [channels / 2, words].
+        starts: words of biases of two channels; they come first, then all weights, then requantisation.
+        pairs: of inputs.
+
+    Returns:
+        The stream, int32 [channels / 4, 2 * words].
+    """
+    both = stream.reshape(-1, 2, stream.shape[1])
+    parts = (
+        both[:, :, :starts],
+        both[:, :, starts : starts + pairs].swapaxes(1, 2),
+        both[:, :, starts + pairs :],
+    )
+    return np.concatenate([part.reshape(len(both), -1) for part in parts], axis=1)
 
 
 def _even_channels(lanes: Array) -> Array:

@@ -1,8 +1,9 @@
 """Less flash for little time, with nothing asked.
 
-Functions that serve a small part of the time are replaced by ones that are there anyway, and weights of 16
-bits by bytes, where the part of the flash that is saved, constants and code, is several times as large as the
-part of the time that is lost. All of that together takes little time, and the arena stays as it is.
+Functions that serve a small part of the time, or whose code is long and for one window, are replaced by ones
+that are there anyway, and weights of 16 bits by bytes, where the part of the flash that is saved, constants
+and code, is several times as large as the part of the time that is lost. All of that together takes little
+time, and the arena stays as it is.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Shares:
         return [change.get(index, way) for index, way in enumerate(self.ways)]
 
     def _changes(self) -> Iterator[_Change]:
-        """Layers with wide weights, one by one, and all layers of a function with little time."""
+        """Layers with wide weights, one by one; all layers of a function with little time or long code."""
         total = _time(self.ways)
         users: dict[CFunction, list[int]] = {}
         for index, way in enumerate(self.ways):
@@ -122,7 +123,8 @@ class Shares:
             for index in indices:
                 if self.ways[index].wide:
                     yield from ({index: way} for way in self._of(index))
-            if _time([self.ways[index] for index in indices]) <= SMALL_SHARE * total:
+            long = any(Trade.WINDOW_CODE in self.ways[index].candidate.kernel.trades for index in indices)
+            if long or _time([self.ways[index] for index in indices]) <= SMALL_SHARE * total:
                 yield from self._replaced(indices, users.keys() - {function})
 
     def _replaced(self, indices: Sequence[int], there: Collection[CFunction]) -> Iterator[_Change]:
@@ -183,6 +185,6 @@ def estimated_flash(ways: Sequence[PricedWay]) -> int:
     """
     functions = {way.function: way.candidate.kernel for way in ways}
     kernels = {kernel.name: kernel.code for kernel in functions.values()}
-    own = sum(int(kernel.code * OWN_CODE) for kernel in functions.values())
+    own = sum(int(kernel.function_bytes * OWN_CODE) for kernel in functions.values())
     shared = sum(code - int(code * OWN_CODE) for code in kernels.values())
     return sum(way.flash for way in ways) + own + shared

@@ -7,7 +7,7 @@ from microfold.ir.node import Node
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, candidates
 from microfold.kernels.selection.model import Model
-from microfold.kernels.selection.policy import Policy, cycles_per_instruction
+from microfold.kernels.selection.policy import Policy, counts_cycles, cycles_per_instruction
 from microfold.target import Target
 
 
@@ -16,7 +16,7 @@ class NodeCosts:
 
     Args:
         level: ``size``, ``balanced`` or ``speed``: in instructions, but in cycles where speed is all that
-            counts.
+            counts, or where the core has a timing table, see `counts_cycles`.
     """
 
     def __init__(self, target: Target, level: str):
@@ -32,7 +32,8 @@ class NodeCosts:
         layer, best = self._best(node, graph)
         if best is None or best.cost is None:
             return None
-        return best.cost * (cycles_per_instruction(best.kernel, layer) if self.level == "speed" else 1.0)
+        in_cycles = self.level != "speed" or counts_cycles(layer, self.level)
+        return best.cost * (1.0 if in_cycles else cycles_per_instruction(best.kernel, layer))
 
     def scratch(self, node: Node, graph: Graph) -> float | None:
         """Bytes of scratch of that kernel; None: there is none."""

@@ -8,6 +8,9 @@ from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.model import Model
 
+# Percent by which the cycles of a timing table may be off where they decide: estimates of parts are off, too.
+MOST_ERROR = 10
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -34,6 +37,12 @@ def cycles_per_instruction(kernel: Kernel, layer: LayerContext) -> float:
     return kernel.cycles(layer) / max(kernel.cost(layer), 1.0)
 
 
+def counts_cycles(layer: LayerContext, level: str) -> bool:
+    """Whether estimated cycles decide, not instructions: where a timing table is good, unless flash does."""
+    error = None if layer.target.timing is None else layer.target.timing.error
+    return level != "size" and error is not None and error <= MOST_ERROR
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel's variant for a layer, in view of a policy."""
@@ -44,9 +53,12 @@ class Case:
 
     @property
     def cost(self) -> float:
-        """What selection compares: cycles where some were measured, else `instructions`."""
+        """What selection compares: cycles where some were measured or are known, else `instructions`."""
         costs = self.policy.model.costs
-        return self.instructions if costs is None else costs.cycles(self.kernel, self.layer)
+        if costs is not None:
+            return costs.cycles(self.kernel, self.layer)
+        cycles = counts_cycles(self.layer, self.policy.level)
+        return self.instructions * (cycles_per_instruction(self.kernel, self.layer) if cycles else 1.0)
 
     @property
     def measured(self) -> int | None:

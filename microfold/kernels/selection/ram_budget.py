@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from microfold.errors import InputError
 from microfold.kernels.band import lowered
@@ -44,10 +44,8 @@ class RamBudget:
 class ArenaPlanner(Protocol):
     """The arena of choices, for the calls in one order."""
 
-    @property
-    def makes_many_plans(self) -> bool:
-        """Whether plans take so little time that kernels can be found by comparing them."""
-        ...
+    makes_many_plans: ClassVar[bool]
+    """Whether plans take so little time that kernels can be found by comparing them."""
 
     def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Memory:
         """With the calls in this order."""

@@ -13,7 +13,7 @@ from microfold.ir.types import DType
 from microfold.kernels.kernel import Trade
 from microfold.kernels.selection.model import WIDENED_SHARE
 from microfold.kernels.selection.packed_weights import four_bits, half_floats
-from microfold.kernels.selection.policy import Case, far_from_largest
+from microfold.kernels.selection.policy import Case, counts_cycles, far_from_largest
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
@@ -24,12 +24,15 @@ INPUT_SCRATCH = 8192
 # The same for transformed tiles, and how many times as large as input and output they may be beyond that.
 TILE_SCRATCH = 8192
 TILE_SCRATCH_RATIO = 3
-# Of all products, the part of layers with one window that is worth long code of their own: some 2 KB.
-WINDOW_SHARE = 1 / 3
+# Of all products, the part of layers with one window that is worth long code of their own, up to 2 KB; what
+# it saves is weighed against that once more, see `flash_shares`.
+WINDOW_SHARE = 1 / 16
 # Different shapes of images whose functions together have about the size of one function for all shapes.
 FEW_SHAPES = 4
 # Of an operator's products, the part of one shape of image that is worth a function.
 IMAGE_SHARE = 1 / 4
+# As `WIDENED_SHARE`, for depthwise layers where cycles are known: their products wait for loads otherwise.
+DEPTHWISE_SHARE = 1 / 5
 # Bytes of a table that an element is worth.
 TABLE_BYTES = 4
 
@@ -127,7 +130,8 @@ def _affords_int16(case: Case) -> bool:
         return False
     if isinstance(node.op, DepthwiseConv2D):
         # Of what may be added, a layer has the part that it has of the depthwise products.
-        room = model.int8_constants * WIDENED_SHARE * node.macs()
+        share = DEPTHWISE_SHARE if counts_cycles(case.layer, case.policy.level) else WIDENED_SHARE
+        room = model.int8_constants * share * node.macs()
         return case.kernel.extra_constants(case.layer) * model.products_by_kind(case.kernel).total() <= room
     # What is not among them comes after all of them.
     return isinstance(node.op, Conv2D) and model.int16_afforded.get(node, model.int16_afforded_by_all)

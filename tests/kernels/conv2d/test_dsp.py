@@ -19,7 +19,7 @@ from tests.codegen.builds import STRICT, write_sources
 from tests.codegen.sweep import arm_headers
 from tests.codegen.test_warnings import silent
 from tests.kernels import graphs
-from tests.kernels.choice import without_biasless
+from tests.kernels.choice import with_quads, without_biasless, without_quads
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -95,6 +95,7 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+RELU = {"activation": graphs.RELU, "out": RELU_OUT}
 # Of these, negative sums need no correction.
 SINGLE_ROUNDED = ("pointwise, relu", "3x3 same, relu6, other zero point")
 
@@ -126,9 +127,39 @@ def test_equals_reference(core: str) -> None:
 
 
 @pytest.mark.slow
-def test_speed_keeps_int16_weights() -> None:
+def test_speed_keeps_int16_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_quads(monkeypatch)
     names = ("pointwise, 3 channels", "3x3 same, relu6, other zero point", "3x3 same")
     check(_made(*names), {name: {"packing": "int16"} for name in names}, optimize="speed")
+
+
+@pytest.mark.slow
+def test_two_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where loads side by side gain nothing, or do not make up for more instructions."""
+    without_quads(monkeypatch)
+    wanted = {name: {**choice, "quads": False} for name, choice in _wanted(*CASES).items()}
+    check(_made(*CASES), wanted)
+
+
+# Rows of 30 outputs, so that they are computed in fours; of their channels the last ones come once more.
+QUADS = [4, 5, 6, 7, 8, 13]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("-DMF_NO_ASM",)])
+@pytest.mark.parametrize("biasless", [True, False])
+def test_four_channels_at_a_time(
+    flags: tuple[str, ...], biasless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rests of channels and pixels, all entries of the loop, and none."""
+    with_quads(monkeypatch)
+    if not biasless:
+        without_biasless(monkeypatch)
+    cases = {f"{n} channels": graphs.conv2d_graph(3, 30, 37, n, (1, 1)) for n in QUADS}
+    cases |= {f"relu, {n} channels": graphs.conv2d_graph(3, 31, 20, n, (2, 2), **RELU) for n in QUADS}
+    cases |= {f"{n} inputs": graphs.conv2d_graph(2, 5, n, 6, (1, 1), **RELU) for n in range(9, 44, 2)}
+    cases |= {f"{n} inputs, written": graphs.conv2d_graph(30, 60, n, 8, (1, 1), **RELU) for n in (12, 16)}
+    check(cases, {name: {"quads": True} for name in cases}, flags=flags)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from microfold.kernels.kernel import KERNELS
 from microfold.options import Options
 from microfold.target import Target
 from tests.kernels import graphs
-from tests.kernels.choice import without_biasless
+from tests.kernels.choice import with_quads, without_biasless, without_quads
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import need_tools
 
@@ -79,9 +79,30 @@ def test_equals_reference(core: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7"])
-def test_int16_weights(core: str) -> None:
+def test_int16_weights(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_quads(monkeypatch)
     names = ("3x3 stride 2", "5x5 stride 2", "dilation 3, stride 2")
     check({name: {"packing": "int16"} for name in names}, load(core), "speed")
+
+
+@pytest.mark.slow
+def test_two_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_quads(monkeypatch)
+    check({name: {**wanted, "quads": False} for name, (_, _, wanted) in CASES.items()}, load("cortex-m4"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("-DMF_NO_ASM",)])
+@pytest.mark.parametrize("biasless", [True, False])
+def test_four_channels_at_a_time(
+    flags: tuple[str, ...], biasless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_quads(monkeypatch)
+    if not biasless:
+        without_biasless(monkeypatch)
+    names = [name for name, (_, _, wanted) in CASES.items() if wanted.get("requantize") != "general"]
+    names.remove("saturated")
+    check({name: {"quads": True} for name in names}, load("cortex-m4", *flags))
 
 
 @pytest.mark.slow

@@ -82,7 +82,10 @@ def only_these(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7"])
-def test_equals_the_reference(core: str) -> None:
+def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The kernel for single taps takes fewer cycles for some of them.
+    kernels = [kernel for kernel in KERNELS if isinstance(kernel, DepthwiseConv2DDsp)]
+    monkeypatch.setattr("microfold.kernels.selection.cheapest.KERNELS", kernels)
     cases = [graphs.depthwise_conv2d_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
     check_all(cases, core, {KERNEL}, runs=8)
 

@@ -17,7 +17,7 @@ from microfold.verification import verify
 from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import NO_PADDING, conv2d_graph, depthwise_conv2d_graph, fully_connected_graph
 from tests.kernels.random_networks import merge
-from tests.kernels.thumb import layer_instructions
+from tests.kernels.thumb import layer_costs
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.sampling import sampled
 
@@ -80,8 +80,8 @@ def test_the_chosen_kernel_is_about_the_fastest(core: str, monkeypatch: pytest.M
         monkeypatch.setattr(scope, "candidates", ranked)
         program = compile_graph(graph, loaded)
         calls = verify.input_sets([b.type for b in program.inputs], 4)[3:]
-        (instructions,) = layer_instructions(program, calls)
-        for layer, count in zip(program.layers, instructions, strict=True):
+        (costs,) = layer_costs(program, calls)
+        for layer, count in zip(program.layers, costs, strict=True):
             output = program.graph.outputs.index(layer.node.output)
             counted.setdefault(output, {}).setdefault(layer.kernel.name, count)
         rank += 1

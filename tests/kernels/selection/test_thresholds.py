@@ -113,10 +113,10 @@ def test_memory_is_worth_its_part_of_the_time(level: str, largest: bool) -> None
     assert score(1000, nbytes) > score(1000 * (1 + weight) - 1, 0)
 
 
-@pytest.mark.parametrize(("filters", "refused"), [(6, True), (32, False)])
+@pytest.mark.parametrize(("filters", "refused"), [(2, True), (32, False)])
 def test_long_code_for_a_window_needs_its_part_of_the_products(filters: int, refused: bool) -> None:
     image = conv2d_graph(16, 24, 16, filters, padding=SAME)
-    graph = merge([image, conv2d_graph(16, 24, 96, 24, (1, 1))])
+    graph = merge([image, conv2d_graph(16, 24, 96, 60, (1, 1))])
     share = image.nodes[0].macs() / Model(graph).products
     assert (share < worth.WINDOW_SHARE) == refused
     assert (_reason(graph, image.nodes[0], "s8_conv2d__dsp_fpu") is not None) == refused
