@@ -58,13 +58,16 @@ def _held_vectors(layer: LayerContext, *, eights: bool) -> int:
 
 def _block_order(form: mve.MveForm, *, int4: bool, held: bool, eights: bool) -> str:
     """What a block of weights has, in order."""
+    if held and eights:
+        block = "int8 weights [vectors][4][16], bias[4], multiplier[4]"
+        return f"of 8 channels: bytes shift[2][4], then of even and of odd ones: {block}"
     if eights:
-        records = "bias[4], multiplier[4], shift[4]"
-        return f"of 4 channels, even or odd ones of eight: int8 weights [vectors][4][16], {records}"
+        block = "int8 weights [vectors][4][16], (256 * bias + shift)[4], multiplier[4]"
+        return f"of 4 channels, even or odd ones of eight: {block}"
     start = "start" if int4 and not held else "bias"
     weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
     left = ", left shift[4]" if form is mve.MveForm.GENERAL else ""
-    return f"of 4 channels: {start}[4], {weights}, multiplier[4], shift[4]{left}"
+    return f"of 4 channels: {start}[4], {weights}, multiplier[4], bytes shift[4]{left}"
 
 
 @register
@@ -105,11 +108,11 @@ class Conv2DMve(Kernel):
     def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
         matrix = filter_matrix(layer)
-        form, _ = _requantization(layer, matrix)
+        form, records = _requantization(layer, matrix)
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-matrix.shape[0] // mve.BLOCK)
         pairs = (out.size // out.shape[3] + 1) // 2
-        eights = self.in_eights(form)
+        eights = self.in_eights(form, records)
         tail = out.shape[3] % (mve.EIGHT if eights else mve.BLOCK) != 0
         finish = blocks * 2 * mve.finish_terms(form)
         if _held_vectors(layer, eights=eights):
@@ -151,14 +154,14 @@ class Conv2DMve(Kernel):
     def rows_held(self, layer: LayerContext) -> int:
         return 1
 
-    def in_eights(self, form: mve.MveForm) -> bool:
+    def in_eights(self, form: mve.MveForm, records: Array) -> bool:
         """Whether two blocks are narrowed together."""
-        return form is not mve.MveForm.GENERAL
+        return form is not mve.MveForm.GENERAL and mve.unshared_biases(records) is None
 
     def pack(self, matrix: Array, form: mve.MveForm, records: Array, *, held: bool) -> tuple[Array, str]:
         """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
-        if self.in_eights(form):
-            return mve.pack_eights(matrix, records, alone=not held), ""
+        if self.in_eights(form, records):
+            return mve.pack_eights(matrix, records, held=held), ""
         return mve.pack_blocks(matrix, records), ""
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -172,7 +175,7 @@ class Conv2DMve(Kernel):
         vectors = -(-depth // mve.LANES)
         padded = vectors * mve.LANES
         pixels = out.size // out.shape[3]
-        eights = self.in_eights(form)
+        eights = self.in_eights(form, records)
         held = _held_vectors(layer, eights=eights)
         block = mve.EIGHT if eights else mve.BLOCK
         blocks, int4 = self.pack(matrix, form, records, held=held > 0)
@@ -230,7 +233,7 @@ class Conv2DMveInt4(Conv2DMve):
         unpacked = (out.size // out.shape[3] + 1) // 2 * blocks
         return super().terms(layer) + Terms(unpacked=unpacked, apart=unpacked * vectors * apart)
 
-    def in_eights(self, form: mve.MveForm) -> bool:
+    def in_eights(self, form: mve.MveForm, records: Array) -> bool:
         return False
 
     def pack(self, matrix: Array, form: mve.MveForm, records: Array, *, held: bool) -> tuple[Array, str]:

@@ -32,7 +32,6 @@ from microfold.ops.window import Window
 
 _ROWS = 4  # rows that are interleaved: a word holds 4 of them, of one column and channel
 _OUTSIDE = 16  # bytes before the band that stand for what lies outside of the image
-_LARGEST_BIAS = 1 << 23  # of those that share a word with the shift
 _SLACK = 64  # bytes behind the band: the last interleaved vectors are written whole
 
 
@@ -220,7 +219,7 @@ class DepthwiseConv2DMveTile(Kernel):
     """Small windows: one vector of 4 words has the taps of 4 neighbouring outputs of a channel.
 
     Each output has its vector of weights, moved to where the patch has its taps: `channels` are int32
-    [channels][2], see `pack_records`, `weights` the bytes in which these vectors are found, see
+    [channels][2], see `mve.pack_records`, `weights` the bytes in which these vectors are found, see
     `_pack_tile`. The form is one of `mve.requantization`, but for the general one.
     """
 
@@ -257,10 +256,7 @@ class DepthwiseConv2DMveTile(Kernel):
         form, records = _requantization(layer)
         if form is mve.MveForm.GENERAL:
             return "it needs multipliers below one half"
-        largest = int(np.abs(records[:, 0].astype(np.int64)).max())
-        if largest >= _LARGEST_BIAS:
-            return f"biases, with the input's zero point, must be below 2^23; the largest one is {largest}"
-        return None
+        return mve.unshared_biases(records)
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = depthwise_types(layer)
@@ -314,7 +310,7 @@ class DepthwiseConv2DMveTile(Kernel):
             (i * out.shape[2] + j) * channels for i in range(tile.shape[0]) for j in range(tile.shape[1])
         ]
         parameters: dict[str, Parameter] = {
-            "channels": Constant("channels", pack_records(records)),
+            "channels": Constant("channels", mve.pack_records(records)),
             "weights": Constant("weights", weights.array),
             "taps": Constant("taps", np.array(taps, np.uint32)),
             "targets": Constant("targets", np.array(targets, np.uint32)),
@@ -348,16 +344,6 @@ class DepthwiseConv2DMveTile(Kernel):
         return KernelCall(
             CFunction("depthwise_conv2d/mve_tile.c.j2", self.name, spec, self.fields), parameters, scratch
         )
-
-
-def pack_records(records: Array) -> Array:
-    """Biases above a byte with the shift, which is all that VRSHL takes of a register; multipliers.
-
-    Args:
-        records: int32 [channels, 3] of `mve.requantization`, biases below `_LARGEST_BIAS`.
-    """
-    bias, multiplier, shift = records.T
-    return np.stack([bias << 8 | shift & 0xFF, multiplier], axis=1)
 
 
 def _tiles_pipelined(layer: LayerContext, tile: _Tile) -> bool:

@@ -13,7 +13,8 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import DType
-from microfold.kernels.depthwise_conv2d.mve import DepthwiseConv2DMveTile, pack_records
+from microfold.kernels.depthwise_conv2d.mve import DepthwiseConv2DMveTile
+from microfold.kernels.packing import mve
 from microfold.options import Options
 from tests.codegen.builds import STRICT, write_sources
 from tests.codegen.sweep import arm_headers
@@ -153,7 +154,7 @@ def test_records_of_tiles() -> None:
     records = np.array(
         [[-5, 1 << 30, -7], [(1 << 23) - 1, (1 << 31) - 1, 0], [-(1 << 23) + 1, 3, -31]], np.int32
     )
-    packed = pack_records(records)
+    packed = mve.pack_records(records)
     assert packed.dtype == np.int32
     assert np.array_equal(packed[:, 0] >> 8, records[:, 0])
     assert np.array_equal(packed[:, 0].astype(np.int8), records[:, 2])
