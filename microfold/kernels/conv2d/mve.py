@@ -13,7 +13,7 @@ from microfold.kernels.conv2d.portable import (
     unsupported_integer_conv,
 )
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.fields import declare, describe
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -56,6 +56,16 @@ def _held_vectors(layer: LayerContext, *, eights: bool) -> int:
     return vectors if vectors <= _REGISTER_VECTORS and paid else 0
 
 
+def _copied_pixels(pixels: int, depth: int, padded: int) -> int:
+    """How many of the last pixels are copied, since `padded` bytes from their first one on reach too far.
+
+    An even number of pixels is read in place. The bytes of those that are copied, with what is read behind
+    them, are at most two times `padded`.
+    """
+    read = pixels - -(-padded // depth) + 1
+    return pixels - max(read - read % 2, 0)
+
+
 def _block_order(form: mve.MveForm, *, int4: bool, held: bool, eights: bool) -> str:
     """What a block of weights has, in order."""
     if held and eights:
@@ -91,6 +101,7 @@ class Conv2DMve(Kernel):
         "input_channels",
         "output_channels",
         "pixels",
+        Field("copied_pixels", "the last ones, whose whole vectors reach behind the tensor; rounded up so that an even number is left"),
         "batch",
         "input_height",
         "input_width",
@@ -191,6 +202,8 @@ class Conv2DMve(Kernel):
             del parameters["vectors"]
         if pointwise:
             parameters |= {"pixels": pixels, "input_channels": depth}
+            if ragged and eights and not held:
+                parameters["copied_pixels"] = _copied_pixels(pixels, depth, padded)
         else:
             parameters |= {**shape_parameters(layer), "input_zero_point": x.quant.zero_point}
         spec = (
