@@ -101,7 +101,7 @@ class Conv2DMve(Kernel):
         "input_channels",
         "output_channels",
         "pixels",
-        Field("copied_pixels", "the last ones, whose whole vectors reach behind the tensor; rounded up so that an even number is left"),
+        Field("copied_pixels", "the last ones, since whole vectors would reach behind the tensor"),
         "batch",
         "input_height",
         "input_width",
@@ -197,12 +197,12 @@ class Conv2DMve(Kernel):
             **finish,
         }
         ragged = pointwise and padded != depth
-        if held and pointwise and not ragged:
+        if held and pointwise:
             # Their number is in the code.
             del parameters["vectors"]
         if pointwise:
             parameters |= {"pixels": pixels, "input_channels": depth}
-            if ragged and eights and not held:
+            if ragged:
                 parameters["copied_pixels"] = _copied_pixels(pixels, depth, padded)
         else:
             parameters |= {**shape_parameters(layer), "input_zero_point": x.quant.zero_point}
@@ -212,7 +212,9 @@ class Conv2DMve(Kernel):
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
             ("run_vectors", 0 if pointwise else _run_vectors(layer)),
+            ("short_rows", not pointwise and window.size[1] * x.shape[3] < mve.LANES),
             ("register_vectors", held),
+            ("overlapped", eights and held == 1 and out.shape[3] > mve.EIGHT),
             ("int4", int4),
             ("eights", eights),
             ("small", eights and layer.compiled_for_size),
