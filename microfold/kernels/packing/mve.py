@@ -98,6 +98,13 @@ def pack_records(records: Array) -> Array:
     return np.stack([bias << 8 | shift & 0xFF, multiplier], axis=1)
 
 
+def pack_24_bits(biases: Array) -> Array:
+    """[channels], see `unshared_biases`, to int32 [blocks, 3]: [4] lower halfwords, then [4] upper bytes."""
+    padded = product_sum.pad_channels(biases.astype(np.int32), BLOCK).reshape(-1, BLOCK)
+    lower, upper = padded.astype("<i2").view("<i4"), (padded >> 16).astype(np.int8).view("<i4")
+    return np.concatenate([lower, upper], axis=1)
+
+
 def record_order(form: MveForm) -> str:
     """What `block_words` makes of a block of channels' records."""
     shifts = "right and left shifts" if form is MveForm.GENERAL else "shifts"
@@ -110,6 +117,20 @@ def block_weights(matrix: Array) -> Array:
     padded = np.pad(padded, ((0, 0), (0, -padded.shape[1] % LANES)))
     blocks = padded.reshape(padded.shape[0] // BLOCK, BLOCK, -1, LANES)
     return np.ascontiguousarray(blocks.swapaxes(1, 2))
+
+
+def pack_rows(matrix: Array, records: Array) -> Array:
+    """Weights [channels, K] in rows of their own length, each 4 of them behind their records.
+
+    Args:
+        records: int32 [blocks, words].
+
+    Returns:
+        int32 [blocks, words]: the records, then [4][K] bytes, little endian.
+    """
+    padded = product_sum.pad_channels(matrix.astype(np.int8), BLOCK)
+    rows = np.ascontiguousarray(padded).reshape(records.shape[0], -1).view("<i4")
+    return np.concatenate([records, rows], axis=1)
 
 
 def pack_blocks(matrix: Array, records: Array) -> Array:
@@ -151,7 +172,9 @@ def pack_eights(matrix: Array, records: Array, *, held: bool) -> Array:
         return np.concatenate([words, rows], axis=1)
     rows = block_words(ordered[1])
     blocks = np.concatenate([words, rows[:, : 2 * BLOCK]], axis=1)
-    return np.concatenate([rows[:, 2 * BLOCK :].reshape(-1, 2), blocks.reshape(rows.shape[0] // 2, -1)], axis=1)
+    return np.concatenate(
+        [rows[:, 2 * BLOCK :].reshape(-1, 2), blocks.reshape(rows.shape[0] // 2, -1)], axis=1
+    )
 
 
 def output_parameters(layer: LayerContext) -> tuple[bool, Mapping[str, Parameter]]:

@@ -167,7 +167,9 @@ def test_blocks_hold_weights_and_records_in_reading_order() -> None:
 def test_biases_of_more_than_24_bits_share_no_words() -> None:
     records = np.array([[(1 << 23) - 1, 1 << 30, -3], [1 - (1 << 23), 1 << 30, -31]], np.int32)
     assert mve.unshared_biases(records) is None
-    assert np.array_equal(_read_shared(mve.block_records(mve.pack_records(records)).reshape(1, -1))[:2], records)
+    assert np.array_equal(
+        _read_shared(mve.block_records(mve.pack_records(records)).reshape(1, -1))[:2], records
+    )
     for bias in (1 << 23, -(1 << 23), -(1 << 31)):
         reason = mve.unshared_biases(np.array([[0, 1, 0], [bias, 1, 0]], np.int32))
         assert reason and str(abs(bias)) in reason
