@@ -214,7 +214,7 @@ class Conv2DMve(Kernel):
             ("run_vectors", 0 if pointwise else _run_vectors(layer)),
             ("short_rows", not pointwise and window.size[1] * x.shape[3] < mve.LANES),
             ("register_vectors", held),
-            ("overlapped", eights and held == 1 and out.shape[3] > mve.EIGHT),
+            ("several", eights and held > 0 and out.shape[3] > held * mve.EIGHT),
             ("int4", int4),
             ("eights", eights),
             ("small", eights and layer.compiled_for_size),
