@@ -23,7 +23,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.overlap import window_overlap
+from microfold.kernels.overlap import band_overlap
 from microfold.kernels.packing import mve, product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
@@ -40,6 +40,27 @@ def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
     return mve.requantization(layer, depthwise_matrix(layer), multipliers)
 
 
+def _rows_of_band(layer: LayerContext) -> int:
+    """Rows of outputs that a band serves: as many as have their windows in one group of interleaved rows.
+
+    Only of code that is fast otherwise: the more rows, the more functions differ.
+    """
+    window = depthwise_types(layer)[3]
+    free = _ROWS - window.size[0]
+    if free < 0 or window.dilations[0] > 1 or not _rows_pipelined(layer):
+        return 1
+    return free // window.strides[0] + 1
+
+
+def _rows_pipelined(layer: LayerContext) -> bool:
+    """Whether sums are made beside the requantisation of those before, of patches of one vector."""
+    form, _ = _requantization(layer)
+    clamp, _ = mve.output_parameters(layer)
+    _, _, out, window = depthwise_types(layer)
+    single = -(-window.size[0] // _ROWS) * window.size[1] <= 4 and channel_multiplier(layer) == 1
+    return _pipelined(layer, form, clamp) and single and out.shape[3] % mve.BLOCK == 0
+
+
 def _load_terms(x: TensorType, groups: int) -> Terms:
     """Of the filling of a band."""
     return Terms(band_row=groups, loaded=groups * x.shape[2] * x.shape[3] / mve.LANES)
@@ -50,8 +71,9 @@ class DepthwiseConv2DMve(Kernel):
     """Interleaves the rows under the window by fours, so that words hold the taps of one column and channel.
 
     A vector gathers four words, at the offsets in `taps`. Computes 4 channels at a time: `weights` are
-    [channels / 4][vectors][4][16], `channels` the `mve.block_words` of `requantization`, the shortest exact
-    form.
+    [channels / 4][vectors][4][16], see `_pack`, `channels` the `mve.block_words` of `requantization`, the
+    shortest exact form. Where words have room for the windows of several rows of outputs, these are computed
+    from one band: of each but the last one the weights begin some bytes later.
     """
 
     name = "s8_depthwise_conv2d__mve_4"
@@ -91,17 +113,23 @@ class DepthwiseConv2DMve(Kernel):
         gathers = Terms(single_gather=1) if single else Terms(gather=vectors)
         block = Terms(block=1) + out.shape[2] * (Terms(output=1) + gathers + mve.finish_terms(form))
         rows = out.shape[0] * out.shape[1]
-        return Terms(call=1) + rows * (Terms(row=1) + _load_terms(x, groups) + blocks * block)
+        bands = out.shape[0] * -(-out.shape[1] // _rows_of_band(layer))
+        return (
+            Terms(call=1) + rows * (Terms(row=1) + blocks * block) + bands * _load_terms(x, groups)
+        )
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(layer)
-        return window_overlap(x, out, window, out.shape[2])
+        return band_overlap(x, out, window, out.shape[2], _rows_of_band(layer))
+
+    def row_granularity(self, layer: LayerContext) -> int:
+        return _rows_of_band(layer)
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
 
     def rows_held(self, layer: LayerContext) -> int:
-        return 1
+        return _rows_of_band(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
@@ -118,8 +146,9 @@ class DepthwiseConv2DMve(Kernel):
         vectors = -(-len(words) // 4)
         offsets += [0] * (4 * vectors - len(words))
         multiplier = channel_multiplier(layer)
+        rows = _rows_of_band(layer)
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", _pack(layer.array(1), vectors)),
+            "weights": Constant("weights", _pack(layer.array(1), vectors, rows, window.strides[0])),
             "channels": Constant("channels", mve.block_words(records)),
             "taps": Constant("taps", np.array(offsets, np.uint32)),
             **image_parameters(x, out),
@@ -141,10 +170,8 @@ class DepthwiseConv2DMve(Kernel):
             *mve.finish_spec(form, clamp, out.shape[3]),
             ("vectors", vectors),
             ("multiplier", multiplier > 1),
-            (
-                "pipelined",
-                _pipelined(layer, form, clamp) and vectors == multiplier == 1 and out.shape[3] % 4 == 0,
-            ),
+            ("rows", rows),
+            ("pipelined", _rows_pipelined(layer)),
         )
         # The last block of channels may reach behind the last pixel.
         scratch = _OUTSIDE + groups * band
@@ -164,15 +191,22 @@ def _pipelined(layer: LayerContext, form: mve.MveForm, clamp: bool) -> bool:
     return form is mve.MveForm.RELU and not clamp and not layer.compiled_for_size
 
 
-def _pack(filters: Array | None, vectors: int) -> Array:
-    """[1, KH, KW, channels] to [blocks, vectors, 4, 16]: the taps of a channel as words of 4 rows."""
+def _pack(filters: Array | None, vectors: int, rows: int, stride: int) -> Array:
+    """[1, KH, KW, channels] to [blocks, vectors, 4, 16]: the taps of a channel as words of 4 rows.
+
+    Args:
+        rows: of outputs, `stride` rows of inputs apart, that a band serves. Words are those of the last one,
+            which begin with zeros; bytes further on lie those of others. Then zeros follow the last block.
+    """
     assert filters is not None
     _, height, width, channels = filters.shape
-    taps = np.pad(filters[0], ((0, -height % _ROWS), (0, 0), (0, -channels % mve.BLOCK)))
+    above = (rows - 1) * stride
+    taps = np.pad(filters[0], ((above, -(above + height) % _ROWS), (0, 0), (0, -channels % mve.BLOCK)))
     words = taps.reshape(-1, _ROWS, width, taps.shape[2]).transpose(3, 0, 2, 1)
     flat = words.reshape(words.shape[0], -1)
     flat = np.pad(flat, ((0, 0), (0, vectors * mve.LANES - flat.shape[1])))
-    return np.ascontiguousarray(flat.reshape(-1, mve.BLOCK, vectors, mve.LANES).swapaxes(1, 2))
+    blocks = np.ascontiguousarray(flat.reshape(-1, mve.BLOCK, vectors, mve.LANES).swapaxes(1, 2))
+    return blocks if rows == 1 else np.pad(blocks.reshape(-1), (0, above))
 
 
 @dataclass(frozen=True)
