@@ -57,9 +57,8 @@ LANES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "15x1": ((15, 1, 44), {"kernel": (15, 1)}),
     "multipliers above one": ((4, 5, 32), {"padding": SAME3, "out": graphs.int8_element(0.0004, 3)}),
     "large padding": ((2, 3, 36), {"padding": ((4, 4), (5, 5))}),
-    # A band serves several rows of outputs: four, three, two; some are left.
-    "1x3 relu": ((6, 7, 32), {"kernel": (1, 3), "activation": graphs.RELU, "out": RELU_OUT}),
-    "2x2 relu": ((6, 6, 36), {"kernel": (2, 2), "activation": graphs.RELU, "out": RELU_OUT, "batch": 2}),
+    # A band serves several rows of outputs, three and two; some are left.
+    "2x3 relu": ((6, 7, 36), {"kernel": (2, 3), "activation": graphs.RELU, "out": RELU_OUT, "batch": 2}),
     "2x3 stride 2x1 relu": (
         (10, 7, 40),
         {"kernel": (2, 3), "strides": (2, 1), "activation": graphs.RELU, "out": RELU_OUT},
