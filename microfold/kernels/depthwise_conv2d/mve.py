@@ -114,9 +114,7 @@ class DepthwiseConv2DMve(Kernel):
         block = Terms(block=1) + out.shape[2] * (Terms(output=1) + gathers + mve.finish_terms(form))
         rows = out.shape[0] * out.shape[1]
         bands = out.shape[0] * -(-out.shape[1] // _rows_of_band(layer))
-        return (
-            Terms(call=1) + rows * (Terms(row=1) + blocks * block) + bands * _load_terms(x, groups)
-        )
+        return Terms(call=1) + rows * (Terms(row=1) + blocks * block) + bands * _load_terms(x, groups)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(layer)

@@ -37,8 +37,8 @@ def _have_one_scale(form: mve.MveForm, records: Array) -> bool:
 class FullyConnectedMve(Kernel):
     """Blocks of 4 units, 16 products an instruction, in a tail-predicated loop: any number of inputs.
 
-    `blocks` are `mve.block_words`, or, where units have one scale, `mve.pack_24_bits` of the biases alone, then
-    [4][inputs] weights. `mve.requantization` chooses the shortest exact form.
+    `blocks` are `mve.block_words`, or, where units have one scale, `mve.pack_24_bits` of the biases alone,
+    then [4][inputs] weights. `mve.requantization` chooses the shortest exact form.
     """
 
     name = "s8_fully_connected__mve_4"
