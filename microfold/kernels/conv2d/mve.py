@@ -150,7 +150,8 @@ class Conv2DMve(Kernel):
         run = x.shape[3] * (1 if dilated else window.size[1])
         pixels = out.size // out.shape[3]
         edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
-        copied = pixels * runs * -(-run // mve.LANES)
+        # Short rows take no loop of their own.
+        copied = pixels * runs * -(-run // mve.LANES) if run >= mve.LANES or dilated else 0
         return Terms(patch=pixels, run=pixels * runs, copied=copied, edge=edges)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
