@@ -13,7 +13,7 @@ from microfold.kernels.conv2d.portable import (
     unsupported_integer_conv,
 )
 from microfold.kernels.cost.terms import Terms
-from microfold.kernels.fields import declare, describe
+from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
@@ -56,15 +56,28 @@ def _held_vectors(layer: LayerContext, *, eights: bool) -> int:
     return vectors if vectors <= _REGISTER_VECTORS and paid else 0
 
 
+def _copied_pixels(pixels: int, depth: int, padded: int) -> int:
+    """How many of the last pixels are copied, since `padded` bytes from their first one on reach too far.
+
+    An even number of pixels is read in place. The bytes of those that are copied, with what is read behind
+    them, are at most two times `padded`.
+    """
+    read = pixels - -(-padded // depth) + 1
+    return pixels - max(read - read % 2, 0)
+
+
 def _block_order(form: mve.MveForm, *, int4: bool, held: bool, eights: bool) -> str:
     """What a block of weights has, in order."""
+    if held and eights:
+        block = "int8 weights [vectors][4][16], bias[4], multiplier[4]"
+        return f"of 8 channels: bytes shift[2][4], then of even and of odd ones: {block}"
     if eights:
-        records = "bias[4], multiplier[4], shift[4]"
-        return f"of 4 channels, even or odd ones of eight: int8 weights [vectors][4][16], {records}"
+        block = "int8 weights [vectors][4][16], (256 * bias + shift)[4], multiplier[4]"
+        return f"of 4 channels, even or odd ones of eight: {block}"
     start = "start" if int4 and not held else "bias"
     weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
     left = ", left shift[4]" if form is mve.MveForm.GENERAL else ""
-    return f"of 4 channels: {start}[4], {weights}, multiplier[4], shift[4]{left}"
+    return f"of 4 channels: {start}[4], {weights}, multiplier[4], bytes shift[4]{left}"
 
 
 @register
@@ -88,6 +101,7 @@ class Conv2DMve(Kernel):
         "input_channels",
         "output_channels",
         "pixels",
+        Field("copied_pixels", "the last ones, since whole vectors would reach behind the tensor"),
         "batch",
         "input_height",
         "input_width",
@@ -105,11 +119,11 @@ class Conv2DMve(Kernel):
     def terms(self, layer: LayerContext) -> Terms:
         out = conv_types(layer)[2]
         matrix = filter_matrix(layer)
-        form, _ = _requantization(layer, matrix)
+        form, records = _requantization(layer, matrix)
         vectors = -(-matrix.shape[1] // mve.LANES)
         blocks = -(-matrix.shape[0] // mve.BLOCK)
         pairs = (out.size // out.shape[3] + 1) // 2
-        eights = self.in_eights(form)
+        eights = self.in_eights(form, records)
         tail = out.shape[3] % (mve.EIGHT if eights else mve.BLOCK) != 0
         finish = blocks * 2 * mve.finish_terms(form)
         if _held_vectors(layer, eights=eights):
@@ -136,7 +150,8 @@ class Conv2DMve(Kernel):
         run = x.shape[3] * (1 if dilated else window.size[1])
         pixels = out.size // out.shape[3]
         edges = pixels - out.shape[0] * window.positions_inside(*x.shape[1:3])
-        copied = pixels * runs * -(-run // mve.LANES)
+        # Short rows take no loop of their own.
+        copied = pixels * runs * -(-run // mve.LANES) if run >= mve.LANES or dilated else 0
         return Terms(patch=pixels, run=pixels * runs, copied=copied, edge=edges)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
@@ -151,14 +166,14 @@ class Conv2DMve(Kernel):
     def rows_held(self, layer: LayerContext) -> int:
         return 1
 
-    def in_eights(self, form: mve.MveForm) -> bool:
+    def in_eights(self, form: mve.MveForm, records: Array) -> bool:
         """Whether two blocks are narrowed together."""
-        return form is not mve.MveForm.GENERAL
+        return form is not mve.MveForm.GENERAL and mve.unshared_biases(records) is None
 
     def pack(self, matrix: Array, form: mve.MveForm, records: Array, *, held: bool) -> tuple[Array, str]:
         """Blocks as the code reads them, and how weights share bytes; empty: not at all."""
-        if self.in_eights(form):
-            return mve.pack_eights(matrix, records, alone=not held), ""
+        if self.in_eights(form, records):
+            return mve.pack_eights(matrix, records, held=held), ""
         return mve.pack_blocks(matrix, records), ""
 
     def lower(self, layer: LayerContext) -> KernelCall:
@@ -172,7 +187,7 @@ class Conv2DMve(Kernel):
         vectors = -(-depth // mve.LANES)
         padded = vectors * mve.LANES
         pixels = out.size // out.shape[3]
-        eights = self.in_eights(form)
+        eights = self.in_eights(form, records)
         held = _held_vectors(layer, eights=eights)
         block = mve.EIGHT if eights else mve.BLOCK
         blocks, int4 = self.pack(matrix, form, records, held=held > 0)
@@ -183,11 +198,13 @@ class Conv2DMve(Kernel):
             **finish,
         }
         ragged = pointwise and padded != depth
-        if held and pointwise and not ragged:
+        if held and pointwise:
             # Their number is in the code.
             del parameters["vectors"]
         if pointwise:
             parameters |= {"pixels": pixels, "input_channels": depth}
+            if ragged:
+                parameters["copied_pixels"] = _copied_pixels(pixels, depth, padded)
         else:
             parameters |= {**shape_parameters(layer), "input_zero_point": x.quant.zero_point}
         spec = (
@@ -196,7 +213,9 @@ class Conv2DMve(Kernel):
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
             ("run_vectors", 0 if pointwise else _run_vectors(layer)),
+            ("short_rows", not pointwise and window.size[1] * x.shape[3] < mve.LANES),
             ("register_vectors", held),
+            ("several", eights and held > 0 and out.shape[3] > held * mve.EIGHT),
             ("int4", int4),
             ("eights", eights),
             ("small", eights and layer.compiled_for_size),
@@ -230,7 +249,7 @@ class Conv2DMveInt4(Conv2DMve):
         unpacked = (out.size // out.shape[3] + 1) // 2 * blocks
         return super().terms(layer) + Terms(unpacked=unpacked, apart=unpacked * vectors * apart)
 
-    def in_eights(self, form: mve.MveForm) -> bool:
+    def in_eights(self, form: mve.MveForm, records: Array) -> bool:
         return False
 
     def pack(self, matrix: Array, form: mve.MveForm, records: Array, *, held: bool) -> tuple[Array, str]:

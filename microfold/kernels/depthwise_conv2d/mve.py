@@ -23,7 +23,7 @@ from microfold.kernels.depthwise_conv2d.portable import (
 from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.overlap import window_overlap
+from microfold.kernels.overlap import band_overlap
 from microfold.kernels.packing import mve, product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import IMAGE_FIELDS, image_parameters
@@ -32,13 +32,33 @@ from microfold.ops.window import Window
 
 _ROWS = 4  # rows that are interleaved: a word holds 4 of them, of one column and channel
 _OUTSIDE = 16  # bytes before the band that stand for what lies outside of the image
-_LARGEST_BIAS = 1 << 23  # of those that share a word with the shift
 _SLACK = 64  # bytes behind the band: the last interleaved vectors are written whole
 
 
 def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
     multipliers = product_sum.channel_multipliers(layer)
     return mve.requantization(layer, depthwise_matrix(layer), multipliers)
+
+
+def _rows_of_band(layer: LayerContext) -> int:
+    """Rows of outputs that a band serves: as many as have their windows in one group of interleaved rows.
+
+    Only of code that is fast otherwise: the more rows, the more functions differ.
+    """
+    window = depthwise_types(layer)[3]
+    free = _ROWS - window.size[0]
+    if free < 0 or window.dilations[0] > 1 or not _rows_pipelined(layer):
+        return 1
+    return free // window.strides[0] + 1
+
+
+def _rows_pipelined(layer: LayerContext) -> bool:
+    """Whether sums are made beside the requantisation of those before, of patches of one vector."""
+    form, _ = _requantization(layer)
+    clamp, _ = mve.output_parameters(layer)
+    _, _, out, window = depthwise_types(layer)
+    single = -(-window.size[0] // _ROWS) * window.size[1] <= 4 and channel_multiplier(layer) == 1
+    return _pipelined(layer, form, clamp) and single and out.shape[3] % mve.BLOCK == 0
 
 
 def _load_terms(x: TensorType, groups: int) -> Terms:
@@ -51,8 +71,9 @@ class DepthwiseConv2DMve(Kernel):
     """Interleaves the rows under the window by fours, so that words hold the taps of one column and channel.
 
     A vector gathers four words, at the offsets in `taps`. Computes 4 channels at a time: `weights` are
-    [channels / 4][vectors][4][16], `channels` the `mve.block_words` of `requantization`, the shortest exact
-    form.
+    [channels / 4][vectors][4][16], see `_pack`, `channels` the `mve.block_words` of `requantization`, the
+    shortest exact form. Where words have room for the windows of several rows of outputs, these are computed
+    from one band: of each but the last one the weights begin some bytes later.
     """
 
     name = "s8_depthwise_conv2d__mve_4"
@@ -92,17 +113,21 @@ class DepthwiseConv2DMve(Kernel):
         gathers = Terms(single_gather=1) if single else Terms(gather=vectors)
         block = Terms(block=1) + out.shape[2] * (Terms(output=1) + gathers + mve.finish_terms(form))
         rows = out.shape[0] * out.shape[1]
-        return Terms(call=1) + rows * (Terms(row=1) + _load_terms(x, groups) + blocks * block)
+        bands = out.shape[0] * -(-out.shape[1] // _rows_of_band(layer))
+        return Terms(call=1) + rows * (Terms(row=1) + blocks * block) + bands * _load_terms(x, groups)
 
     def overlap(self, layer: LayerContext, index: int) -> int | None:
         x, _, out, window = depthwise_types(layer)
-        return window_overlap(x, out, window, out.shape[2])
+        return band_overlap(x, out, window, out.shape[2], _rows_of_band(layer))
+
+    def row_granularity(self, layer: LayerContext) -> int:
+        return _rows_of_band(layer)
 
     def reads_rows(self, layer: LayerContext) -> bool:
         return True
 
     def rows_held(self, layer: LayerContext) -> int:
-        return 1
+        return _rows_of_band(layer)
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out, window = depthwise_types(layer)
@@ -119,8 +144,9 @@ class DepthwiseConv2DMve(Kernel):
         vectors = -(-len(words) // 4)
         offsets += [0] * (4 * vectors - len(words))
         multiplier = channel_multiplier(layer)
+        rows = _rows_of_band(layer)
         parameters: dict[str, Parameter] = {
-            "weights": Constant("weights", _pack(layer.array(1), vectors)),
+            "weights": Constant("weights", _pack(layer.array(1), vectors, rows, window.strides[0])),
             "channels": Constant("channels", mve.block_words(records)),
             "taps": Constant("taps", np.array(offsets, np.uint32)),
             **image_parameters(x, out),
@@ -142,10 +168,8 @@ class DepthwiseConv2DMve(Kernel):
             *mve.finish_spec(form, clamp, out.shape[3]),
             ("vectors", vectors),
             ("multiplier", multiplier > 1),
-            (
-                "pipelined",
-                _pipelined(layer, form, clamp) and vectors == multiplier == 1 and out.shape[3] % 4 == 0,
-            ),
+            ("rows", rows),
+            ("pipelined", _rows_pipelined(layer)),
         )
         # The last block of channels may reach behind the last pixel.
         scratch = _OUTSIDE + groups * band
@@ -165,15 +189,22 @@ def _pipelined(layer: LayerContext, form: mve.MveForm, clamp: bool) -> bool:
     return form is mve.MveForm.RELU and not clamp and not layer.compiled_for_size
 
 
-def _pack(filters: Array | None, vectors: int) -> Array:
-    """[1, KH, KW, channels] to [blocks, vectors, 4, 16]: the taps of a channel as words of 4 rows."""
+def _pack(filters: Array | None, vectors: int, rows: int, stride: int) -> Array:
+    """[1, KH, KW, channels] to [blocks, vectors, 4, 16]: the taps of a channel as words of 4 rows.
+
+    Args:
+        rows: of outputs, `stride` rows of inputs apart, that a band serves. Words are those of the last one,
+            which begin with zeros; bytes further on lie those of others. Then zeros follow the last block.
+    """
     assert filters is not None
     _, height, width, channels = filters.shape
-    taps = np.pad(filters[0], ((0, -height % _ROWS), (0, 0), (0, -channels % mve.BLOCK)))
+    above = (rows - 1) * stride
+    taps = np.pad(filters[0], ((above, -(above + height) % _ROWS), (0, 0), (0, -channels % mve.BLOCK)))
     words = taps.reshape(-1, _ROWS, width, taps.shape[2]).transpose(3, 0, 2, 1)
     flat = words.reshape(words.shape[0], -1)
     flat = np.pad(flat, ((0, 0), (0, vectors * mve.LANES - flat.shape[1])))
-    return np.ascontiguousarray(flat.reshape(-1, mve.BLOCK, vectors, mve.LANES).swapaxes(1, 2))
+    blocks = np.ascontiguousarray(flat.reshape(-1, mve.BLOCK, vectors, mve.LANES).swapaxes(1, 2))
+    return blocks if rows == 1 else np.pad(blocks.reshape(-1), (0, above))
 
 
 @dataclass(frozen=True)
@@ -220,7 +251,7 @@ class DepthwiseConv2DMveTile(Kernel):
     """Small windows: one vector of 4 words has the taps of 4 neighbouring outputs of a channel.
 
     Each output has its vector of weights, moved to where the patch has its taps: `channels` are int32
-    [channels][2], see `pack_records`, `weights` the bytes in which these vectors are found, see
+    [channels][2], see `mve.pack_records`, `weights` the bytes in which these vectors are found, see
     `_pack_tile`. The form is one of `mve.requantization`, but for the general one.
     """
 
@@ -257,10 +288,7 @@ class DepthwiseConv2DMveTile(Kernel):
         form, records = _requantization(layer)
         if form is mve.MveForm.GENERAL:
             return "it needs multipliers below one half"
-        largest = int(np.abs(records[:, 0].astype(np.int64)).max())
-        if largest >= _LARGEST_BIAS:
-            return f"biases, with the input's zero point, must be below 2^23; the largest one is {largest}"
-        return None
+        return mve.unshared_biases(records)
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = depthwise_types(layer)
@@ -314,7 +342,7 @@ class DepthwiseConv2DMveTile(Kernel):
             (i * out.shape[2] + j) * channels for i in range(tile.shape[0]) for j in range(tile.shape[1])
         ]
         parameters: dict[str, Parameter] = {
-            "channels": Constant("channels", pack_records(records)),
+            "channels": Constant("channels", mve.pack_records(records)),
             "weights": Constant("weights", weights.array),
             "taps": Constant("taps", np.array(taps, np.uint32)),
             "targets": Constant("targets", np.array(targets, np.uint32)),
@@ -348,16 +376,6 @@ class DepthwiseConv2DMveTile(Kernel):
         return KernelCall(
             CFunction("depthwise_conv2d/mve_tile.c.j2", self.name, spec, self.fields), parameters, scratch
         )
-
-
-def pack_records(records: Array) -> Array:
-    """Biases above a byte with the shift, which is all that VRSHL takes of a register; multipliers.
-
-    Args:
-        records: int32 [channels, 3] of `mve.requantization`, biases below `_LARGEST_BIAS`.
-    """
-    bias, multiplier, shift = records.T
-    return np.stack([bias << 8 | shift & 0xFF, multiplier], axis=1)
 
 
 def _tiles_pipelined(layer: LayerContext, tile: _Tile) -> bool:

@@ -29,12 +29,16 @@ def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
     return mve.requantization(layer, centred_weights(layer), multipliers)
 
 
+def _have_one_scale(form: mve.MveForm, records: Array) -> bool:
+    return form is not mve.MveForm.GENERAL and bool((records[:, 1:] == records[0, 1:]).all())
+
+
 @register
 class FullyConnectedMve(Kernel):
     """Blocks of 4 units, 16 products an instruction, in a tail-predicated loop: any number of inputs.
 
-    `weights` are [blocks][vectors][4][16], `channels` the blocks of `mve.block_words`, or, where units have
-    one scale, `biases` alone. `mve.requantization` chooses the shortest exact form.
+    `blocks` are `mve.block_words`, or, where units have one scale, `mve.pack_24_bits` of the biases alone,
+    then [4][inputs] weights. `mve.requantization` chooses the shortest exact form.
     """
 
     name = "s8_fully_connected__mve_4"
@@ -42,6 +46,7 @@ class FullyConnectedMve(Kernel):
     features = frozenset({"mve"})
     code = 110
     fields = declare(
+        "blocks",
         "weights",
         "channels",
         Field("biases", "of the units, whole blocks of 4"),
@@ -66,31 +71,31 @@ class FullyConnectedMve(Kernel):
         block = Terms(block=1, vector=-(-x.shape[1] // mve.LANES)) + mve.finish_terms(form)
         return Terms(call=1) + blocks * block
 
-    def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
-        """Weights and `block_words` as the code reads them, and how weights share bytes, if they do."""
-        return mve.block_weights(matrix.astype(np.int8)), mve.block_words(records), ""
+    def have_one_scale(self, form: mve.MveForm, records: Array) -> bool:
+        """Whether the code may take units to differ in their biases alone."""
+        return _have_one_scale(form, records) and mve.unshared_biases(records) is None
+
+    def pack(self, matrix: Array, records: Array, *, common: bool) -> tuple[dict[str, Constant], str]:
+        """Weights and records as the code reads them, and how weights share bytes, if they do."""
+        words = mve.pack_24_bits(records[:, 0]) if common else mve.block_words(records)
+        return {"blocks": Constant("weights", mve.pack_rows(matrix, words))}, ""
 
     def lower(self, layer: LayerContext) -> KernelCall:
         x, _, out = fully_connected_types(layer)
         form, records = _requantization(layer)
-        weights, rows, int4 = self.pack(centred_weights(layer), records)
         clamp, fields = mve.output_parameters(layer)
-        common = form is not mve.MveForm.GENERAL and bool((records[:, 1:] == records[0, 1:]).all())
-        parameters: dict[str, Parameter] = {"weights": Constant("weights", weights)}
+        common = self.have_one_scale(form, records)
+        constants, int4 = self.pack(centred_weights(layer), records, common=common)
+        parameters: dict[str, Parameter] = {**constants}
         if common:
-            parameters |= {
-                "biases": Constant("biases", np.ascontiguousarray(rows[:, : mve.BLOCK])),
-                "multiplier": int(records[0, 1]),
-                "shift": int(records[0, 2]),
-            }
-        else:
-            parameters["channels"] = Constant("channels", rows)
+            parameters |= {"multiplier": int(records[0, 1]), "shift": int(records[0, 2])}
         parameters |= {**matrix_parameters(x, out), **fields}
         spec = (*mve.finish_spec(form, clamp, out.shape[1]), ("common", common), ("int4", int4))
-        block = "[2][16], two units a byte" if int4 else "[4][16]"
+        order = "[4] lower halfwords, [4] upper bytes of biases" if common else mve.record_order(form)
         described = describe(
             self.fields,
-            weights=f"[blocks of 4 units][inputs / 16, rounded up]{block}",
+            blocks=f"of 4 units: {order}, weights [4][inputs]",
+            weights="[blocks of 4 units][inputs / 16, rounded up][2][16], two units a byte",
             channels=f"[blocks]{mve.record_order(form)}",
         )
         return KernelCall(CFunction("fully_connected/mve.c.j2", self.name, spec, described), parameters)
@@ -116,7 +121,15 @@ class FullyConnectedMveInt4(FullyConnectedMve):
         unpacked = x.shape[0] * -(-out.shape[1] // mve.BLOCK)
         return super().terms(layer) + Terms(unpacked=unpacked, apart=unpacked * vectors * apart)
 
-    def pack(self, matrix: Array, records: Array) -> tuple[Array, Array, str]:
+    def have_one_scale(self, form: mve.MveForm, records: Array) -> bool:
+        return _have_one_scale(form, records)
+
+    def pack(self, matrix: Array, records: Array, *, common: bool) -> tuple[dict[str, Constant], str]:
         rows = mve.block_words(records)
         rows[:, : mve.BLOCK] = int4_mve.starts(matrix, records[:, 0])
-        return int4_mve.block_bytes(matrix), rows, int4_mve.choose_bytes(matrix).value
+        constants = {"weights": Constant("weights", int4_mve.block_bytes(matrix))}
+        if common:
+            constants["biases"] = Constant("biases", np.ascontiguousarray(rows[:, : mve.BLOCK]))
+        else:
+            constants["channels"] = Constant("channels", rows)
+        return constants, int4_mve.choose_bytes(matrix).value

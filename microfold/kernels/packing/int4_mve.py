@@ -74,9 +74,9 @@ def pack_blocks(matrix: Array, records: Array, *, scaled: bool) -> Array:
     """
     weights = block_bytes(matrix)
     words = weights.reshape(weights.shape[0], -1).view("<i4")
-    rows = mve.block_records(records)
-    first = starts(matrix, records[:, 0]) if scaled else rows[:, 0]
-    return np.concatenate([first, words, rows[:, 1:].reshape(rows.shape[0], -1)], axis=1)
+    rows = mve.block_words(records)
+    first = starts(matrix, records[:, 0]) if scaled else rows[:, : mve.BLOCK]
+    return np.concatenate([first, words, rows[:, mve.BLOCK :]], axis=1)
 
 
 def _channel_pairs(matrix: Array) -> tuple[Array, Array]:

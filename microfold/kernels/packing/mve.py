@@ -23,6 +23,7 @@ from microfold.kernels.requantize import output_range
 LANES = 16
 BLOCK = 4  # channels computed together: the int32 lanes of a vector
 EIGHT = 2 * BLOCK  # channels that are narrowed together, see `pack_eights`
+_LARGEST_BIAS = 1 << 23  # of those that share a word with the shift
 
 
 class MveForm(str, enum.Enum):
@@ -79,6 +80,31 @@ def block_words(records: Array) -> Array:
     return np.concatenate([rows[:, :2].reshape(len(rows), -1), shifts], axis=1)
 
 
+def unshared_biases(records: Array) -> str | None:
+    """Why biases have words of their own; None if `pack_records` takes them."""
+    largest = int(np.abs(records[:, 0].astype(np.int64)).max())
+    if largest >= _LARGEST_BIAS:
+        return f"biases, with the input's zero point, must be below 2^23; the largest one is {largest}"
+    return None
+
+
+def pack_records(records: Array) -> Array:
+    """Biases above a byte with the shift, which is all that VRSHL takes of a register; multipliers.
+
+    Args:
+        records: int32 [channels, 3] of `requantization` without left shifts, see `unshared_biases`.
+    """
+    bias, multiplier, shift = records.T
+    return np.stack([bias << 8 | shift & 0xFF, multiplier], axis=1)
+
+
+def pack_24_bits(biases: Array) -> Array:
+    """[channels], see `unshared_biases`, to int32 [blocks, 3]: [4] lower halfwords, then [4] upper bytes."""
+    padded = product_sum.pad_channels(biases.astype(np.int32), BLOCK).reshape(-1, BLOCK)
+    lower, upper = padded.astype("<i2").view("<i4"), (padded >> 16).astype(np.int8).view("<i4")
+    return np.concatenate([lower, upper], axis=1)
+
+
 def record_order(form: MveForm) -> str:
     """What `block_words` makes of a block of channels' records."""
     shifts = "right and left shifts" if form is MveForm.GENERAL else "shifts"
@@ -93,38 +119,62 @@ def block_weights(matrix: Array) -> Array:
     return np.ascontiguousarray(blocks.swapaxes(1, 2))
 
 
+def pack_rows(matrix: Array, records: Array) -> Array:
+    """Weights [channels, K] in rows of their own length, each 4 of them behind their records.
+
+    Args:
+        records: int32 [blocks, words].
+
+    Returns:
+        int32 [blocks, words]: the records, then [4][K] bytes, little endian.
+    """
+    padded = product_sum.pad_channels(matrix.astype(np.int8), BLOCK)
+    rows = np.ascontiguousarray(padded).reshape(records.shape[0], -1).view("<i4")
+    return np.concatenate([records, rows], axis=1)
+
+
 def pack_blocks(matrix: Array, records: Array) -> Array:
     """Weights [channels, K] and their records in the order that kernels read them.
 
     Returns:
         int32 [blocks, words]: for each block of 4 channels the biases, the weights ([vectors, 4, 16] bytes,
-        little endian), then the other rows of the records.
+        little endian), then what else `block_words` has.
     """
     weights = block_weights(matrix)
     words = weights.reshape(weights.shape[0], -1).view("<i4")
-    rows = block_records(records)
-    return np.concatenate([rows[:, 0], words, rows[:, 1:].reshape(rows.shape[0], -1)], axis=1)
+    rows = block_words(records)
+    return np.concatenate([rows[:, :BLOCK], words, rows[:, BLOCK:]], axis=1)
 
 
-def pack_eights(matrix: Array, records: Array, *, alone: bool) -> Array:
+def pack_eights(matrix: Array, records: Array, *, held: bool) -> Array:
     """The same for blocks two of which become eight outputs: the first one has the even channels of eight.
 
     Args:
-        alone: four channels or fewer that are left are a block alone; else one of zeros goes with it.
+        held: for code that keeps inputs in registers. It has none left for biases and shifts that share
+            words, and takes blocks two at a time: one of zeros goes with four channels or fewer that are
+            left. Otherwise these are a block alone.
 
     Returns:
-        int32 [blocks, words]: for each block the weights, then the records, biases first.
+        int32 [blocks, words]: for each block the weights, then [4] rows of `pack_records`. If `held`, [pairs,
+        words]: bytes with the shifts of two blocks, then for each its weights, biases and multipliers.
     """
     count = matrix.shape[0]
     left = count % EIGHT
-    padded = count + -count % EIGHT if left > BLOCK or not alone else count
+    padded = count + -count % EIGHT if left > BLOCK or held else count
     order = np.arange(padded)
     whole = padded - padded % EIGHT
     order[:whole] = order[:whole].reshape(-1, BLOCK, 2).swapaxes(1, 2).reshape(-1)
     ordered = [np.pad(part, ((0, padded - count), (0, 0)))[order] for part in (matrix, records)]
     weights = block_weights(ordered[0])
     words = weights.reshape(weights.shape[0], -1).view("<i4")
-    return np.concatenate([words, block_records(ordered[1]).reshape(words.shape[0], -1)], axis=1)
+    if not held:
+        rows = block_records(pack_records(ordered[1])).reshape(words.shape[0], -1)
+        return np.concatenate([words, rows], axis=1)
+    rows = block_words(ordered[1])
+    blocks = np.concatenate([words, rows[:, : 2 * BLOCK]], axis=1)
+    return np.concatenate(
+        [rows[:, 2 * BLOCK :].reshape(-1, 2), blocks.reshape(rows.shape[0] // 2, -1)], axis=1
+    )
 
 
 def output_parameters(layer: LayerContext) -> tuple[bool, Mapping[str, Parameter]]:

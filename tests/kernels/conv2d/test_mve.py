@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from microfold.ir.types import DType
 from microfold.kernels.packing import mve
 from microfold.options import Options
 from tests.kernels import graphs
@@ -91,6 +93,22 @@ def test_equals_the_reference() -> None:
 
 
 @pytest.mark.slow
+def test_large_biases() -> None:
+    """Those that share no word with a shift are in blocks of four."""
+    relu = {"activation": graphs.RELU, "out": graphs.int8_element(20.0, -128)}
+    shapes = {"plain": {"out": graphs.int8_element(20.0, 1)}, "relu": relu}
+    made = {}
+    for name, keywords in shapes.items():
+        graph = graphs.conv2d_graph(4, 5, 48, 11, (1, 1), **keywords)
+        (bias,) = [value for value in graph.constants if value.type.dtype is DType.INT32]
+        large = np.linspace(-(1 << 24), 1 << 24, 11).astype(np.int32)
+        made[name] = replace(graph, constants={**graph.constants, bias: large})
+    program, layers = compile_all(made, load("cortex-m55"))
+    assert not any(dict(layer.call.function.spec)["eights"] for layer in layers.values())
+    assert_exact(program, 4)
+
+
+@pytest.mark.slow
 def test_without_assembly() -> None:
     """Without optimisation, compilers take the intrinsics."""
     names = [name for name in CASES if any(part in name for part in ("registers", "channels", "relu6"))]
@@ -108,20 +126,25 @@ def test_short_code() -> None:
     assert_exact(program, 4)
 
 
-@pytest.mark.parametrize(("channels", "alone", "order"), [
-    (8, True, [0, 2, 4, 6, 1, 3, 5, 7]),
-    (11, True, [0, 2, 4, 6, 1, 3, 5, 7, 8, 9, 10, None]),
-    (11, False, [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, None, None, 9, None, None, None]),
-    (13, True, [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, None, 9, 11, None, None]),
+@pytest.mark.parametrize(("channels", "held", "order"), [
+    (8, False, [0, 2, 4, 6, 1, 3, 5, 7]),
+    (11, False, [0, 2, 4, 6, 1, 3, 5, 7, 8, 9, 10, None]),
+    (11, True, [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, None, None, 9, None, None, None]),
+    (13, False, [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, None, 9, 11, None, None]),
 ])  # fmt: skip
-def test_two_blocks_have_even_and_odd_channels(channels: int, alone: bool, order: list[int | None]) -> None:
+def test_two_blocks_have_even_and_odd_channels(channels: int, held: bool, order: list[int | None]) -> None:
     rng = np.random.default_rng(0)
     matrix = rng.integers(-128, 128, (channels, 20)).astype(np.int8)
-    records = rng.integers(-1000, 1000, (channels, 3)).astype(np.int32)
-    packed = mve.pack_eights(matrix, records, alone=alone)
-    assert packed.dtype == np.int32 and packed.shape == (len(order) // 4, 2 * 16 + 12)
+    records = _records(rng, channels)
+    packed = mve.pack_eights(matrix, records, held=held)
+    assert packed.dtype == np.int32
+    if held:
+        # The shifts of two blocks are in front of both.
+        shifts = packed[:, :2].reshape(-1, 1)
+        packed = np.concatenate([packed[:, 2:].reshape(len(order) // 4, -1), shifts], axis=1)
+    assert packed.shape == (len(order) // 4, 2 * 16 + (9 if held else 8))
     weights = np.ascontiguousarray(packed[:, :32]).view(np.int8).reshape(-1, 2, 4, 16).swapaxes(1, 2)
-    rows = packed[:, 32:].reshape(-1, 3, 4).swapaxes(1, 2).reshape(-1, 3)
+    rows = _read_words(packed[:, 32:]) if held else _read_shared(packed[:, 32:])
     for place, channel in enumerate(order):
         found = weights.reshape(-1, 32)[place, :20], rows[place]
         wanted = (matrix[channel], records[channel]) if channel is not None else (0, 0)
@@ -131,13 +154,39 @@ def test_two_blocks_have_even_and_odd_channels(channels: int, alone: bool, order
 def test_blocks_hold_weights_and_records_in_reading_order() -> None:
     rng = np.random.default_rng(0)
     matrix = rng.integers(-128, 128, (7, 20)).astype(np.int8)
-    records = rng.integers(-1000, 1000, (7, 3)).astype(np.int32)
+    records = _records(rng, 7)
     packed = mve.pack_blocks(matrix, records)
-    assert packed.dtype == np.int32 and packed.shape == (2, 4 + 2 * 16 + 8)
+    assert packed.dtype == np.int32 and packed.shape == (2, 4 + 2 * 16 + 5)
     weights = np.ascontiguousarray(packed[:, 4:36]).view(np.int8).reshape(2, 2, 4, 16)
     unpacked = weights.swapaxes(1, 2).reshape(8, 32)
     assert np.array_equal(unpacked[:7, :20], matrix)
     assert not unpacked[7:].any() and not unpacked[:, 20:].any()
-    assert np.array_equal(packed[:, :4].reshape(-1)[:7], records[:, 0])
-    assert np.array_equal(packed[:, 36:40].reshape(-1)[:7], records[:, 1])
-    assert np.array_equal(packed[:, 40:].reshape(-1)[:7], records[:, 2])
+    assert np.array_equal(_read_words(np.delete(packed, range(4, 36), axis=1))[:7], records)
+
+
+def test_biases_of_more_than_24_bits_share_no_words() -> None:
+    records = np.array([[(1 << 23) - 1, 1 << 30, -3], [1 - (1 << 23), 1 << 30, -31]], np.int32)
+    assert mve.unshared_biases(records) is None
+    assert np.array_equal(
+        _read_shared(mve.block_records(mve.pack_records(records)).reshape(1, -1))[:2], records
+    )
+    for bias in (1 << 23, -(1 << 23), -(1 << 31)):
+        reason = mve.unshared_biases(np.array([[0, 1, 0], [bias, 1, 0]], np.int32))
+        assert reason and str(abs(bias)) in reason
+
+
+def _records(rng: np.random.Generator, channels: int) -> np.ndarray[Any, Any]:
+    bounds = [(-(1 << 23) + 1, 1 << 23), (0, 1 << 31), (-31, 1)]
+    return np.stack([rng.integers(*bound, channels) for bound in bounds], axis=1).astype(np.int32)
+
+
+def _read_words(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """[blocks * 4, 3] of what `block_words` made."""
+    shifts = np.ascontiguousarray(words[:, 8:]).view(np.int8).astype(np.int32)
+    return np.stack([words[:, :4], words[:, 4:8], shifts], axis=2).reshape(-1, 3)
+
+
+def _read_shared(words: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """[blocks * 4, 3] of rows of `pack_records`."""
+    shifts = words[:, :4].astype(np.int8).astype(np.int32)
+    return np.stack([words[:, :4] >> 8, words[:, 4:], shifts], axis=2).reshape(-1, 3)

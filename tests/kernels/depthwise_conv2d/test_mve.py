@@ -13,7 +13,8 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import DType
-from microfold.kernels.depthwise_conv2d.mve import DepthwiseConv2DMveTile, pack_records
+from microfold.kernels.depthwise_conv2d.mve import DepthwiseConv2DMveTile
+from microfold.kernels.packing import mve
 from microfold.options import Options
 from tests.codegen.builds import STRICT, write_sources
 from tests.codegen.sweep import arm_headers
@@ -56,6 +57,12 @@ LANES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "15x1": ((15, 1, 44), {"kernel": (15, 1)}),
     "multipliers above one": ((4, 5, 32), {"padding": SAME3, "out": graphs.int8_element(0.0004, 3)}),
     "large padding": ((2, 3, 36), {"padding": ((4, 4), (5, 5))}),
+    # A band serves several rows of outputs, three and two; some are left.
+    "2x3 relu": ((6, 7, 36), {"kernel": (2, 3), "activation": graphs.RELU, "out": RELU_OUT, "batch": 2}),
+    "2x3 stride 2x1 relu": (
+        (10, 7, 40),
+        {"kernel": (2, 3), "strides": (2, 1), "activation": graphs.RELU, "out": RELU_OUT},
+    ),
 }
 
 
@@ -153,7 +160,7 @@ def test_records_of_tiles() -> None:
     records = np.array(
         [[-5, 1 << 30, -7], [(1 << 23) - 1, (1 << 31) - 1, 0], [-(1 << 23) + 1, 3, -31]], np.int32
     )
-    packed = pack_records(records)
+    packed = mve.pack_records(records)
     assert packed.dtype == np.int32
     assert np.array_equal(packed[:, 0] >> 8, records[:, 0])
     assert np.array_equal(packed[:, 0].astype(np.int8), records[:, 2])
