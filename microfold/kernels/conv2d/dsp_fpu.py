@@ -35,8 +35,8 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
-# Bytes of scratch for widened inputs, unless two groups of four pixels take more: usually; where the arena would be
-# larger otherwise; for speed.
+# Bytes of scratch for widened inputs, unless two groups of four pixels take more: usually; where the arena
+# would be larger otherwise; for speed.
 USUAL_SCRATCH, LESS_SCRATCH, MOST_SCRATCH = 2048, (1536, 1024), 4096
 # With fewer groups in less scratch, weights would be loaded to registers too often.
 FEWEST_GROUPS = 3
