@@ -40,9 +40,9 @@ from microfold.ops.convolution.conv2d import Conv2D
 PIXELS = 4
 # Instructions to clamp an output behind the others' computation.
 CLAMPED = 1.8
-# The mf_pixel_group at the beginning of the scratch, as the template checks; the words that end a loop over
-# a panel.
-GROUP_BYTES = 32
+# The mf_pixel_group or mf_quad_group at the beginning of the scratch, as the template checks; the words that
+# end a loop over a panel.
+GROUP_BYTES, QUAD_GROUP_BYTES = 32, 24
 END_BYTES = 8
 # Pairs of inputs in an iteration of the inner loop for two channels, and of that for four.
 UNROLL, QUADS_UNROLL = 8, 16
@@ -83,6 +83,11 @@ class Channels:
     def shift(self) -> int:
         """The last shift, if all channels have the same, else 0."""
         return self.plan.shift if self.biasless is None else self.biasless.shift
+
+    @property
+    def group_bytes(self) -> int:
+        """Of the struct in front of widened inputs."""
+        return QUAD_GROUP_BYTES if self.quads else GROUP_BYTES
 
     @cached_property
     def limits(self) -> tuple[int, int]:
@@ -409,7 +414,7 @@ class Conv2DDsp(SmladConvolution):
             ("segment", segment if written else 0),
             ("neighbours", written and group == PIXELS and _neighbours(layer)),
             ("unroll", channels.unroll),
-            ("group_bytes", GROUP_BYTES),
+            ("group_bytes", channels.group_bytes),
         )
         parameters = channels.parameters(smlad.pair_lanes(channels.plan.matrix, segment))
         parameters |= {"pairs": pairs, "skip": _skip(pairs, channels.unroll), "segment": segment}
@@ -419,7 +424,7 @@ class Conv2DDsp(SmladConvolution):
             del parameters["words"], parameters["whole_words"], parameters["skip"]
         # Words behind the panel end a loop over each column that is one.
         ends = 2 if channels.quads and not self._written(layer) else 1
-        scratch = 4 * pairs if group == 1 else GROUP_BYTES + 16 * pairs + ends * END_BYTES
+        scratch = 4 * pairs if group == 1 else channels.group_bytes + 16 * pairs + ends * END_BYTES
         if pointwise:
             parameters |= {"pixels": out.size // out.shape[3]}
         else:

@@ -14,7 +14,7 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
-from microfold.kernels.conv2d.dsp import GROUP_BYTES, PIXELS, Channels, SmladConvolution, block_plans
+from microfold.kernels.conv2d.dsp import PIXELS, Channels, SmladConvolution, block_plans
 from microfold.kernels.conv2d.portable import (
     conv_types,
     is_pointwise,
@@ -64,10 +64,9 @@ class Tile:
     def words(self) -> int:
         return self.rows * self.pitch
 
-    @property
-    def scratch(self) -> int:
+    def scratch(self, channels: Channels) -> int:
         """The group, the tile, and what ends the loop for each group."""
-        return GROUP_BYTES + 4 * (self.words + self.outputs)
+        return channels.group_bytes + 4 * (self.words + self.outputs)
 
     def unroll(self, quads: bool) -> int:
         """Rows of an iteration of the inner loop."""
@@ -173,9 +172,9 @@ class Conv2DTileDsp(SmladConvolution):
             for tile in tiles(layer):
                 if not tile.is_read(plan.quads):
                     continue
-                if tile.scratch <= needed:
+                if tile.scratch(plan) <= needed:
                     found.append(replace(self, planned=plan, trades=trades, cut=tile))
-                elif tile.scratch <= needed + (x.nbytes + out.nbytes) // SPARE_PART:
+                elif tile.scratch(plan) <= needed + (x.nbytes + out.nbytes) // SPARE_PART:
                     more = trades | {Trade.SPARE_SCRATCH}
                     found.append(replace(self, planned=plan, trades=more, cut=tile))
         return found
@@ -212,7 +211,7 @@ class Conv2DTileDsp(SmladConvolution):
             ("taps", tile.taps),
             ("pitch", tile.pitch),
             ("unroll", unroll),
-            ("group_bytes", GROUP_BYTES),
+            ("group_bytes", channels.group_bytes),
         )
         parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, layer))
         parameters |= output_table.table_parameters(layer.node)
@@ -224,7 +223,8 @@ class Conv2DTileDsp(SmladConvolution):
         }
         unused = ("kernel_width", "stride_width", "dilation_width")
         kept = {name: value for name, value in parameters.items() if name not in unused}
-        return KernelCall(CFunction("conv2d/dsp_tile.c.j2", self.name, spec, self.fields), kept, tile.scratch)
+        function = CFunction("conv2d/dsp_tile.c.j2", self.name, spec, self.fields)
+        return KernelCall(function, kept, tile.scratch(channels))
 
 
 def _lanes(matrix: Array, layer: LayerContext) -> Array:

@@ -12,7 +12,7 @@ from microfold import target
 from microfold.codegen.emit import emit
 from microfold.codegen.environment import environment
 from microfold.compiler import compile_graph
-from microfold.kernels.conv2d import dsp, dsp_fpu, dsp_tile
+from microfold.kernels.conv2d import dsp, dsp_fpu
 from microfold.kernels.kernel import KERNELS
 from microfold.ops.convolution.conv2d import Conv2D
 from tests.codegen.toolchain import run, write
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.needs("arm-none-eabi-gcc")
 @pytest.mark.parametrize(
     ("kernel", "module", "name", "window"),
     [
-        ("s8_conv2d__dsp_4x2", dsp, "GROUP_BYTES", 3),
-        ("s8_conv2d__dsp_tile", dsp_tile, "GROUP_BYTES", 3),
+        ("s8_conv2d__dsp_4x2", dsp, "QUAD_GROUP_BYTES", 3),
+        ("s8_conv2d__dsp_tile", dsp, "QUAD_GROUP_BYTES", 3),
         ("s8_conv2d__dsp_fpu", dsp_fpu, "SPACED_GROUPS_BYTES", 3),
         ("s8_conv2d__dsp_fpu", dsp_fpu, "GROUPS_BYTES", 1),
     ],
