@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import ClassVar, TypeVar
 
 from microfold.ir.node import Node
@@ -19,6 +20,9 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.names import check_name
 from microfold.ops.rows import ROWS
 from microfold.target.description import FEATURES
+
+# Calls of `Kernel.terms` that are remembered: instructions and cycles are asked for one after the other.
+LATEST_TERMS = 64
 
 
 class Trade(Enum):
@@ -113,7 +117,7 @@ class Kernel:
 
     def cost(self, layer: LayerContext) -> float:
         """Estimated instructions of one call; compared only between kernels of one node and target."""
-        return self.price(layer, self.terms(layer))
+        return self.price(layer, _terms(self, layer))
 
     def cost_alone(self, layer: LayerContext) -> float:
         """The same where no other layer calls its function, so that compilers make it for this one."""
@@ -121,7 +125,7 @@ class Kernel:
         return (
             self.cost(layer)
             if row is None or not row.alone
-            else self.price(layer, self.terms(layer), row.alone)
+            else self.price(layer, _terms(self, layer), row.alone)
         )
 
     def cycles(self, layer: LayerContext) -> float:
@@ -134,7 +138,7 @@ class Kernel:
             return self.cost(layer)
         if row is None:
             return self.cost(layer) * core.cycles_per_instruction
-        return self.price(layer, self.terms(layer), row.cycles)
+        return self.price(layer, _terms(self, layer), row.cycles)
 
     def price(
         self, layer: LayerContext, terms: Mapping[str, float], known: Mapping[str, float] | None = None
@@ -264,6 +268,11 @@ class Kernel:
             input to the end.
         """
         return layer.node.output.type.shape[ROWS]
+
+
+@lru_cache(LATEST_TERMS)
+def _terms(kernel: Kernel, layer: LayerContext) -> Terms:
+    return kernel.terms(layer)
 
 
 KERNELS: list[Kernel] = []

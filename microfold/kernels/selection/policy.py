@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
@@ -51,7 +52,7 @@ class Case:
     layer: LayerContext
     policy: Policy
 
-    @property
+    @cached_property
     def cost(self) -> float:
         """What selection compares: cycles where some were measured or are known, else `instructions`."""
         costs = self.policy.model.costs
@@ -74,7 +75,7 @@ class Case:
             return costs.cycles(self.kernel, self.layer)
         return self.kernel.cost(self.layer) * cycles_per_instruction(self.kernel, self.layer)
 
-    @property
+    @cached_property
     def instructions(self) -> float:
         """Estimate of a call."""
         alone = self.policy.model.operators[type(self.layer.node.op)] == 1
