@@ -74,7 +74,7 @@ def only_these(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7"])
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m33"])
 def test_equals_the_reference(core: str) -> None:
     cases = [graphs.depthwise_conv2d_graph(*CASES[c][0], seed=len(c), **CASES[c][1]) for c in CASES]
     check_all(cases, core, {KERNEL}, runs=8)
