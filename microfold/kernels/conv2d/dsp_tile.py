@@ -204,6 +204,7 @@ class Conv2DTileDsp(SmladConvolution):
             ("taps", tile.taps),
             ("pitch", tile.pitch),
             ("unroll", tile.unroll),
+            ("dual_issue", layer.target.has("dual_issue")),
             ("group_bytes", GROUP_BYTES),
         )
         parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, layer))
