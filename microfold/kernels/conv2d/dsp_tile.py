@@ -211,6 +211,7 @@ class Conv2DTileDsp(SmladConvolution):
             ("taps", tile.taps),
             ("pitch", tile.pitch),
             ("unroll", unroll),
+            ("dual_issue", layer.target.has("dual_issue")),
             ("group_bytes", channels.group_bytes),
         )
         parameters: dict[str, Parameter] = channels.parameters(_lanes(channels.plan.matrix, layer))

@@ -217,6 +217,7 @@ class _Winograd(Kernel):
             ("pairs", channels // 2),
             ("pixel", out.shape[3] if whole else 0),
             ("clamp", clamp),
+            ("late_loads", layer.target.has("late_loads")),
             *output_table.table_spec(layer.node),
         )
         return KernelCall(

@@ -199,6 +199,7 @@ class DepthwiseConv2DDsp(Kernel):
             ("clamp", clamp),
             *output_table.table_spec(layer.node),
             ("late_loads", layer.target.has("late_loads")),
+            ("dual_issue", layer.target.has("dual_issue")),
         )
         steps_in, steps_out = tiling.steps(x), tiling.steps(out)
         parameters: dict[str, Parameter] = {

@@ -113,7 +113,7 @@ class RowPlan:
         block = self._schedule(count)
         within = REACH // (count * self.tiling.steps(self.tiling.out)[1])
         unroll = max((u for u in range(1, min(self.most, within) + 1) if blocks % u == 0), default=1)
-        behind = self._ordered(rest_schedule(self.taps, rest, block)) if rest else None
+        behind = self._ordered(rest_schedule(self.taps, rest, block, self.overlapped)) if rest else None
         block = self._ordered(block)
         main = Part(0, blocks // unroll, unroll, block, behind)
         if behind is None or self._lines(block) + self._lines(behind) <= MAX_LINES:
@@ -127,7 +127,7 @@ class RowPlan:
         return any(part.unroll > 1 for part in self.parts)
 
     def _schedule(self, outputs: int) -> Schedule:
-        return best_schedule(self.taps, outputs, 4 if self.corrected else 2)
+        return best_schedule(self.taps, outputs, 4 if self.corrected else 2, self.overlapped)
 
     def _ordered(self, schedule: Schedule) -> Schedule:
         """As the core runs it."""

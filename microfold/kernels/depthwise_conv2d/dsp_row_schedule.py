@@ -134,11 +134,14 @@ class Schedule:
 
 
 @cache
-def best_schedule(taps: Taps, outputs: int, temporaries: int) -> Schedule:
-    """The one of fewest cycles; `temporaries` registers besides the sums are needed in the end."""
+def best_schedule(taps: Taps, outputs: int, temporaries: int, backwards: bool = False) -> Schedule:
+    """The one of fewest cycles; `temporaries` registers besides the sums are needed in the end.
+
+    `backwards`: see `_schedule`.
+    """
     free = REGISTERS - outputs
     found = [
-        _schedule(taps, outputs, inputs, held, free - inputs)
+        _schedule(taps, outputs, inputs, held, free - inputs, backwards)
         for inputs in range(temporaries, free)
         for held in range(min(free - inputs, taps.words) + 1)
         if held == taps.words or held < free - inputs
@@ -147,14 +150,19 @@ def best_schedule(taps: Taps, outputs: int, temporaries: int) -> Schedule:
 
 
 @cache
-def rest_schedule(taps: Taps, outputs: int, main: Schedule) -> Schedule:
+def rest_schedule(taps: Taps, outputs: int, main: Schedule, backwards: bool = False) -> Schedule:
     """Fewer outputs, with registers as in the schedule of more."""
-    return _schedule(taps, outputs, main.inputs, main.held, REGISTERS - main.outputs - main.inputs)
+    weights = REGISTERS - main.outputs - main.inputs
+    return _schedule(taps, outputs, main.inputs, main.held, weights, backwards)
 
 
-def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int) -> Schedule:
-    products = list(taps.products(outputs))
-    words = [(row, word, uses) for row in range(taps.rows) for word, uses in products]
+def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int, backwards: bool) -> Schedule:
+    """Products word by word of the inputs, of each in order of outputs.
+
+    `backwards`: sums that have begun from the last one on. They read the weights that have been there
+    longest, whose registers are free for others so much earlier.
+    """
+    words = list(_words(taps, outputs, backwards))
     moved = taps.words - held
     order = [row * taps.row_words + weight for row, _, uses in words for _, _, weight in uses]
     holder: dict[int, int] = {moved + i: i for i in range(held)}
@@ -184,13 +192,27 @@ def _schedule(taps: Taps, outputs: int, inputs: int, held: int, weights: int) ->
     return Schedule(outputs, tuple(steps), inputs, held, loads)
 
 
+def _words(
+    taps: Taps, outputs: int, backwards: bool
+) -> Iterator[tuple[int, int, list[tuple[int, int, int]]]]:
+    """(row, word of inputs, its products); the sum that begins last holds the bias till then."""
+    begun: set[int] = set()
+    for row in range(taps.rows):
+        for word, uses in taps.products(outputs):
+            going = [use for use in uses if use[0] in begun]
+            new = [use for use in uses if use[0] not in begun]
+            yield row, word, [*going[::-1], *new] if backwards else uses
+            begun.update(output for output, _, _ in uses)
+
+
 def overlapped(schedule: Schedule) -> Schedule:
     """The same products in the same order, for cores that issue two instructions at a time.
 
     Beside each product stands what one of the next ones needs: the load of a word, or a move. It comes
     behind the last product that reads the register's old value, and as late as no product waits for it, if
-    there is a product that has no other beside it. What sums are multiplied with, and what is added, follow
-    in registers of inputs.
+    there is a product that has no other beside it. The first product waits for its weights: another word and
+    other weights are brought meanwhile. What sums are multiplied with, and what is added, follow in registers
+    of inputs.
     """
     products = [step for step in schedule.steps if step[0] == MULTIPLY]
     beside: list[list[tuple[int, ...]]] = [[] for _ in range(len(products) + 1)]  # the first are before all
@@ -207,11 +229,16 @@ def overlapped(schedule: Schedule) -> Schedule:
     # The register that is free first, and another one.
     records = sorted(range(schedule.inputs), key=lambda register: last_reads.get(register, -1))[:2]
     moves += [(done, (RECORD, register, number)) for number, register in enumerate(records)]
+    early = {LOAD: 1, WEIGHT: 1}
     for place, step in moves:
         operand = 4 if step[0] == WEIGHT else 3
         reads = [k for k, product in enumerate(products) if product[operand] == step[1]]
         needed = next((k for k in reads if k >= place), done)
         free = max((k + 1 for k in reads if k < place), default=0)
+        if free == 0 < needed and early.get(step[0]):
+            early[step[0]] -= 1
+            beside[0].append(step)
+            continue
         slots = [*range(needed - AHEAD, free - 1, -1), *range(max(free, needed - AHEAD + 1), needed + 1)]
         slot = next((k for k in slots if k and not beside[k]), free)
         beside[slot].append(step)

@@ -62,7 +62,8 @@ class _LinearSumDsp(WordKernel):
         fields = describe(
             self.fields, first_factor=f"output = {output}, the factors being 256 times as large"
         )
-        return self.call(layer, (("shift", shift), ("clamp", clamp)), form | limits, fields)
+        spec = ("shift", shift), ("clamp", clamp), ("dual_issue", layer.target.has("dual_issue"))
+        return self.call(layer, spec, form | limits, fields)
 
 
 @register

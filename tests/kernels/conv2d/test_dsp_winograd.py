@@ -105,6 +105,7 @@ CASES: dict[str, tuple[tuple[int, int, int, int], dict[str, Any]]] = {
         (9, 7, 16, 10),
         {"padding": SAME, "activation": graphs.RELU, "out": graphs.int8_element(0.05, -128)},
     ),
+    "many channels": ((6, 6, 20, 6), {"padding": SAME}),
     "odd channels, relu6": ((5, 11, 12, 7), {"activation": graphs.RELU6}),
     "batch 3": ((6, 5, 4, 6), {"padding": SAME, "batch": 3}),
     "asymmetric padding": ((7, 6, 4, 8), {"padding": ((0, 2), (2, 1))}),
@@ -125,8 +126,9 @@ needs_core = pytest.mark.needs(*CROSS_TOOLS)
 @pytest.mark.slow
 @needs_core
 @pytest.mark.parametrize("tile", [2, 4])
-def test_on_core(tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    _check(CASES, tile, monkeypatch, load("cortex-m4"))
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7"])
+def test_on_core(tile: int, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _check(CASES, tile, monkeypatch, load(core))
 
 
 @pytest.mark.slow

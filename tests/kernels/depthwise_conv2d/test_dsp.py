@@ -81,7 +81,7 @@ def only_these(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7"])
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m33"])
 def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The kernel for single taps takes fewer cycles for some of them.
     kernels = [kernel for kernel in KERNELS if isinstance(kernel, DepthwiseConv2DDsp)]

@@ -73,9 +73,19 @@ CASES: dict[str, Graph] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("flag", sampled(["", "-O3", "-Os"], 3))
 def test_equals_the_reference(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _check("cortex-m4", flag, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", ["", "-Os -fno-omit-frame-pointer", "-DMF_NO_ASM"])
+def test_two_instructions_at_a_time(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _check("cortex-m7", flag, monkeypatch)
+
+
+def _check(core: str, flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     avoid(monkeypatch, lambda kernel: not kernel.name.endswith(SUFFIXES.get(kernel.op, "")))
-    program, layers = compile_all(CASES, load("cortex-m4", *flag.split()))
+    program, layers = compile_all(CASES, load(core, *flag.split()))
     for name, layer in layers.items():
         assert layer.kernel.name.endswith(SUFFIXES[type(layer.node.op)]), name
     assert_exact(program, 8)
