@@ -123,7 +123,7 @@ def test_targets_and_kernels() -> None:
         assert chosen["cost"] == chosen["variants"][0]["cost"]
         assert chosen["variants"][0]["reason"] is None
         assert all(len(candidate["variants"]) > 0 or candidate["reason"] for candidate in others)
-    assert "requantize biasless, group 4" in succeed("kernels", CNN)
+    assert "requantize biasless, quads yes, group 4" in succeed("kernels", CNN)
 
 
 def test_ir_prints_text() -> None:

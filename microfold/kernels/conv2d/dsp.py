@@ -249,13 +249,14 @@ def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]
 def block_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
     """The ways to compute blocks of several pixels: those of `channel_plans`, and four channels at a time.
 
-    These take more instructions, all loads of a step side by side, and fewer cycles where such loads do.
+    These take more instructions, all loads of a step side by side, and fewer cycles where such loads do; and
+    more code.
     """
     timing = layer.target.timing
     ways = channel_plans(layer)
-    if timing is None or timing.next_transfer >= timing.load or layer.target.has("late_loads"):
+    if layer.compiled_for_size or timing is None or timing.next_transfer >= timing.load:
         return ways
-    if conv_types(layer)[2].shape[3] < 4:
+    if layer.target.has("late_loads") or conv_types(layer)[2].shape[3] < 4:
         return ways
     int16 = plan_channels(layer, 4)
     if not smlad.fits_paired(int16.plan.matrix, int16.plan.bounds):
