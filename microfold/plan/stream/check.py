@@ -129,7 +129,15 @@ class _Replay:
             self._inside(scratch, size, "scratch")
             if scratch < end and begin < scratch + size:
                 raise _fault(f"scratch lies over row {first} of %{out.name}")
-        for (index, rows), spot in zip(_reads(call, by.layer).items(), call.inputs, strict=True):
+        reads = _reads(call, by.layer)
+        if len(call.inputs) != len(reads):
+            raise _fault(
+                f"row {first} of %{out.name} is computed of {len(reads)} inputs, not {len(call.inputs)}"
+            )
+        for (index, rows), spot in zip(reads.items(), call.inputs, strict=True):
+            count = rows[1] - rows[0]
+            if isinstance(spot, Table) and len(spot.spots) != count:
+                raise _fault(f"row {first} of %{out.name} is computed of {count} rows, not {len(spot.spots)}")
             value = node.inputs[index]
             assert value is not None
             single = isinstance(spot, Table)

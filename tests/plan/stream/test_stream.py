@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -190,41 +190,83 @@ def shifted(operation: Operation, by: int) -> Iterator[Operation]:
                     yield replace(operation, inputs=(*inputs[:index], other, *inputs[index + 1 :]))
 
 
-def test_every_wrong_address_is_seen() -> None:
-    """Of rows that something reads; others may lie anywhere."""
+def other_steps(operations: Sequence[Operation], index: int) -> Iterator[list[Operation]]:
+    """Without an operation, with it twice, behind the one that follows it, and with other rows."""
+    before, own, behind = [*operations[:index]], operations[index], [*operations[index + 1 :]]
+    yield [*before, *behind]
+    yield [*before, own, own, *behind]
+    if behind:
+        yield [*before, behind[0], own, *behind[1:]]
+    match own:
+        case Arrive(_, row, _):
+            yield [*before, replace(own, row=row + 1), *behind]
+        case Fill(_, first, last, _):
+            yield [*before, replace(own, first=first + 1, last=last + 1), *behind]
+        case Slide(_, _, size):
+            yield [*before, replace(own, size=size - 8), *behind]
+        case RowsCall(node, part, _, _):
+            yield from (
+                [*before, replace(own, part=other), *behind]
+                for other in (part - 1, part + 1)
+                if 0 <= other < len(node.parts)
+            )
+
+
+def seen_and_missed(seeds: range, count: int, every: int) -> tuple[int, int]:
+    """Streams with a fault: how many the checker sees, and how many others compute the same rows anyway.
+
+    Args:
+        count: of streams with windows, and of those with rings.
+        every: of so many operations one is changed.
+    """
     seen = missed = 0
-    some = (*itertools.islice(streams(range(200, 230)), 8), *itertools.islice(rings(range(200, 230)), 8))
-    for graph, found in some:
+    for graph, found in (
+        *itertools.islice(streams(seeds), count),
+        *itertools.islice(rings(seeds), count),
+    ):
         planner, kernels = planned(graph, found)
         calls = [lowered(kernel, layer) for kernel, layer in zip(kernels, planner.layers, strict=True)]
         memory = planner.plan(kernels, calls)
         operations = [*planner.streams[0][0].all_operations]
         image = np.random.default_rng(seen).integers(-128, 128, graph.inputs[0].type.shape).astype(np.int8)
         values = expected(graph, image)
-
         computing = memory.computing(kernels)
-        for index in range(0, len(operations), 4):
-            for wrong in shifted(operations[index], -8 if index % 2 else 8):
-                changed = [*operations[:index], wrong, *operations[index + 1 :]]
-                try:
-                    check_stream(
-                        changed,
-                        memory.windows,
-                        memory.size,
-                        computing,
-                        fronts(memory),
-                        newest=memory.newest,
-                    )
-                except GraphError:
-                    seen += 1
-                    continue
-                missed += 1
-                arena = Bytes(memory, image)
-                arena.run(changed)
-                for (value, row), data in arena.got.items():
-                    np.testing.assert_array_equal(data, values[value][:, row])
-    assert seen > 100
-    assert missed * 20 <= seen
+        changes = [
+            [*operations[:index], wrong, *operations[index + 1 :]]
+            for index in range(0, len(operations), every)
+            for by in ((-8, 8) if every == 1 else (-8 if index % 2 else 8,))
+            for wrong in shifted(operations[index], by)
+        ]
+        changes += [c for i in range(0, len(operations), every) for c in other_steps(operations, i)]
+        for changed in changes:
+            try:
+                check_stream(
+                    changed, memory.windows, memory.size, computing, fronts(memory), newest=memory.newest
+                )
+            except GraphError:
+                seen += 1
+                continue
+            missed += 1
+            arena = Bytes(memory, image)
+            arena.run(changed)
+            for (value, row), data in arena.got.items():
+                np.testing.assert_array_equal(data, values[value][:, row])
+    return seen, missed
+
+
+def test_every_fault_is_seen() -> None:
+    """Of rows that something reads; others may lie anywhere, and be filled at any time."""
+    seen, missed = seen_and_missed(range(200, 230), 8, 4)
+    assert seen > 300
+    assert missed * 5 <= seen
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("first", range(400, 520, 30))
+def test_thousands_of_faults_are_seen(first: int) -> None:
+    seen, missed = seen_and_missed(range(first, first + 30), 20, 1)
+    assert seen > 3000
+    assert missed * 5 <= seen
 
 
 def test_windows_that_share_bytes_are_seen() -> None:
