@@ -22,18 +22,20 @@ def shown(level: str) -> dict[str, dict[str, Any]]:
 def test_every_variant_says_what_it_takes() -> None:
     variants = shown("balanced")["s8_conv2d__dsp_4x2"]["variants"]
     assert sorted(tuple(row["choices"].values()) for row in variants) == [
-        ("int16", 1),
-        ("int16", 4),
-        ("paired", 1),
-        ("paired", 4),
+        ("int16", False, 1),
+        ("int16", False, 4),
+        ("paired", False, 1),
+        ("paired", False, 4),
+        ("paired", True, 4),
     ]
     paired, int16 = (
-        next(row for row in variants if row["choices"] == {"packing": packing, "group": 4})
+        next(row for row in variants if row["choices"] == {"packing": packing, "quads": False, "group": 4})
         for packing in ("paired", "int16")
     )
     assert int16["trades"] == ["input_scratch", "wide_weights"]
     assert int16["reason"] == "weights of 16 bits take too much flash"
-    assert paired["trades"] == ["input_scratch"] and paired["reason"] is None
+    assert paired["trades"] == ["input_scratch"]
+    assert "as many cycles as another variant" in paired["reason"]
     assert paired["cost"] > int16["cost"] and paired["bytes"] < int16["bytes"]
     assert paired["scratch"] == int16["scratch"] > 0
 

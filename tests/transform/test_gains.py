@@ -95,7 +95,7 @@ GAINS = {
           transpose_first=false, transpose_second=false
         }}
         """,
-        300_000,
+        314_229,
         23_100,
     ),
     "convolutions_side_by_side": Gain(
@@ -105,7 +105,7 @@ GAINS = {
         %b: int8[1,24,24,8] q(0.3, 0) = conv2d(%x, %w2, %b2) {{{SAME}}}
         %y: int8[1,24,24,16] q(0.3, 0) = concatenate(%a, %b) {{axis=3}}
         """,
-        1_197_774,
+        1_344_702,
         10_640,
     ),
     "groups_of_channels": Gain(
@@ -127,7 +127,7 @@ GAINS = {
         %u: int8[1,12,2,12,2,16] q(0.3, 0) = transpose(%r) {{permutation=(2, 3, 0, 4, 1, 5)}}
         %y: int8[1,24,24,16] q(0.3, 0) = reshape(%u) {{shape=(1, 24, 24, 16)}}
         """,
-        1_214_187,
+        1_361_071,
         11_232,
     ),
     "floats_in_a_row": Gain(

@@ -8,6 +8,8 @@ from functools import cached_property
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.model import Model
+from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 # Percent by which the cycles of a timing table may be off where they decide: estimates of parts are off, too.
 MOST_ERROR = 10
@@ -39,7 +41,12 @@ def cycles_per_instruction(kernel: Kernel, layer: LayerContext) -> float:
 
 
 def counts_cycles(layer: LayerContext, level: str) -> bool:
-    """Whether estimated cycles decide, not instructions: where a timing table is good, unless flash does."""
+    """Whether estimated cycles decide, not instructions: where a timing table is good, unless flash does.
+
+    Of convolutions: the cycles of their kernels are measured, those of many others follow from instructions.
+    """
+    if not isinstance(layer.node.op, (Conv2D, DepthwiseConv2D)):
+        return False
     error = None if layer.target.timing is None else layer.target.timing.error
     return level != "size" and error is not None and error <= MOST_ERROR
 

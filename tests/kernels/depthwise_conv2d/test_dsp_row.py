@@ -149,7 +149,7 @@ def test_only_for_speed_or_a_large_part(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(own_code(cases, "speed"))
     # There are no other weights, of which these might take an eighth.
     assert not any(own_code(cases[:1], "balanced"))
-    monkeypatch.setattr(worth, "WIDENED_SHARE", 1000)
+    monkeypatch.setattr(worth, "DEPTHWISE_SHARE", 1000)
     assert not any(own_code(cases, "balanced"))
     assert sum(own_code([*cases, *cases[2:3], *cases[2:3]], "balanced")) == 3
     assert all(own_code(cases[:FEW_SHAPES], "balanced"))
