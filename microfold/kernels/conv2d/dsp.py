@@ -32,7 +32,7 @@ from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import biasless_sum, output_range, output_table
 from microfold.kernels.requantize.biasless_sum import BiaslessRequantization, plan_biasless
 from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.requantize.shifted_sum import SmladRequantization
 from microfold.kernels.shapes import IMAGE_FIELDS, WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
 
@@ -208,20 +208,18 @@ class Channels:
 
 # Several kernels ask for it, one after the other, each for what it supports and for its variants.
 @lru_cache(maxsize=8)
+def plan_requantization(layer: LayerContext, *, common: bool) -> SmladRequantization:
+    """That of a convolution's channels, see `smlad.plan_requantization`."""
+    multipliers = product_sum.channel_multipliers(layer)
+    return smlad.plan_requantization(layer, filter_matrix(layer), multipliers, common=common)
+
+
+# As `plan_requantization`.
+@lru_cache(maxsize=8)
 def plan_channels(layer: LayerContext, together: int = 2) -> Channels:
     """How a convolution's channels are requantised, and which are computed together, with int16 weights."""
-    out = conv_types(layer)[2]
-    assert out.quant is not None
-    matrix = filter_matrix(layer)
-    plan = plan_smlad_requantization(
-        matrix,
-        *product_sum.bias_and_bounds(layer, matrix),
-        product_sum.channel_multipliers(layer),
-        out.quant.zero_point,
-        output_range.integer_bounds(layer.node),
-        common=True,
-    )
-    order = smlad.group_channels(out.shape[3], together).reshape(-1)
+    plan = plan_requantization(layer, common=True)
+    order = smlad.group_channels(conv_types(layer)[2].shape[3], together).reshape(-1)
     low, high = plan.bounds
     ordered = replace(
         plan,
@@ -233,7 +231,7 @@ def plan_channels(layer: LayerContext, together: int = 2) -> Channels:
     return Channels(layer, ordered, "int16")
 
 
-# As `plan_channels`.
+# As `plan_requantization`.
 @lru_cache(maxsize=8)
 def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
     """The ways to pack weights, with what they take: paired lanes where they fit, and int16 for less time."""
@@ -244,7 +242,7 @@ def channel_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]
     return [(paired, frozenset()), (int16, frozenset({Trade.WIDE_WEIGHTS}))]
 
 
-# As `plan_channels`.
+# As `plan_requantization`.
 @lru_cache(maxsize=8)
 def block_plans(layer: LayerContext) -> list[tuple[Channels, frozenset[Trade]]]:
     """The ways to compute blocks of several pixels: those of `channel_plans`, and four channels at a time.

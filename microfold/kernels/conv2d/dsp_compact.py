@@ -13,10 +13,10 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
+from microfold.kernels.conv2d.dsp import plan_requantization
 from microfold.kernels.conv2d.portable import (
     SHAPE_FIELDS,
     conv_types,
-    filter_matrix,
     shape_parameters,
     unsupported_integer_conv,
 )
@@ -25,11 +25,11 @@ from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import product_sum, smlad
+from microfold.kernels.packing import smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.packed_record import PackedRequantization, pack_records
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from microfold.kernels.requantize.shifted_sum import SmladRequantization
 from microfold.ops.convolution.conv2d import Conv2D
 
 # Computed together.
@@ -95,28 +95,6 @@ def compact_call(
         CFunction("conv2d/dsp_compact.c.j2", Conv2DCompactDsp.name, spec, FIELDS),
         parameters,
         scratch,
-    )
-
-
-def compact_plan(
-    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, common: bool
-) -> SmladRequantization:
-    """The requantisation.
-
-    Args:
-        matrix: the weights as [channels, K].
-        multipliers: the reference's mantissas and shifts per channel.
-        common: whether a common shift is wanted.
-    """
-    out = layer.node.outputs[0].type
-    assert out.quant is not None
-    return plan_smlad_requantization(
-        matrix,
-        *product_sum.bias_and_bounds(layer, matrix),
-        multipliers,
-        out.quant.zero_point,
-        output_range.integer_bounds(layer.node),
-        common=common,
     )
 
 
@@ -220,8 +198,7 @@ class Conv2DCompactDsp(Kernel):
         return compact_call(layer, plan, _segment(layer), shape_parameters(layer), apart=apart)
 
     def _plan(self, layer: LayerContext) -> SmladRequantization:
-        multipliers = product_sum.channel_multipliers(layer)
-        return compact_plan(layer, filter_matrix(layer), multipliers, common=self.COMMON)
+        return plan_requantization(layer, common=self.COMMON)
 
 
 @register

@@ -9,7 +9,7 @@ from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.packing import int4, int4_dsp, product_sum
+from microfold.kernels.packing import int4, int4_dsp, product_sum, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 
@@ -18,8 +18,8 @@ from microfold.kernels.requantize.multiply_high import RequantizeForm
 class Conv2DDspInt4(Conv2DInt4):
     """Widens the patches of two pixels to int16, then computes blocks of 2 pixels by 4 channels.
 
-    `packing.int4_dsp` has the layout, and the proof that four sums come out of one; `int4_dsp.plan` proves
-    the form that requantises.
+    `packing.int4_dsp` has the layout, and the proof that four sums come out of one;
+    `smlad.plan_requantization` proves the form that requantises.
     """
 
     name = "s8_s4w_conv2d__dsp"
@@ -42,7 +42,8 @@ class Conv2DDspInt4(Conv2DInt4):
         matrix = filter_matrix(layer)
         steps = -(-matrix.shape[1] // 4)
         parts = int4_dsp.parts(matrix)
-        form = int4_dsp.plan(layer, matrix, product_sum.channel_multipliers(layer)).form
+        multipliers = product_sum.channel_multipliers(layer)
+        form = smlad.plan_requantization(layer, matrix, multipliers, common=False).form
         clamp = output_range.output_limits(layer) != (-128, 127)
         general = form is RequantizeForm.GENERAL
         # Outputs are finished in assembly, or in C.

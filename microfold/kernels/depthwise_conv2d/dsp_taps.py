@@ -21,12 +21,11 @@ from microfold.kernels.fields import Field, declare, describe
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.overlap import window_overlap
-from microfold.kernels.packing import product_sum
+from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import biasless_sum, output_range, packed_record
 from microfold.kernels.requantize.biasless_sum import plan_biasless
 from microfold.kernels.requantize.finish import clamped_finish
 from microfold.kernels.requantize.packed_record import pack_records
-from microfold.kernels.requantize.shifted_sum import plan_smlad_requantization
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 # Shifts to the left, the same for all sums, beyond the least one that may do.
@@ -176,20 +175,25 @@ def requantization(layer: LayerContext) -> TapsRequantization:
             records = Constant("channels", plan.records, record="mf_biasless")
             choice = ("left", left), ("shift", plan.shift)
             return TapsRequantization(biasless_sum.FORM, matrix, records, choice)
-    shifted = plan_smlad_requantization(
-        matrix, bias, bounds, multipliers, out.quant.zero_point, limits, common=True
-    )
-    packed = pack_records(shifted, out.quant.zero_point)
     # Half of the bytes for two instructions more of each output.
-    if packed is not None and layer.compiled_for_size:
-        records = Constant("channels", packed.records, record="mf_packed")
-        return TapsRequantization(
-            packed_record.FORM,
-            shifted.matrix,
-            records,
-            (("shift", packed.shift),),
-            (("middle", packed.middle),),
-        )
+    packed = _packed(layer, matrix, multipliers) if layer.compiled_for_size else None
+    if packed is not None:
+        return packed
     biased, _ = channel_records(layer)
     records = Constant("channels", biased.records, record="mf_channel")
     return TapsRequantization(biased.form.value, matrix, records)
+
+
+def _packed(
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]
+) -> TapsRequantization | None:
+    """Records of `packed_record`; None if there are none."""
+    out = depthwise_types(layer)[2]
+    assert out.quant is not None
+    shifted = smlad.plan_requantization(layer, matrix, multipliers, common=True)
+    packed = pack_records(shifted, out.quant.zero_point)
+    if packed is None:
+        return None
+    records = Constant("channels", packed.records, record="mf_packed")
+    choice, parameters = (("shift", packed.shift),), (("middle", packed.middle),)
+    return TapsRequantization(packed_record.FORM, shifted.matrix, records, choice, parameters)

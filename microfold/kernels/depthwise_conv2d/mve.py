@@ -8,6 +8,7 @@ neighbouring outputs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -35,6 +36,8 @@ _OUTSIDE = 16  # bytes before the band that stand for what lies outside of the i
 _SLACK = 64  # bytes behind the band: the last interleaved vectors are written whole
 
 
+# Asked for by the planner, too: by how many rows a band serves.
+@lru_cache(maxsize=8)
 def _requantization(layer: LayerContext) -> tuple[mve.MveForm, Array]:
     multipliers = product_sum.channel_multipliers(layer)
     return mve.requantization(layer, depthwise_matrix(layer), multipliers)

@@ -19,7 +19,6 @@ from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum, smlad
 from microfold.kernels.requantize import output_range, output_table
-from microfold.kernels.requantize.shifted_sum import plan_smlad_requantization
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
 
@@ -75,14 +74,7 @@ class FullyConnectedDsp(Kernel):
         depth, units = x.shape[1], out.shape[1]
         assert out.quant is not None
         matrix = centred_weights(layer)
-        plan = plan_smlad_requantization(
-            matrix,
-            *product_sum.bias_and_bounds(layer, matrix),
-            unit_multipliers(layer),
-            out.quant.zero_point,
-            output_range.integer_bounds(layer.node),
-            common=False,
-        )
+        plan = smlad.plan_requantization(layer, matrix, unit_multipliers(layer), common=False)
         matrix = np.pad(plan.matrix, ((0, 0), (0, -depth % 4)))
         # Four inputs and two units: 9 cycles and 7 instructions; int16 weights: 10 and 6, in twice the flash.
         packed = "paired" if smlad.fits_paired(plan.matrix, plan.bounds) else "int16"

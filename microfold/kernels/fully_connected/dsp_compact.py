@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar
 
 from microfold.kernels.call import KernelCall, Parameter
 from microfold.kernels.conv2d.dsp_compact import (
     compact_call,
-    compact_plan,
     compact_terms,
     refuses_packed,
 )
@@ -20,6 +20,7 @@ from microfold.kernels.fully_connected.portable import (
 )
 from microfold.kernels.kernel import Kernel, Trade, register
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.packing import smlad
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -30,7 +31,7 @@ class FullyConnectedCompactDsp(Kernel):
     """The batch is a row of pixels. A row alone takes as long as four.
 
     The function is that of `Conv2DCompactDsp`, and so is the stream of weights and requantisation;
-    `compact_plan` proves the form.
+    `smlad.plan_requantization` proves the form.
     """
 
     name = "s8_fully_connected__dsp_compact"
@@ -74,7 +75,7 @@ class FullyConnectedCompactDsp(Kernel):
         return compact_call(layer, self._plan(layer), _depth(layer), shape, apart=False)
 
     def _plan(self, layer: LayerContext) -> SmladRequantization:
-        return compact_plan(layer, centred_weights(layer), unit_multipliers(layer), common=self.COMMON)
+        return _plan_requantization(layer, common=self.COMMON)
 
 
 @register
@@ -88,6 +89,12 @@ class FullyConnectedCompactPackedDsp(FullyConnectedCompactDsp):
 
     def supports(self, layer: LayerContext) -> str | None:
         return super().supports(layer) or refuses_packed(layer, self._plan(layer))
+
+
+# Asked for by what is supported, by estimates and by the code, one after the other.
+@lru_cache(maxsize=8)
+def _plan_requantization(layer: LayerContext, *, common: bool) -> SmladRequantization:
+    return smlad.plan_requantization(layer, centred_weights(layer), unit_multipliers(layer), common=common)
 
 
 def _depth(layer: LayerContext) -> int:

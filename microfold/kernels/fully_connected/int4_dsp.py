@@ -13,7 +13,7 @@ from microfold.kernels.fully_connected.portable import (
 )
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.packing import int4_dsp
+from microfold.kernels.packing import int4_dsp, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import MATRIX_FIELDS
 
@@ -22,8 +22,8 @@ from microfold.kernels.shapes import MATRIX_FIELDS
 class FullyConnectedDspInt4(FullyConnectedInt4):
     """Eight units at a time, then four; inputs are widened to int16 on the fly.
 
-    `packing.int4_dsp` has the layout, and the proof that four sums come out of one; `int4_dsp.plan` proves
-    the form that requantises.
+    `packing.int4_dsp` has the layout, and the proof that four sums come out of one;
+    `smlad.plan_requantization` proves the form that requantises.
     """
 
     name = "s8_s4w_fully_connected__dsp"
@@ -38,7 +38,7 @@ class FullyConnectedDspInt4(FullyConnectedInt4):
     def terms(self, layer: LayerContext) -> Terms:
         x, _, _ = fully_connected_types(layer)
         matrix = centred_weights(layer)
-        form = int4_dsp.plan(layer, matrix, unit_multipliers(layer)).form
+        form = smlad.plan_requantization(layer, matrix, unit_multipliers(layer), common=False).form
         return Terms(call=1) + x.shape[0] * int4_dsp.row_terms(matrix, form)
 
     def lower(self, layer: LayerContext) -> KernelCall:

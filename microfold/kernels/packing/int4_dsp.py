@@ -20,10 +20,9 @@ from microfold.kernels.call import Constant, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.packing import int4, product_sum, smlad
+from microfold.kernels.packing import int4, smlad
 from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 
 # Sums of nibbles of up to 15 and bytes fit 24 bits for that many inputs.
 _LARGEST_DEPTH = (1 << 23) // (15 * 128)
@@ -58,20 +57,6 @@ def parts(matrix: Array) -> int:
     return 0 if fit else -(-matrix.shape[1] // _CHUNK)
 
 
-def plan(layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array]) -> SmladRequantization:
-    """How outputs are requantised, from four times the sums in short forms."""
-    out = layer.node.outputs[0].type
-    assert out.quant is not None
-    return plan_smlad_requantization(
-        matrix,
-        *product_sum.bias_and_bounds(layer, matrix),
-        multipliers,
-        out.quant.zero_point,
-        output_range.integer_bounds(layer.node),
-        common=False,
-    )
-
-
 ROW_FIELDS = declare(
     Field("weights", "of four inputs at a time: pairs (0, 2) and (1, 3) of every four outputs"), "channels"
 )
@@ -87,7 +72,7 @@ def constants(
         multipliers: the reference's mantissas and shifts per channel.
         together: see `pack`.
     """
-    planned = plan(layer, matrix, multipliers)
+    planned = smlad.plan_requantization(layer, matrix, multipliers, common=False)
     low, high = output_range.output_limits(layer)
     records = planned.records.copy()
     if planned.form is not RequantizeForm.GENERAL:

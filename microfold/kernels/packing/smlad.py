@@ -15,9 +15,11 @@ from __future__ import annotations
 import numpy as np
 
 from microfold.ir.types import Array
+from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
+from microfold.kernels.requantize import output_range
 from microfold.kernels.requantize.multiply_high import RequantizeForm
-from microfold.kernels.requantize.shifted_sum import SmladRequantization
+from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 
 # Sums of second channels must stay below it in magnitude.
 PAIRED_LIMIT = 1 << 23
@@ -131,6 +133,28 @@ def smlad_constants(packing: str, lanes: Array, records: Array, left: Array) -> 
     shifted = records.copy()
     shifted[:, 0] = (records[:, 0].astype(np.int64) << left).astype(np.int32)
     return pack_int16(lanes.astype(np.int64) << left[:, None, None]), product_sum.pad_channels(shifted, 2)
+
+
+def plan_requantization(
+    layer: LayerContext, matrix: Array, multipliers: tuple[Array, Array], *, common: bool
+) -> SmladRequantization:
+    """The shortest exact form for a layer's sums, see `plan_smlad_requantization`.
+
+    Args:
+        matrix: the weights as [channels, K].
+        multipliers: the reference's mantissas and shifts per channel.
+        common: whether a common shift is wanted.
+    """
+    out = layer.node.outputs[0].type
+    assert out.quant is not None
+    return plan_smlad_requantization(
+        matrix,
+        *product_sum.bias_and_bounds(layer, matrix),
+        multipliers,
+        out.quant.zero_point,
+        output_range.integer_bounds(layer.node),
+        common=common,
+    )
 
 
 def group_channels(channels: int, size: int) -> Array:
