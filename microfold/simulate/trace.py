@@ -159,6 +159,7 @@ def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
     """The cycles of a run by a timing table."""
     blocks: dict[Key, list[Instruction]] = {}
     costs: dict[tuple[Key, int], int] = {}
+    least_costs: dict[Key, int] = {}
 
     def block(key: Key, number: int) -> list[Instruction]:
         if key not in blocks:
@@ -166,6 +167,11 @@ def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
             # QEMU counts only half of a last instruction that goes on in another page.
             blocks[key] = list(itertools.islice(instructions(code.at(address, size + 2)), number))
         return blocks[key]
+
+    def least_cost(key: Key, number: int) -> int:
+        if key not in least_costs:
+            least_costs[key] = least_cycles(block(key, number), timing)
+        return least_costs[key]
 
     def cost(key: Key, number: int, loaded: int) -> int:
         if (key, loaded) not in costs:
@@ -189,7 +195,7 @@ def timed(layers: Iterable[LayerCounts], code: Code, timing: Timing) -> Trace:
             jumps = min(entered, count)
             total += (count - jumps) * cost(key, number, loaded.get(key[0], -1))
             total += jumps * cost(key, number, -1) + timing.taken * entered
-            unhindered += least_cycles(block(key, number), timing) * count
+            unhindered += least_cost(key, number) * count
         cycles.append(total)
         least.append(unhindered)
     return Trace(tuple(each.instructions for each in layers), tuple(cycles), tuple(least))

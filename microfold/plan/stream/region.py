@@ -43,6 +43,11 @@ class Reading:
             rows.append(min(first, rows[-1]))
         return tuple(reversed(rows))
 
+    def pads(self, part: int) -> bool:
+        """Whether a part of the result reads padding."""
+        first, last = self.spans[part]
+        return first < 0 or last > self.height
+
     @property
     def above(self) -> int:
         """Rows of padding above the operand."""
@@ -111,8 +116,7 @@ class RowNode:
         return found
 
     def _is_padded(self, part: int) -> bool:
-        spans = ((reading.spans[part], reading.height) for reading in self.readings.values())
-        return any(first < 0 or last > height for (first, last), height in spans)
+        return any(reading.pads(part) for reading in self.readings.values())
 
     def _sums(self, row: int) -> LayerBand:
         """What adds a row."""

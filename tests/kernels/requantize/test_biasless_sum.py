@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from microfold.arithmetic import numerics
 from microfold.ir.types import Array
 from microfold.kernels.requantize.biasless_sum import SHIFTS, BiaslessRequantization, plan_biasless
+from tests.draws import CHANNEL
 
 
 def computed(plan: BiaslessRequantization, sums: Array, taken: Array, limits: tuple[int, int]) -> Array:
@@ -61,11 +62,8 @@ def test_every_sum(reach: int, relu: bool, taken: int) -> None:
 @given(
     mantissa=st.integers(1 << 30, (1 << 31) - 1),
     shift=st.integers(-14, 0),
-    ends=st.tuples(st.integers(-(1 << 14), 1 << 14), st.integers(-(1 << 14), 1 << 14)),
-    bias=st.integers(-(1 << 17), 1 << 17),
-    zero_point=st.integers(-128, 127),
-    limits=st.tuples(st.integers(-128, 127), st.integers(-128, 127)),
     taken=st.sampled_from([0, 8]),
+    **CHANNEL,
 )
 def test_drawn_channels(
     mantissa: int,

@@ -13,6 +13,7 @@ from microfold.ir.types import Array
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.packed_record import PackedRequantization, pack_records
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
+from tests.draws import CHANNEL
 from tests.kernels.requantize.test_biasless_sum import reference
 
 
@@ -69,10 +70,7 @@ def test_every_sum(reach: int, relu: bool) -> None:
 @given(
     mantissa=st.integers((1 << 30) + 1, (1 << 31) - 1),
     shift=st.integers(-14, 0),
-    ends=st.tuples(st.integers(-(1 << 14), 1 << 14), st.integers(-(1 << 14), 1 << 14)),
-    bias=st.integers(-(1 << 17), 1 << 17),
-    zero_point=st.integers(-128, 127),
-    limits=st.tuples(st.integers(-128, 127), st.integers(-128, 127)),
+    **CHANNEL,
 )
 def test_drawn_channels(
     mantissa: int,
