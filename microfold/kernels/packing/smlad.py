@@ -17,7 +17,7 @@ import numpy as np
 from microfold.ir.types import Array
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.packing import product_sum
-from microfold.kernels.requantize import output_range
+from microfold.kernels.requantize import output_range, output_table
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.requantize.shifted_sum import SmladRequantization, plan_smlad_requantization
 
@@ -145,7 +145,7 @@ def plan_requantization(
         multipliers: the reference's mantissas and shifts per channel.
         common: whether a common shift is wanted.
     """
-    out = layer.node.outputs[0].type
+    out = output_table.sum_type(layer.node)
     assert out.quant is not None
     return plan_smlad_requantization(
         matrix,
