@@ -47,7 +47,7 @@ END_BYTES = 8
 # Pairs of inputs in an iteration of the inner loop for two channels, and of that for four.
 UNROLL, QUADS_UNROLL = 8, 16
 # Bytes of code that these have more.
-QUADS_CODE = 200
+QUADS_CODE = 600
 # Loops over no more pairs than this are written out for layers with at least that many outputs.
 WRITTEN_PAIRS = 8
 WRITTEN_OUTPUTS = 8192
