@@ -73,7 +73,7 @@ def build_group(
         shared = Shared(model_identifier(code.name or NAME), tuple(programs))
         built = emit_group(shared)
         reports = [build_report(p, measure(p)) | {"build_id": built.id} for p in programs]
-        report = group_report(shared, measure_group(programs, built), reports, built.id)
+        report = group_report(shared, measure_group(shared, built), reports, built.id)
     files: dict[str, str | bytes] = dict(built.files)
     for program, each in zip(programs, reports, strict=True):
         files |= report_files(program.name, each, html)

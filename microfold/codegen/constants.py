@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -18,16 +18,30 @@ from microfold.plan.regions import Regions
 from microfold.program import ConstantKey, Program, constant_key
 
 
+def constant_headers(arrays: Iterable[ConstantArray]) -> frozenset[str]:
+    """Standard headers for the elements of constants."""
+    # float16 elements are printed as their bits.
+    floats = [a.array for a in arrays if a.array.dtype == np.float32]
+    return literal_headers(extreme for array in floats for extreme in (array.min(), array.max()))
+
+
 class ConstantArrays:
     """Constants in flash; equal ones are there once.
 
     Attributes:
         blob: they are parts of a binary file.
-        by_key: in the order in which they were added.
+        by_key: in the order in which they were added; without those that several programs share.
     """
 
-    def __init__(self, program: Program, namer: Namer, own: Callable[[str], str]):
+    def __init__(
+        self,
+        program: Program,
+        namer: Namer,
+        own: Callable[[str], str],
+        shared: Mapping[ConstantKey, ConstantArray] | None = None,
+    ):
         """`own`: types of the templates as those of the model."""
+        self._shared = shared or {}
         self.blob = program.options.weights == "blob"
         self.by_key: dict[ConstantKey, ConstantArray] = {}
         self._name = program.name
@@ -43,6 +57,8 @@ class ConstantArrays:
         """
         array, record = constant.array, constant.record
         key = constant_key(array, record)
+        if key in self._shared:
+            return self._shared[key].name
         if key not in self.by_key:
             name = self._namer.claim(constant.label, "_offset" if self.blob else "")
             shape = ", ".join(map(str, array.shape))
@@ -68,9 +84,7 @@ class ConstantArrays:
     @property
     def headers(self) -> frozenset[str]:
         """Standard headers for their elements."""
-        # float16 elements are printed as their bits.
-        floats = [a.array for a in self.arrays if a.array.dtype == np.float32]
-        return literal_headers(extreme for array in floats for extreme in (array.min(), array.max()))
+        return constant_headers(self.arrays)
 
     @cached_property
     def blob_alignment(self) -> int:

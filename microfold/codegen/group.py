@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from microfold.codegen import provenance, requirements
+from microfold.codegen.constants import constant_headers
 from microfold.codegen.emit import emit_model, linker_fragment, render_file
 from microfold.codegen.heads import in_section
 from microfold.codegen.model import Model
@@ -51,7 +52,7 @@ def emit_group(shared: Shared) -> Build:
 
 
 def _kernels(shared: Shared, parts: dict[str, object]) -> dict[str, str]:
-    """The functions that several programs call, and what declares them."""
+    """The functions that several programs call, the constants that several read, and what declares both."""
     codes = [each.code for each in shared.functions.values()]
     types = requirements.helpers(sorted(shared.types))
     # Types may need helpers that the definitions of functions need, too: the header has those.
@@ -62,11 +63,21 @@ def _kernels(shared: Shared, parts: dict[str, object]) -> dict[str, str]:
     ]
     headers = {h for each in shared.functions.values() for h in each.rendered.headers}
     headers |= {header for helper in helpers for header in helper.uses}
+    arrays = shared.constants.arrays
+    headers |= constant_headers(arrays)
     parts |= {
         "checks": requirements.feature_checks(features),
         "uses_fpu": any(requirements.uses_fpu(program) for program in shared.programs),
         "type_headers": sorted({header for helper in types for header in helper.uses}),
         "headers": sorted(headers),
+        "arrays": arrays,
+        # As the macros of models see it.
+        "constants": {
+            "macro": shared.macro,
+            "options": shared.programs[0].options,
+            "aligned": False,
+            "arrays": arrays,
+        },
         "types": [shared.own(helper.text) for helper in types],
         "structs": [shared.own(each.types) for each in shared.functions.values() if each.types],
         "prototypes": [shared.own(each.prototype) for each in shared.functions.values()],

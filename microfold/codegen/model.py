@@ -73,7 +73,9 @@ class Model:
         if shared is not None:
             self.functions |= {function: each.rendered for function, each in shared.functions.items()}
         namer = Namer(self.name)
-        self.constants = ConstantArrays(program, namer, self.own)
+        self.constants = ConstantArrays(
+            program, namer, self.own, shared.constants.by_key if shared is not None else None
+        )
         numbers = dict(numbered(program.layers))
         self.places = NamedPlaces(program, self.ports, numbers, namer, self.constants)
         writer = CallWriter(program, self.functions, self.places, self.constants, namer, self.own)

@@ -1,4 +1,4 @@
-"""What programs of one build have in common: kernel functions that several of them call, types of constants.
+"""What programs of one build have in common: kernel functions that several call, constants that several read.
 
 A function belongs here if several programs call it with the same specification. What two programs call once
 each does not: compilers make such functions parts of the run functions, with the numbers of the only layer in
@@ -17,6 +17,7 @@ from microfold.codegen.functions import RenderedFunction, render_named
 from microfold.codegen.heads import exported
 from microfold.codegen.names import HELPERS, rename
 from microfold.codegen.requirements import closure_names
+from microfold.codegen.shared_constants import SharedConstants, shared_constants
 from microfold.codegen.structs import definitions
 from microfold.kernels.call import CFunction
 from microfold.program import Program
@@ -86,6 +87,15 @@ class Shared:
             prototype, code = exported(rendered.code, rendered.name, self.section)
             shared[function] = SharedFunction(rendered, tuple(callers[function]), prototype, code)
         return shared
+
+    @cached_property
+    def constants(self) -> SharedConstants:
+        return shared_constants(self.name, self.programs, self.own)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of constants in flash."""
+        return sum(program.weight_bytes for program in self.programs) - self.constants.saved
 
     @cached_property
     def types(self) -> frozenset[str]:

@@ -32,7 +32,7 @@ def group_report(
     programs = shared.programs
     regions = programs[0].regions
     arena = max(program.arena.size for program in programs)
-    weights = sum(program.weight_bytes for program in programs)
+    weights = shared.weight_bytes
     together = [weights, measured.kernels, *measured.models] if measured is not None else []
     return {
         "report_version": GROUP_REPORT_VERSION,
@@ -49,6 +49,7 @@ def group_report(
         },
         "flash": {
             "weights": weights,
+            "weights_saved": shared.constants.saved,
             "code": list(measured.models) if measured is not None else None,
             "kernels": measured.kernels if measured is not None else None,
             "library": measured.library if measured is not None else None,
@@ -95,7 +96,8 @@ def print_group(shared: Shared, report: Report, folder: Path) -> None:
     table.add("RAM: state", _number(ram["state"]), "kept from run to run, in the contexts")
     table.add("RAM: stack", _number(ram["stack"]), "at most, of one model at a time")
     table.add("RAM: each alone", _number(ram["apart"]), "what arenas and states would take without sharing")
-    table.add("flash: weights", _number(flash["weights"]), "")
+    saved = f"{flash['weights_saved']:,} less than apart: several models read the same"
+    table.add("flash: weights", _number(flash["weights"]), saved if flash["weights_saved"] else "")
     kernels = f"{len(report['shared'])} functions that several models call"
     table.add("flash: kernels", _number(flash["kernels"]), kernels)
     table.add("flash: all", _number(flash["total"]), "with library functions and padding")

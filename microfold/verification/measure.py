@@ -9,6 +9,7 @@ from pathlib import Path
 
 from microfold.codegen.emit import emit, stand_ins
 from microfold.codegen.provenance import Build
+from microfold.codegen.shared import Shared
 from microfold.errors import ToolError
 from microfold.program import Program
 from microfold.simulate.memory import placed_sections
@@ -77,12 +78,13 @@ class GroupMeasurement:
     stack: int | None
 
 
-def measure_group(programs: Sequence[Program], build: Build) -> GroupMeasurement | None:
+def measure_group(shared: Shared, build: Build) -> GroupMeasurement | None:
     """Compile and link programs of one build; results and errors as of `measure`.
 
     Args:
         build: their files.
     """
+    programs = shared.programs
     files = dict(build.files)
     for program in programs:
         files |= stand_ins(program)
@@ -90,14 +92,15 @@ def measure_group(programs: Sequence[Program], build: Build) -> GroupMeasurement
     if found is None:
         return None
     own = tuple(
-        sum(found.files.get(f"{program.name}{part}.o", 0) for part in ("", "_weights")) - program.weight_bytes
+        sum(found.files.get(f"{program.name}{part}.o", 0) for part in ("", "_weights"))
+        - program.weight_bytes
+        + shared.constants.read_by(program.name)
         for program in programs
     )
-    weights = sum(program.weight_bytes for program in programs)
     arguments = max(map(_stacked_arguments, programs))
     return GroupMeasurement(
         own,
-        sum(found.files.values()) - sum(own) - weights,
+        sum(found.files.values()) - sum(own) - shared.weight_bytes,
         found.library,
         found.padding,
         found.stack + arguments if found.stack is not None else None,

@@ -123,6 +123,34 @@ def test_both_compute_the_same_as_alone(options: Options, tmp_path: Path) -> Non
     assert printed == [*wanted(programs), arena_size(programs)]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [SPLIT, replace(SPLIT, single_file=True, weights_section=".both")],
+    ids=["files", "single_file"],
+)
+def test_constants_are_there_once(options: Options, tmp_path: Path) -> None:
+    """Two networks of the same layers: all their constants are common, and those of a third are its own."""
+    programs = [compile_file(MODELS["cnn_int8"], HOST, options, name=name) for name in ("one", "two")]
+    shared = group([*programs, compile_file(MODELS["dscnn_bn_int8"], HOST, options, name="three")])
+    files = dict(emit_group(shared).files)
+    (weights,) = {program.weight_bytes for program in programs}
+    assert weights <= shared.constants.saved == shared.constants.read_by("one")
+    assert shared.weight_bytes == weights + shared.programs[2].weight_bytes - shared.constants.read_by(
+        "three"
+    )
+    sources = write(tmp_path, files | {"main.c": MAIN.format(place="")})
+    run(["cc", "-std=c99", *FLAGS, *sources, "-lm", "-o", tmp_path / "both"])
+    printed = [int(word) for word in run([tmp_path / "both"]).split()]
+    assert printed == [*wanted(programs), arena_size(shared.programs)]
+    found = {p.stem: symbols(p) for p in objects(tmp_path, files, HOST.cpu_flags, "cc")}
+    names = [array.name for array in shared.constants.arrays]
+    assert len(names) > 3 and all(found["both_kernels"][name] in "RD" for name in names)
+    assert all(found["one"][name] == "U" for name in names)
+    assert not any(
+        kind in "RrDd" for name in ("one_weights", "two_weights") for kind in found.get(name, {}).values()
+    )
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
 def test_functions_are_there_once(compiler: str, tmp_path: Path) -> None:
     core = target.load("cortex-m4") if compiler.startswith("arm") else HOST
@@ -284,7 +312,7 @@ def test_on_a_core(tmp_path: Path) -> None:
     (tmp_path / "dtcm.ld").write_text(script, encoding="utf-8")
     printed = output(tmp_path, sources, "-T", str(tmp_path / "dtcm.ld"))
     assert [int(word) for word in printed.split()] == [*wanted(programs[:2]), arena_size(programs)]
-    together = measure_group(programs, build)
+    together = measure_group(group(programs), build)
     alone = [measure(program) for program in programs]
     assert together is not None and together.stack is not None and together.library is not None
     code = sum(each.code for each in alone if each is not None)
