@@ -218,12 +218,24 @@ class Search:
         Where the arena counts more than time, it may be longer.
         """
         longest = math.inf if self.options.optimize == "size" else found.cost * FREE
-        for planner in self.apart(found.planner):
-            if planner.least_need(self.cuts.first_kernels(planner)) < found.memory.size:
-                tried = self.looked_at([planner], [])
-                better = (t for t in tried if t.memory.size < found.memory.size and t.cost <= longest)
-                found = next(better, found)
-        return found
+        best, too_slow = found, False
+
+        def planners() -> Iterator[StreamPlanner | None]:
+            yield from self.apart(found.planner)
+            if too_slow and best is found:
+                # Where rings cost too much time, the kernels that read windows may do.
+                values = [value for region in found.planner.regions for value in region.may_be_carried]
+                yield self.ringed(found.planner, (), values)
+
+        for planner in planners():
+            if (
+                planner is not None
+                and planner.least_need(self.cuts.first_kernels(planner)) < best.memory.size
+            ):
+                smaller = [t for t in self.looked_at([planner], []) if t.memory.size < best.memory.size]
+                best = next((t for t in smaller if t.cost <= longest), best)
+                too_slow |= any(t.cost > longest for t in smaller)
+        return best
 
     def with_fewer_rows_apart(self, found: Streamed) -> Streamed:
         """The same without rings and carried rows in vain: they cost tables of addresses, and moves."""
