@@ -48,7 +48,7 @@ def model_parts(model: Model) -> dict[str, object]:
     functions = [function.text for function in model.own_functions.values()]
     records = requirements.helpers(sorted({array.record for array in model.arrays if array.record}))
     copies = ["mf_copy_block"] if program.state or program.moves else []
-    copies += ["mf_copy_bytes"] if program.stream is not None and program.stream.planner.slides else []
+    copies += ["mf_copy_bytes"] if program.stream is not None and program.stream.copies_within else []
     copies += ["mf_noinline"] if any(_is_apart(model, function) for function in model.own_functions) else []
     helpers = requirements.helpers([*functions, *(record.text for record in records), *copies])
     if shared is not None:  # types of constants are where all models find them

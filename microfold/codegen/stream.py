@@ -29,7 +29,7 @@ class CopyText(NamedTuple):
     """Bytes that come from elsewhere.
 
     Attributes:
-        function: ``memcpy``, or what copies rows within their window.
+        function: ``memcpy``, or what copies rows over where they were.
     """
 
     function: str
@@ -207,7 +207,7 @@ class StreamWriter:
         """How many slots rings have, of those with several."""
         found: dict[Value, int] = {}
         for windows, _, _ in self.memory.planner.streams:
-            for value in windows.newest:
+            for value in windows.region.rings:
                 count = windows.blocks[value].size // pitch(value)
                 found |= {value: count} if count > 1 else {}
         return found
@@ -270,15 +270,24 @@ class StreamWriter:
             if not isinstance(part, Windows):
                 group += [self.calls[index] for index in part]
                 continue
-            for event in part.operations:
+            for moment in part.operations:
                 statements = [
-                    each for operation in event for each in self._statements(part, operation, there)
+                    each for operation in moment for each in self._statements(part, operation, there)
                 ]
+                if (
+                    groups
+                    and moment
+                    and not group
+                    and all(isinstance(each, Slide) and each.source.newest for each in moment)
+                ):
+                    # Carried home: with the call that has read them.
+                    groups[-1] += tuple(statements)
+                    continue
                 group += statements
-                takes = any(isinstance(each, Arrive) for each in event)
+                takes = any(isinstance(each, Arrive) for each in moment)
                 # What needs no row of the input comes with the first one.
                 begun = groups or self._image is None
-                if takes or (begun and any(isinstance(each, RowsCall) for each in event)):
+                if takes or (begun and any(isinstance(each, RowsCall) for each in moment)):
                     groups.append(tuple(group))
                     takes_row.append(takes)
                     group = []
@@ -289,10 +298,11 @@ class StreamWriter:
             case Arrive(value, _, spot):
                 return [CopyText("memcpy", self._row(spot, there), "rows", pitch(value))]
             case Slide(source, target, size):
-                if source.value not in windows.newest:
-                    move = f"{self.name}_mf_copy_bytes"
-                    return [CopyText(move, self.spot(target), self.spot(source), size)]
-                copied = CopyText("memcpy", self._row(target, there), self._row(source, there), size)
+                way = self.memory.way_of(operation)
+                if way is None:
+                    return []
+                move = {"up": f"{self.name}_mf_copy_bytes", "down": "memmove", "apart": "memcpy"}[way]
+                copied = CopyText(move, self._row(target, there), self._row(source, there), size)
                 ring = self._rings.get(source.value)
                 if ring is None:
                     return [copied]

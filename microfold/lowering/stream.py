@@ -22,7 +22,7 @@ from microfold.options import Options
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
 from microfold.plan.stream.region import Region, RowNode, by_rows, region_of
 
-# Cuts of which the rows are tried in rings, where the RAM is limited.
+# Cuts of which the rows are tried in rings, and carried, where the RAM is limited.
 RING_LOOKS = 2
 # Instructions of a moved byte, the loops and calls around the copies included.
 MOVED_BYTE = 1.0
@@ -60,15 +60,20 @@ class Streamed:
         return [value for region in self.planner.regions for value in region.rings]
 
     @property
+    def carried(self) -> list[Value]:
+        """Whose rows are carried."""
+        return [value for region in self.planner.regions for value in region.carried]
+
+    @property
     def cost(self) -> float:
-        """Estimated instructions of the layers' calls, and of the moves within windows."""
+        """Estimated instructions of the layers' calls, and of the moves of rows."""
         calls = sum((c.cost or 0.0) * r.runs for c, r in zip(self.chosen, self.rankings, strict=True))
         return calls + self.moves
 
     @property
     def moves(self) -> float:
         """Of the moves alone."""
-        return MOVED_BYTE * self.planner.moved
+        return MOVED_BYTE * self.memory.moved
 
 
 def streamed(scope: Scope, options: Options) -> Streamed:
@@ -83,12 +88,12 @@ def streamed(scope: Scope, options: Options) -> Streamed:
     refusals: list[InputError] = []
     looked_at = search.looked_at(cuts.promising, refusals)
     if options.ram is not None:
-        looked_at += search.looked_at(search.with_rings, refusals)
+        looked_at += search.looked_at(search.with_rows_apart, refusals)
     if not looked_at:
         raise search.refusal(refusals)
     best = min(looked_at, key=search.order)
     if options.ram is None:
-        best = search.widened(search.with_fewer_rings(search.with_free_rings(best)))
+        best = search.widened(search.with_fewer_rows_apart(search.with_free_rows_apart(best)))
         if not best.memory.arena.proved:
             kernels = [candidate.kernel for candidate in best.chosen]
             best = replace(best, memory=best.planner.plan(kernels, best.calls, thorough=True))
@@ -98,7 +103,7 @@ def streamed(scope: Scope, options: Options) -> Streamed:
         plain = [found for found in near if not found.rings]
         others = dict.fromkeys([*near[1:FINALISTS], *plain[:1]])
         others.pop(best, None)
-        best = search.widened(search.with_fewer_rings(best))
+        best = search.widened(search.with_fewer_rows_apart(best))
         best = min([best, *(search.widened(each, OTHER_WIDER_LOOKS) for each in others)], key=search.order)
     best.memory.check([candidate.kernel for candidate in best.chosen])
     return best
@@ -110,7 +115,7 @@ class Search:
     def __init__(self, cuts: Cuts):
         self.cuts = cuts
         self.scope, self.options = cuts.scope, cuts.options
-        self._by_address: dict[Node, bool] = {}
+        self._by_address: dict[tuple[Node, int], float | None] = {}
 
     def order(self, found: Streamed) -> tuple[float, float]:
         """What is better comes first: twice the arena for half of the time is an even exchange.
@@ -133,63 +138,110 @@ class Search:
         return found
 
     @property
-    def with_rings(self) -> Iterator[StreamPlanner]:
-        """The best cuts, with rings for all values that may be rings."""
+    def with_rows_apart(self) -> Iterator[StreamPlanner]:
+        """The best cuts with rings for all values that may be rings; others with rows carried."""
         for planner in self.cuts.promising[:RING_LOOKS]:
-            ringed = self.ringed(planner)
-            if ringed is not None:
-                yield ringed
+            yield from self.apart(planner)
 
-    def ringed(self, planner: StreamPlanner, chosen: Collection[Value] | None = None) -> StreamPlanner | None:
+    def apart(self, planner: StreamPlanner) -> Iterator[StreamPlanner]:
+        """The same cut with rings, and with rows carried where rings are not possible, or slower."""
+        ringed = self.ringed(planner)
+        if ringed is not None:
+            yield ringed
+        slow = [value for region in planner.regions for value in self._better_carried(region)]
+        if slow:
+            rings = [v for region in ringed.regions for v in region.rings if v not in slow] if ringed else []
+            kept = self.ringed(planner, rings, slow)
+            assert kept is not None
+            yield kept
+
+    def ringed(
+        self,
+        planner: StreamPlanner,
+        chosen: Collection[Value] | None = None,
+        carried: Collection[Value] = (),
+    ) -> StreamPlanner | None:
         """The same cut with rings for some values; None if there are none that kernels can read.
 
         Args:
             chosen: default: all that may be.
+            carried: values of which rows are carried.
         """
-        regions: list[Region] = []
-        for region in planner.regions:
-            values = [
-                value
-                for value in region.may_be_rings
-                if (chosen is None or value in chosen)
-                and all(
-                    self._reads_rows(node)
-                    for node, index in region.readers[value]
-                    if node.reads_several(index)
-                )
-            ]
-            regions.append(region.with_rings(values))
+        regions = [
+            region.with_rings(
+                [v for v in self._readable(region) if chosen is None or v in chosen],
+                [v for v in region.may_be_carried if v in carried],
+            )
+            for region in planner.regions
+        ]
         none = chosen is None and not any(region.rings for region in regions)
         return None if none else self.cuts.planner(regions)
 
-    def _reads_rows(self, node: RowNode) -> bool:
-        """Whether a kernel takes addresses of the rows that a node reads."""
-        if node.node not in self._by_address:
-            layers = (band.reading_rows.layer for band in node.bands.values())
-            policy = Policy(self.options.optimize, self.scope.model)
-            found = (candidates(layer, policy) for layer in layers)
-            self._by_address[node.node] = all(each and each[0].cost is not None for each in found)
-        return self._by_address[node.node]
+    def _readable(self, region: Region) -> list[Value]:
+        """Values that kernels read in rings."""
+        return [
+            value
+            for value in region.may_be_rings
+            if all(self._least_by_address(node) is not None for node in _readers(region, value))
+        ]
 
-    def with_free_rings(self, found: Streamed) -> Streamed:
-        """The cut with rings where the arena is smaller so, and the kernels that fit it take about as long.
+    def _better_carried(self, region: Region) -> list[Value]:
+        """Values whose rows are carried and read in one piece in less time than in rings."""
+        readable = self._readable(region)
+        found: list[Value] = []
+        for value in region.may_be_carried:
+            slower = 0.0
+            for node in _readers(region, value) if value in readable else ():
+                plain = replace(node, by_address=False) if node.by_address else node
+                slower += (self._least_by_address(node) or 0.0) - self._cost(plain)
+            # What stays is carried twice for each row; it moves into a ring once.
+            moved = MOVED_BYTE * value.type.nbytes
+            if value not in readable or slower > moved:
+                found.append(value)
+        return found
+
+    def _least_by_address(self, node: RowNode) -> float | None:
+        """The least estimate of all calls of a node with addresses of its rows; None: no kernel."""
+        key = node.node, node.width
+        if key not in self._by_address:
+            runs = Counter(node.forms)
+            policy = Policy(self.options.optimize, self.scope.model)
+            layers = {form: band.reading_rows.layer for form, band in node.bands.items()}
+            found = {form: next(iter(candidates(layer, policy)), None) for form, layer in layers.items()}
+            costs = [each.cost * runs[f] for f, each in found.items() if each and each.cost is not None]
+            self._by_address[key] = sum(costs) if len(costs) == len(found) else None
+        return self._by_address[key]
+
+    def with_free_rows_apart(self, found: Streamed) -> Streamed:
+        """The cut with rings or carried rows where the arena is smaller so, and it takes about as long.
 
         Where the arena counts more than time, it may be longer.
         """
-        ringed = self.ringed(found.planner)
-        if ringed is None or ringed.least_need(self.cuts.first_kernels(ringed)) >= found.memory.size:
-            return found
         longest = math.inf if self.options.optimize == "size" else found.cost * FREE
-        tried = self.looked_at([ringed], [])
-        better = (t for t in tried if t.memory.size < found.memory.size and t.cost <= longest)
-        return next(better, found)
+        best, too_slow = found, False
 
-    def with_fewer_rings(self, found: Streamed) -> Streamed:
-        """The same without rings that are there in vain: they cost tables of addresses."""
+        def planners() -> Iterator[StreamPlanner | None]:
+            yield from self.apart(found.planner)
+            if too_slow and best is found:
+                # Where rings cost too much time, the kernels that read windows may do.
+                values = [value for region in found.planner.regions for value in region.may_be_carried]
+                yield self.ringed(found.planner, (), values)
+
+        for planner in planners():
+            if (
+                planner is not None
+                and planner.least_need(self.cuts.first_kernels(planner)) < best.memory.size
+            ):
+                smaller = [t for t in self.looked_at([planner], []) if t.memory.size < best.memory.size]
+                best = next((t for t in smaller if t.cost <= longest), best)
+                too_slow |= any(t.cost > longest for t in smaller)
+        return best
+
+    def with_fewer_rows_apart(self, found: Streamed) -> Streamed:
+        """The same without rings and carried rows in vain: they cost tables of addresses, and moves."""
         limit = self._limit(found)
-        for value in found.rings:
-            rings = {*found.rings} - {value}
-            fewer = self.ringed(found.planner, rings)
+        for value in (*found.rings, *found.carried):
+            fewer = self.ringed(found.planner, {*found.rings} - {value}, {*found.carried} - {value})
             if fewer is None or fewer.least_need(self.cuts.first_kernels(fewer)) > limit:
                 continue
             tried = self.looked_at([fewer], [])
@@ -285,7 +337,7 @@ class Search:
             if isinstance(found, str):
                 return None
             # Where calls for more rows read no rings, their windows are moved again.
-            changed.append(found.with_rings([value for value in region.rings if value in found.may_be_rings]))
+            changed.append(found.with_rings(region.rings, region.carried))
         return self.cuts.planner(changed)
 
     def refusal(self, refusals: Sequence[InputError]) -> Exception:
@@ -304,7 +356,7 @@ class Search:
         ram = self.options.ram
         if ram is None:
             return refusals[0]
-        planners = [*self.cuts.promising, *self.with_rings]
+        planners = [*self.cuts.promising, *self.with_rows_apart]
         sizes = [leanest_size(self.cuts.rankings(planner), self.scope.model, planner) for planner in planners]
         least = min(sizes) + self.cuts.state
         if least <= ram:
@@ -314,6 +366,11 @@ class Search:
             f"{min(sizes)}, and the state takes {self.cuts.state}; that none is smaller is not proved: allow "
             f"{least}, or make the model's rows smaller"
         )
+
+
+def _readers(region: Region, value: Value) -> list[RowNode]:
+    """What reads several rows of a value at once."""
+    return [node for node, index in region.readers[value] if node.reads_several(index)]
 
 
 def _shares_constants(found: Streamed, node: Node) -> bool:

@@ -47,10 +47,13 @@ def rows_report(program: Program) -> dict[str, Any] | None:
         return None
     planner = stream.planner
     producers = {value: node for region in planner.regions for value, node in region.producers.items()}
+    rings = {value for region in planner.regions for value in region.rings}
+    carried = {value for region in planner.regions for value in region.carried}
+    newest = planner.newest_blocks
     return {
         "layers": sum(layer.rows is not None for layer in program.layers),
         "longest_push": longest(program),
-        "moved": planner.moved,
+        "moved": stream.moved,
         "windows": [
             {
                 "tensor": value.name,
@@ -59,6 +62,8 @@ def rows_report(program: Program) -> dict[str, Any] | None:
                 "bytes": block.size,
                 "whole": value.type.nbytes,
                 "rows_per_call": producers[value].width if value in producers else 1,
+                "kept": "ring" if value in rings else "carried" if value in carried else "window",
+                "apart": newest[value].size if value in newest else 0,
             }
             for value, block in planner.window_blocks.items()
         ],

@@ -264,6 +264,8 @@ class Window:
     bytes: int
     rows_per_call: int
     whole: int | None = None
+    kept: str = "window"
+    apart: int = 0
 
 
 @dataclass(frozen=True)

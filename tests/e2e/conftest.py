@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from microfold.lowering.stream import Search, Streamed
+from microfold.plan.stream.region import RowNode
 
 
 @pytest.fixture
@@ -15,4 +16,27 @@ def all_rings(monkeypatch: pytest.MonkeyPatch) -> None:
         planner = search.ringed(found.planner)
         return found if planner is None else search.decided(planner)
 
-    monkeypatch.setattr(Search, "with_fewer_rings", every)
+    monkeypatch.setattr(Search, "with_fewer_rows_apart", every)
+
+
+@pytest.fixture
+def all_carried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that stay are carried wherever they can be, whether that is worth it or not."""
+
+    def every(search: Search, found: Streamed) -> Streamed:
+        values = [value for region in found.planner.regions for value in region.may_be_carried]
+        planner = search.ringed(found.planner, (), values)
+        assert planner is not None
+        return search.decided(planner) if values else found
+
+    monkeypatch.setattr(Search, "with_fewer_rows_apart", every)
+
+
+@pytest.fixture
+def no_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No kernel takes addresses of rows."""
+
+    def none(search: Search, node: RowNode) -> None:
+        del search, node
+
+    monkeypatch.setattr(Search, "_least_by_address", none)

@@ -40,7 +40,7 @@ def _time(program: Program) -> float:
     """Estimated instructions, moves of rows among them."""
     estimate = program.estimated_instructions
     assert estimate is not None
-    moved = program.stream.planner.moved if program.stream is not None else 0
+    moved = program.stream.moved if program.stream is not None else 0
     return estimate + MOVED_BYTE * moved
 
 

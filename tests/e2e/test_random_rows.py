@@ -1,4 +1,4 @@
-"""Random networks computed row by row: handed rows, within a run, in windows and in rings.
+"""Random networks computed row by row: handed rows, within a run, in windows, in rings, and carried.
 
 Bits are those of the reference, on the host under the sanitizers too, and on simulated cores, where unaligned
 accesses trap if they do on the core.
@@ -81,6 +81,23 @@ def test_host(first: int) -> None:
 def test_rings(first: int) -> None:
     need_tools("cc")
     check(first, "host", limited=False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("all_carried")
+@pytest.mark.parametrize("first", sampled(FIRST, 4))
+def test_carried_rows(first: int) -> None:
+    need_tools("cc")
+    check(first, "host", limited=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("all_carried")
+@pytest.mark.parametrize(("core", "first"), sampled_rows([(core, FIRST[1]) for core in CORES], 3))
+def test_carried_rows_on_simulated_cores(core: str, first: int) -> None:
+    need_tools(*CROSS_TOOLS)
+    check(first, core, limited=False)
 
 
 @pytest.mark.slow

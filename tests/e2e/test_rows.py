@@ -36,6 +36,7 @@ from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
 from microfold.options import Options
 from microfold.program import Program
 from microfold.report.data import build_report
+from microfold.report.rows import rows_report
 from microfold.verification.verify import input_sets, verify
 from tests.codegen.builds import STRICT
 from tests.needs import CROSS_TOOLS, need_tools
@@ -94,6 +95,11 @@ def rings(built: Program) -> int:
     return sum(len(region.rings) for region in built.stream.planner.regions)
 
 
+def carried(built: Program) -> int:
+    assert built.stream is not None
+    return sum(len(region.carried) for region in built.stream.planner.regions)
+
+
 @pytest.mark.usefixtures("all_rings")
 @pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
 def test_rows_that_stay_in_rings(core: str) -> None:
@@ -107,6 +113,36 @@ def test_rows_that_stay_in_rings(core: str) -> None:
         result = verify(built, input_sets([b.type for b in built.inputs], 4))
         assert result.exact, result.first_difference
     assert found >= 8
+
+
+@pytest.mark.usefixtures("all_carried")
+@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+def test_carried_rows(core: str) -> None:
+    """Rows go to a stage to be read, and home again."""
+    if core != "host":
+        need_tools(*CROSS_TOOLS)
+    found = 0
+    for graph in (Nets(0).tall(), Nets(0).narrow(), *(Nets(seed).draw() for seed in RINGED)):
+        built = compile_graph(graph, target.load(core), ROWS)
+        report = rows_report(built)
+        assert report is not None
+        found += sum(window["kept"] == "carried" and window["apart"] > 0 for window in report["windows"])
+        result = verify(built, input_sets([b.type for b in built.inputs], 4))
+        assert result.exact, result.first_difference
+    assert found >= 8
+
+
+@pytest.mark.usefixtures("no_rings")
+def test_rows_are_carried_where_kernels_read_no_rings() -> None:
+    """The arena is smaller than with windows; where these fit, nothing is carried."""
+    graph = Nets(0).narrow()
+    m4 = target.load("cortex-m4")
+    free = compile_graph(graph, m4, ROWS)
+    smallest = compile_graph(graph, m4, Options(io="rows", optimize="size"))
+    assert smallest.arena.size < free.arena.size
+    assert carried(smallest) > 0
+    loose = compile_graph(graph, m4, Options(io="rows", ram=free.arena.size * 2))
+    assert carried(loose) == 0
 
 
 def test_rings_where_windows_do_not_fit() -> None:

@@ -14,7 +14,7 @@ class Spot:
     """A place in a window: bytes from its start.
 
     Attributes:
-        newest: of a ring: among the newest rows, which lie apart.
+        newest: of rings and carried rows: among the newest rows, which lie apart.
     """
 
     value: Value
@@ -54,11 +54,16 @@ class Fill:
 
 @dataclass(frozen=True)
 class Slide:
-    """Rows that are still needed move: to the start of their window, or to a place in their ring."""
+    """Rows that are still needed move: to the start of their window, into their ring, home, or to a stage."""
 
     source: Spot
     target: Spot
     size: int
+
+    @property
+    def is_within(self) -> bool:
+        """Whether they move within one place."""
+        return self.source.newest == self.target.newest
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from microfold.plan.stream.blocks import Block, block, busiest, held_at, moments
 from microfold.plan.stream.check import Computing, check_stream
 from microfold.plan.stream.layers import BandLayer, ComputedRows, PlannedLayer, band_layers
 from microfold.plan.stream.occupied import Occupied, overlaps_in_time
-from microfold.plan.stream.operations import RowsCall
+from microfold.plan.stream.operations import RowsCall, Slide, Spot
 from microfold.plan.stream.region import Form, Region, RowNode, pitch
 from microfold.plan.stream.windows import Windows, windows_of
 
@@ -54,16 +54,43 @@ class StreamMemory:
         found = self.scratch.get(index)
         return (self.planner.alive(index) + (units(found.size) if found else 0)) * ALIGNMENT
 
-    @property
+    @cached_property
     def windows(self) -> Mapping[Value, int]:
         """Where the windows of streamed values lie, those of what is held whole among them."""
         planner, offsets = self.planner, self.arena.offsets
         return {v: offsets[b] + planner.window_offset(v) for v, b in planner.window_blocks.items()}
 
-    @property
+    @cached_property
     def newest(self) -> Mapping[Value, int]:
-        """Where the newest rows of rings lie."""
+        """Where the newest rows of rings lie, and stages."""
         return {value: self.arena.offsets[b] for value, b in self.planner.newest_blocks.items()}
+
+    @property
+    def moved(self) -> int:
+        """Bytes that move within windows, into rings, and between homes and stages elsewhere, in one run."""
+        return sum(slide.size for slide in self._slides if self.way_of(slide) is not None)
+
+    @property
+    def _slides(self) -> Iterator[Slide]:
+        return (op for part in self.planner.parts if isinstance(part, Windows) for op in part.slides)
+
+    @property
+    def copies_within(self) -> bool:
+        """Whether rows move to lower addresses that may be among their own."""
+        return any(self.way_of(slide) == "up" for slide in self._slides)
+
+    def way_of(self, slide: Slide) -> str | None:
+        """How rows move: `apart` from where they were, `up` or `down` over that; None: they are there."""
+        distance = self.at(slide.source) - self.at(slide.target)
+        if not distance:
+            return None
+        if abs(distance) >= slide.size and not slide.is_within:
+            return "apart"
+        return "up" if distance > 0 else "down"
+
+    def at(self, spot: Spot) -> int:
+        """The address of a spot."""
+        return (self.newest if spot.newest else self.windows)[spot.value] + spot.offset
 
     def address(self, value: Value) -> int:
         """Where row 0 of a value lies that is held whole."""
@@ -72,7 +99,6 @@ class StreamMemory:
     @property
     def computed(self) -> Iterator[ComputedRows | int]:
         """All results in the order in which they are computed: rows, or those of layers on whole tensors."""
-        windows, newest = self.windows, self.newest
         for part in self.planner.parts:
             if not isinstance(part, Windows):
                 yield from part
@@ -80,7 +106,7 @@ class StreamMemory:
             for call in part.all_operations:
                 if isinstance(call, RowsCall):
                     value, rows = call.node.output, call.node.written(call.part)
-                    address = (newest if call.output.newest else windows)[value] + call.output.offset
+                    address = self.at(call.output)
                     size = (rows[1] - rows[0]) * pitch(value)
                     yield ComputedRows(self.layer_of(call), value, rows, address, size)
 
@@ -238,16 +264,6 @@ class StreamPlanner:
         bands = ((index, each.band) for index, each in enumerate(self.planned))
         return {(band.node, band.form): index for index, band in bands if band is not None}
 
-    @property
-    def moved(self) -> int:
-        """Bytes that move within windows and into rings, in one run."""
-        return sum(windows.moved for windows, _, _ in self.streams)
-
-    @property
-    def slides(self) -> bool:
-        """Whether rows move within windows."""
-        return any(windows.slides for windows, _, _ in self.streams)
-
     def shift(self, value: Value) -> int:
         """Bytes in front of what is held whole, in the storage that a value is in: its padding."""
         held = self._held_in.get(self._views[value].root, ())
@@ -318,7 +334,7 @@ class StreamPlanner:
 
     @cached_property
     def newest_blocks(self) -> Mapping[Value, Block]:
-        """Where the newest rows of rings lie."""
+        """Where the newest rows of rings lie, and stages."""
         return {
             value: block(each.label, each.size, each.times << start)
             for windows, start, _ in self.streams
@@ -434,6 +450,16 @@ class StreamPlanner:
                     found.append(Overlap(source, target, -place, exact=True))
         return found
 
+    @cached_property
+    def _homes_and_stages(self) -> Sequence[Overlap]:
+        """Leave for carried rows to lie anywhere over where they go: they move all at once."""
+        found: list[Overlap] = []
+        for region in self.regions:
+            for value in region.carried:
+                home, stage = self.window_blocks[value], self.newest_blocks[value]
+                found.append(Overlap(home, stage, -align(home.size, self.alignment)))
+        return found
+
     def plan(
         self,
         kernels: Sequence[Kernel],
@@ -455,6 +481,7 @@ class StreamPlanner:
                 scratch[index] = block(f"scratch of layer {index}", call.scratch, times)
         blocks = [*self._tensors, *scratch.values()]
         overlaps = [o for index, kernel in enumerate(kernels) for o in self.overlaps(index, kernel)]
+        overlaps += self._homes_and_stages
         allowed = [*overlaps, *overlaps_in_time(blocks, self._occupied, overlaps)]
         least = busiest(blocks, self._occupied, overlaps, self.end + 1)
         bound = align(least, self.alignment) // self.alignment * ALIGNMENT

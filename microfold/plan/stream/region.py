@@ -216,6 +216,7 @@ class Region:
         readers: of each streamed value: the node and the index of the operand.
         outlives: sources that are still read when the region is computed.
         rings: values of which rows that stay lie in rings.
+        carried: those of which they lie at home, and come to a stage to be read.
     """
 
     graph: Graph
@@ -228,43 +229,48 @@ class Region:
     producers: Mapping[Value, RowNode]
     outlives: frozenset[Value]
     rings: tuple[Value, ...] = ()
+    carried: tuple[Value, ...] = ()
 
     @property
     def end(self) -> int:
         """How many nodes of the graph come before those behind the region."""
         return self.start + len(self.nodes)
 
-    def with_rings(self, values: Collection[Value]) -> Region:
-        """The same with rings for some of the values in `may_be_rings`."""
-        plain = {
-            each: replace(
-                each,
-                by_address=any(
-                    first is not None and first in values and each.reads_several(0)
-                    for first in each.node.inputs[:1]
-                ),
-            )
-            for each in self.nodes
-        }
+    def with_rings(self, values: Collection[Value], carried: Collection[Value] = ()) -> Region:
+        """The same with rings for those of the values that may be rings, and rows of some others carried."""
+        rings = [value for value in self.may_be_rings if value in values]
+        plain: dict[RowNode, RowNode] = {}
+        for each in self.nodes:
+            by_address = any(v in rings for v in each.node.inputs[:1]) and each.reads_several(0)
+            plain[each] = each if each.by_address == by_address else replace(each, by_address=by_address)
         readers = {v: [(plain[each], index) for each, index in found] for v, found in self.readers.items()}
         return replace(
             self,
             nodes=tuple(plain.values()),
             readers=readers,
             producers={each.output: each for each in plain.values()},
-            rings=tuple(value for value in self.may_be_rings if value in values),
+            rings=tuple(rings),
+            carried=tuple(v for v in self.may_be_carried if v in carried and v not in rings),
         )
 
     @cached_property
-    def may_be_rings(self) -> tuple[Value, ...]:
-        """What is never whole, and keeps rows from call to call; readers of several rows read it first."""
+    def may_be_carried(self) -> tuple[Value, ...]:
+        """What is never whole, and keeps rows from call to call."""
         values = (*self.inputs, *(each.output for each in self.nodes if not each.accumulates))
         return tuple(
             value
             for value in values
             if value not in self.held
             and any(node.reads_several(index) for node, index in self.readers.get(value, ()))
-            and all(
+        )
+
+    @cached_property
+    def may_be_rings(self) -> tuple[Value, ...]:
+        """What of this may be rings: readers of several rows read it first."""
+        return tuple(
+            value
+            for value in self.may_be_carried
+            if all(
                 not node.reads_several(index) or (index == 0 and node.node.operands.count(value) == 1)
                 for node, index in self.readers[value]
             )

@@ -8,54 +8,42 @@ rows are given their addresses.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from microfold.ir.node import Value
+from microfold.ops.rows import Rows
+from microfold.plan.stream.keepers import Keeper
 from microfold.plan.stream.operations import Slide, Spot, Table
 
 
 @dataclass
-class Ring:
+class Ring(Keeper):
     """The rows of a value as they come and go.
 
     Attributes:
         slots: rows that may stay; None: not known yet, any number.
-        newest: rows that lie apart: from the first to before the last.
-        width: rows that lie apart at most.
         kept: rows in slots that may still be needed, the oldest first, with their slots' numbers.
         count: rows that were moved into slots so far.
-        most: rows that were kept at most.
-        times: moments at which slots are in use, as bits.
-        newest_times: the same of the rows that lie apart.
-        read: a call has read the last one of these.
     """
 
-    value: Value
-    pitch: int
-    top: int
     slots: int | None = None
-    newest: tuple[int, int] = (0, 0)
-    width: int = 0
     kept: deque[tuple[int, int]] = field(default_factory=deque[tuple[int, int]])
     count: int = 0
-    most: int = 0
-    times: int = 0
-    newest_times: int = 0
-    read: bool = False
 
-    def write(self, first: int, last: int, needed: int) -> tuple[list[Slide], Spot]:
-        """Room for new rows, and where they come to."""
-        if first != self.top:
-            raise AssertionError(f"row {first} of {self.value!r} comes behind row {self.top}")
+    def _room(self, first: int, last: int, needed: int, read_next: bool) -> tuple[list[Slide], Spot]:
+        del read_next
         moves = self.keep(needed)
-        self.newest, self.top, self.read = (first, last), last, False
+        self.newest = first, last
         self.width = max(self.width, last - first)
         return moves, Spot(self.value, 0, newest=True)
 
+    def padding(self, first: int, last: int) -> Iterator[Rows]:
+        """Row by row: there is room for as many as a call computes."""
+        return ((row, row + 1) for row in range(first, last))
+
     def keep(self, needed: int) -> list[Slide]:
         """What is needed of the newest rows moves into slots."""
-        while self.kept and self.kept[0][0] < needed:
-            self.kept.popleft()
+        self._forget_kept(needed)
         moves: list[Slide] = []
         first, last = self.newest
         for row in range(max(first, needed), last):
@@ -69,11 +57,13 @@ class Ring:
         return moves
 
     def forget(self, needed: int) -> None:
-        """Rows that nothing needs any more leave."""
-        while self.kept and self.kept[0][0] < needed:
-            self.kept.popleft()
+        self._forget_kept(needed)
         if needed >= self.newest[1]:
             self.newest = self.newest[1], self.newest[1]
+
+    def _forget_kept(self, needed: int) -> None:
+        while self.kept and self.kept[0][0] < needed:
+            self.kept.popleft()
 
     def spot(self, row: int) -> Spot:
         """Where a row lies."""
@@ -86,14 +76,10 @@ class Ring:
         return Spot(self.value, slots[row] * self.pitch)
 
     def spots(self, first: int, last: int) -> Spot | Table:
-        """Where rows lie that are read at once."""
         if last - first == 1:
             return self.spot(first)
         return Table(tuple(self.spot(row) for row in range(first, last)))
 
-    def mark(self, time: int) -> None:
-        """What is there now is in use at this moment."""
-        if self.kept:
-            self.times |= 1 << time
-        if self.newest[0] < self.newest[1]:
-            self.newest_times |= 1 << time
+    @property
+    def keeps(self) -> bool:
+        return bool(self.kept)

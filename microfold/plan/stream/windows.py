@@ -3,7 +3,7 @@
 Before a row is written, rows that nothing needs any more leave the window: those behind them move up. So the
 rows of a band lie behind each other, rows of padding included, and every band of a layer is the same call.
 What is held whole, since something outside of the region reads or has computed it, has a window for all of
-it, in which nothing moves. Rings are another way to keep rows (`microfold.plan.stream.rings`).
+it, in which nothing moves. There are other ways to keep rows (`microfold.plan.stream.keepers`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from microfold.ir.node import Value
 from microfold.ops.rows import ROWS
 from microfold.plan.stream.blocks import Block, block, span
+from microfold.plan.stream.carried import Carried
 from microfold.plan.stream.events import Arrival, Compute, Event, Padding, events_of
+from microfold.plan.stream.keepers import Keeper
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 from microfold.plan.stream.region import NEVER, Region, RowNode, pitch
 from microfold.plan.stream.rings import Ring
@@ -30,9 +32,9 @@ class _Window:
         low: the first row that is written.
         top: the first row that is not there yet.
         capacity: rows that there are at most.
-        times: events in which it holds something, as bits.
+        times: moments at which it holds something, as bits.
         whole: nothing leaves it.
-        occupied: bytes that hold something in these events: from the first to before the last.
+        occupied: bytes that hold something at these moments: from the first to before the last.
     """
 
     pitch: int
@@ -66,13 +68,13 @@ class Windows:
     """A region with all that happens in it; where the windows lie is not known yet.
 
     Attributes:
-        operations: those of each event.
+        operations: those of each moment: of an event, or of carried rows before or behind one.
         blocks: the windows.
-        occupied: of each window: bytes that hold something, in each event of its life.
-        events: of each node, those in which it computes.
+        occupied: of each window: bytes that hold something, at each moment of its life.
+        events: of each node, the moments at which it computes.
         reaches: of each node, by operand and event.
         margins: rows above row 0 of what is held whole.
-        newest: of rings, where the newest rows lie; their `blocks` are the slots.
+        newest: of rings and carried rows, where the newest rows lie; their `blocks` are what is kept.
     """
 
     region: Region
@@ -85,19 +87,14 @@ class Windows:
     newest: Mapping[Value, Block]
 
     @property
-    def moved(self) -> int:
-        """Bytes that move within windows and into rings, in one run."""
-        return sum(op.size for op in self.all_operations if isinstance(op, Slide))
-
-    @property
-    def slides(self) -> bool:
-        """Whether rows move within windows."""
-        return any(isinstance(op, Slide) and not op.source.newest for op in self.all_operations)
+    def slides(self) -> Iterator[Slide]:
+        """Rows that move."""
+        return (op for op in self.all_operations if isinstance(op, Slide))
 
     @property
     def all_operations(self) -> Iterator[Operation]:
-        """Those of all events, in order."""
-        return (operation for event in self.operations for operation in event)
+        """Those of all moments, in order."""
+        return (operation for moment in self.operations for operation in moment)
 
     def shift(self, value: Value) -> int:
         """Where row 0 of what is held whole lies in its window, bytes."""
@@ -116,7 +113,7 @@ def windows_of(region: Region, margins: Mapping[Value, tuple[int, int]] | None =
         # How many rows stay is known when all has happened once.
         first = _Recorder(region, margins or {}, events, slots)
         first.record()
-        slots = {value: max(ring.most, 1) for value, ring in first.rings.items()}
+        slots = {value: max(first.keepers[value].most, 1) for value in region.rings}
     return _Recorder(region, margins or {}, events, slots).record()
 
 
@@ -129,7 +126,8 @@ class _Recorder:
     touches: Mapping[Value, Sequence[tuple[int, bool]]] = field(
         default_factory=dict[Value, Sequence[tuple[int, bool]]]
     )
-    rings: dict[Value, Ring] = field(default_factory=dict[Value, Ring])
+    keepers: dict[Value, Keeper] = field(default_factory=dict[Value, Keeper])
+    operations: list[list[Operation]] = field(default_factory=list[list[Operation]])
     windows: dict[Value, _Window] = field(default_factory=dict[Value, _Window])
     done: dict[RowNode, int] = field(default_factory=dict[RowNode, int])
     events: dict[RowNode, list[int]] = field(default_factory=dict[RowNode, list[int]])
@@ -143,9 +141,11 @@ class _Recorder:
             value: self.given.get(value, (region.above(value), region.below(value))) for value in region.held
         }
         for value in region.rings:
-            self.rings[value] = Ring(value, pitch(value), -region.above(value), self.slots.get(value))
+            self.keepers[value] = Ring(value, pitch(value), -region.above(value), slots=self.slots.get(value))
+        for value in region.carried:
+            self.keepers[value] = Carried(value, pitch(value), -region.above(value))
         for value in (*region.inputs, *region.sources, *region.producers):
-            if value in self.rings:
+            if value in self.keepers:
                 continue
             above, below = margins.get(value, (region.above(value), 0))
             low = -region.above(value)
@@ -156,8 +156,9 @@ class _Recorder:
                 window.top = value.type.shape[ROWS]
             self.windows[value] = window
         self.touches = _touches(region, self.all_events)
-        operations = [self._event(time, event) for time, event in enumerate(self.all_events)]
-        end = len(operations)
+        for number, event in enumerate(self.all_events):
+            self._event(number, event)
+        end = len(self.operations)
         for value in region.fronts:
             # From the first row to the end.
             self._hold(value, (self.windows[value].times & -self.windows[value].times).bit_length() - 1, end)
@@ -170,16 +171,14 @@ class _Recorder:
             for value, window in self.windows.items()
             if window.times
         }
-        for value, ring in self.rings.items():
-            size = (ring.slots or ring.most) * ring.pitch
-            blocks[value] = block(value.name, size, ring.times or ring.newest_times)
-        newest = {
-            value: block(f"{value.name}, newest", ring.width * ring.pitch, ring.newest_times)
-            for value, ring in self.rings.items()
-        }
+        newest: dict[Value, Block] = {}
+        for value, keeper in self.keepers.items():
+            times = keeper.newest_times or keeper.times
+            blocks[value] = block(value.name, keeper.size, keeper.times or times)
+            newest[value] = block(f"{value.name}, newest", max(keeper.width, 1) * keeper.pitch, times)
         return Windows(
             region,
-            operations,
+            self.operations,
             blocks,
             self.events,
             self.reaches,
@@ -196,48 +195,64 @@ class _Recorder:
         for time in range(first, end):
             now = window.occupied.setdefault(time, now)
 
-    def _event(self, time: int, event: Event) -> list[Operation]:
+    def _event(self, number: int, event: Event) -> None:
         made: list[Operation] = []
         # What it reads is there until it is over.
-        begun = {value: min(self._needed(value), self.windows[value].top) for value in self.region.sources}
+        begun = self._begun()
         match event:
             case Arrival(value, row):
-                moves, spot = self._room(value, row, row + 1)
+                moves, spot = self._room(value, row, row + 1, number)
                 made += [*moves, Arrive(value, row, spot)]
             case Padding(value, first, last):
-                # The newest rows of a ring are as many as a call computes.
-                step = 1 if value in self.rings else last - first
-                for row in range(first, last, step):
-                    moves, spot = self._room(value, row, row + step)
-                    made += [*moves, Fill(value, row, row + step, spot)]
+                keeper = self.keepers.get(value)
+                for part in keeper.padding(first, last) if keeper is not None else [(first, last)]:
+                    moves, spot = self._room(value, *part, number)
+                    made += [*moves, Fill(value, *part, spot)]
             case Compute(node, part):
-                made += self._compute(node, part, time)
+                made += self._compute(node, part, number)
                 value = node.output
-        made += self._keep_newest(time)
         if value in self.windows:
-            self.windows[value].times |= 1 << time
-        for other, window in self.windows.items():
-            if self._needed(other) < window.top:
+            self.windows[value].times |= 1 << len(self.operations)
+        self._moment(made, begun)
+        self._keep_newest(number)
+
+    def _begun(self) -> dict[Value, int]:
+        """The first row of each source that is needed now."""
+        return {value: min(self._needed(value), self.windows[value].top) for value in self.region.sources}
+
+    def _moment(self, made: list[Operation], begun: Mapping[Value, int]) -> None:
+        """Operations during which all that there is must hold.
+
+        Args:
+            begun: the first row of each source that is needed when they begin.
+        """
+        time = len(self.operations)
+        self.operations.append(made)
+        for keeper in self.keepers.values():
+            keeper.mark(time)
+        for value, window in self.windows.items():
+            if self._needed(value) < window.top:
                 window.times |= 1 << time
             if window.times >> time & 1:
-                window.occupied[time] = self._occupied(other, begun.get(other, window.start))
-        return made
+                window.occupied[time] = self._occupied(value, begun.get(value, window.start))
 
-    def _keep_newest(self, time: int) -> list[Operation]:
-        """Newest rows of rings that a call has read, or will not read soon, move into slots."""
-        moves: list[Operation] = []
-        for value, ring in self.rings.items():
-            ring.mark(time)
-            ring.forget(self._needed(value))
-            if ring.newest[0] < ring.newest[1] and (ring.read or self._is_written_next(value, time)):
-                moves += ring.keep(self._needed(value))
-                ring.mark(time)
-        return moves
+    def _keep_newest(self, number: int) -> None:
+        """Newest rows that a call has read, or will not read soon, move to where they are kept."""
+        for value, keeper in self.keepers.items():
+            needed = self._needed(value)
+            keeper.forget(needed)
+            if keeper.is_apart and (keeper.read or self._is_written_next(value, number)):
+                moves = keeper.keep(needed)
+                if keeper.carries:
+                    self._moment([*moves], self._begun())
+                else:
+                    self.operations[-1] += moves
+                    keeper.mark(len(self.operations) - 1)
 
-    def _is_written_next(self, value: Value, time: int) -> bool:
-        """Whether new rows come before others are read."""
+    def _is_written_next(self, value: Value, number: int) -> bool:
+        """Whether new rows come before others are read, behind an event."""
         touched = self.touches[value]
-        return touched[bisect.bisect_right(touched, (time, True))][1] if touched[-1][0] > time else False
+        return touched[bisect.bisect_right(touched, (number, True))][1] if touched[-1][0] > number else False
 
     def _occupied(self, value: Value, needed: int) -> tuple[int, int]:
         """The bytes that hold something in an event."""
@@ -247,21 +262,22 @@ class _Recorder:
         first = max(window.offset(needed), 0) if self._dies(value) else 0
         return first, window.capacity * window.pitch
 
-    def _compute(self, node: RowNode, part: int, time: int) -> list[Operation]:
+    def _compute(self, node: RowNode, part: int, number: int) -> list[Operation]:
         value = node.output
         written = node.written(part)
         moves: Sequence[Operation] = ()
         output = self._spot(value, written[0]) if node.accumulates and part else None
         if output is None:
-            moves, output = self._room(value, *written)
+            moves, output = self._room(value, *written, number)
+        time = len(self.operations)
         spots: list[Spot | Table] = []
         reaches: dict[int, Reach] = {}
         reads = node.reads(part)
         for operand, (first, last) in reads:
-            if operand in self.rings:
-                ring = self.rings[operand]
-                spots.append(ring.spots(first, last))
-                ring.read |= last >= ring.newest[1]
+            if operand in self.keepers:
+                keeper = self.keepers[operand]
+                spots.append(keeper.spots(first, last))
+                keeper.read |= last >= keeper.newest[1]
                 continue
             window = self.windows[operand]
             if not window.start <= first < last <= window.top:
@@ -271,16 +287,22 @@ class _Recorder:
         self.done[node] = part + 1
         alone = output.offset == 0 and not (value in self.windows and self.windows[value].whole)
         for index, spot in zip(node.readings, spots, strict=True):
-            if isinstance(spot, Spot) and spot.value not in self.rings:
+            if isinstance(spot, Spot) and spot.value not in self.keepers:
                 reaches[index] = Reach(spot.offset, alone and self._is_done(spot.value))
         self.events.setdefault(node, []).append(time)
         self.reaches.setdefault(node, []).append(reaches)
         return [*moves, RowsCall(node, part, tuple(spots), output)]
 
-    def _room(self, value: Value, first: int, last: int) -> tuple[Sequence[Operation], Spot]:
-        """Make room for new rows, and where they come to."""
-        if value in self.rings:
-            return self.rings[value].write(first, last, self._needed(value))
+    def _room(self, value: Value, first: int, last: int, number: int) -> tuple[Sequence[Operation], Spot]:
+        """Make room for the new rows of an event, and where they come to."""
+        if value in self.keepers:
+            keeper = self.keepers[value]
+            read_next = not self._is_written_next(value, number)
+            moves, spot = keeper.write(first, last, self._needed(value), read_next)
+            if keeper.carries:
+                self._moment([*moves], self._begun())
+                moves = []
+            return moves, spot
         window = self.windows[value]
         if value in self.region.sources and first < 0:
             return [], self._spot(value, first)  # what lies above a source comes behind it
@@ -317,8 +339,8 @@ class _Recorder:
 
 
 def _touches(region: Region, events: Sequence[Event]) -> dict[Value, list[tuple[int, bool]]]:
-    """When rows of rings are read and written, in order; true: written."""
-    found: dict[Value, list[tuple[int, bool]]] = {value: [] for value in region.rings}
+    """When rows that lie apart are read and written, by events in order; true: written."""
+    found: dict[Value, list[tuple[int, bool]]] = {value: [] for value in (*region.rings, *region.carried)}
     for time, event in enumerate(events):
         if isinstance(event, Compute):
             for value, _ in event.node.reads(event.part):

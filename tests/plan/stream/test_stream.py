@@ -51,6 +51,17 @@ def rings(seeds: range) -> Iterator[tuple[Graph, Region]]:
             yield graph, found.with_rings(values[1:])
 
 
+def carried(seeds: range) -> Iterator[tuple[Graph, Region]]:
+    """Regions whose rows are carried, all of them, or some where others stay in rings and windows."""
+    for graph, found in (*streams(seeds), *held(seeds)):
+        values = found.may_be_carried
+        if values:
+            yield graph, found.with_rings((), values)
+        if len(values) > 1:
+            yield graph, found.with_rings(values[::2], values[1:])
+            yield graph, found.with_rings((), values[1:])
+
+
 def held(seeds: range) -> Iterator[tuple[Graph, Region]]:
     """The same of regions that begin with what is there whole: the input, or results of nodes before them."""
     for seed in seeds:
@@ -108,6 +119,10 @@ def test_random_streams_with_rings() -> None:
     assert assert_streams_are_right(rings(SEEDS)) >= 12
 
 
+def test_random_streams_with_carried_rows() -> None:
+    assert assert_streams_are_right(carried(SEEDS)) >= 40
+
+
 def test_random_streams_of_what_is_there_whole() -> None:
     assert assert_streams_are_right(held(SEEDS)) >= 15
 
@@ -160,6 +175,11 @@ def test_many_random_streams_are_whole_tensors() -> None:
 @pytest.mark.exhaustive
 def test_many_random_streams_with_rings() -> None:
     assert assert_streams_are_right(rings(MANY)) >= 300
+
+
+@pytest.mark.exhaustive
+def test_many_random_streams_with_carried_rows() -> None:
+    assert assert_streams_are_right(carried(MANY)) >= 600
 
 
 @pytest.mark.exhaustive
@@ -216,13 +236,14 @@ def seen_and_missed(seeds: range, count: int, every: int) -> tuple[int, int]:
     """Streams with a fault: how many the checker sees, and how many others compute the same rows anyway.
 
     Args:
-        count: of streams with windows, and of those with rings.
+        count: of streams with windows, of those with rings, and of those with carried rows.
         every: of so many operations one is changed.
     """
     seen = missed = 0
     for graph, found in (
         *itertools.islice(streams(seeds), count),
         *itertools.islice(rings(seeds), count),
+        *itertools.islice((each for each in carried(seeds) if not each[1].sources), count),
     ):
         planner, kernels = planned(graph, found)
         calls = [lowered(kernel, layer) for kernel, layer in zip(kernels, planner.layers, strict=True)]
