@@ -52,6 +52,18 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "7x1": ((9, 4, 6, 5), {"kernel": (7, 1)}),
     "1x7": ((4, 9, 6, 5), {"kernel": (1, 7), "padding": ((0, 0), (3, 3))}),
     "10x4": ((15, 6, 1, 12), {"kernel": (10, 4), "padding": ((4, 5), (1, 1)), "strides": (2, 2)}),
+    # windows as parts of strips of columns
+    "3x3 16 odd number of pixels": ((5, 7, 16, 8), {"padding": SAME3}),
+    "3x3 32 batch 3, odd rows": ((4, 5, 32, 8), {"padding": SAME3, "batch": 3}),
+    "3x3 48 stride 2": ((9, 10, 48, 8), {"padding": ((0, 1), (0, 1)), "strides": (2, 2)}),
+    "3x3 80 no padding": ((5, 10, 80, 4), {}),
+    "3x3 16 one column": ((5, 1, 16, 8), {"padding": SAME3}),
+    "5x5 16": ((6, 13, 16, 4), {"kernel": (5, 5), "padding": ((2, 2), (2, 2))}),
+    "2x7 16 stride 2": ((4, 17, 16, 12), {"kernel": (2, 7), "padding": ((0, 1), (3, 3)), "strides": (1, 2)}),
+    "3x1 16 odd": ((5, 3, 16, 8), {"kernel": (3, 1), "padding": ((1, 1), (0, 0))}),
+    "1x3 16 stride 3": ((3, 9, 16, 8), {"kernel": (1, 3), "strides": (1, 3)}),
+    "3x2 16 stride 3": ((7, 8, 16, 8), {"kernel": (3, 2), "strides": (3, 3)}),
+    "5x5 16 mostly padding": ((2, 2, 16, 4), {"kernel": (5, 5), "padding": ((5, 4), (4, 6))}),
     # in registers while the weights go by: many pixels
     "1x1 16 in registers": ((16, 17, 16, 12), {"kernel": (1, 1)}),
     "1x1 8 relu in registers": (
