@@ -74,6 +74,11 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         (14, 15, 32, 13),
         {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT, "saturated": True},
     ),
+    "1x1 32 in registers, 21 channels": ((9, 10, 32, 21), {"kernel": (1, 1), "saturated": True}),
+    "1x1 24 relu6 in registers, 40 channels": (
+        (5, 9, 24, 40),
+        {"kernel": (1, 1), "activation": graphs.RELU6},
+    ),
     "3x3 3 relu6 in registers": ((24, 23, 3, 8), {"padding": SAME3, "activation": graphs.RELU6}),
     "3x3 2 in registers, saturated": ((19, 21, 2, 15), {"padding": SAME3, "saturated": True}),
     # blocks of 4 channels alone, or eight that are fewer
