@@ -52,6 +52,9 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "7x1": ((9, 4, 6, 5), {"kernel": (7, 1)}),
     "1x7": ((4, 9, 6, 5), {"kernel": (1, 7), "padding": ((0, 0), (3, 3))}),
     "10x4": ((15, 6, 1, 12), {"kernel": (10, 4), "padding": ((4, 5), (1, 1)), "strides": (2, 2)}),
+    "4x3 4 channels": ((9, 7, 4, 6), {"kernel": (4, 3), "padding": ((1, 2), (1, 1))}),
+    "2x5 3 channels": ((6, 9, 3, 4), {"kernel": (2, 5), "padding": ((1, 0), (2, 2))}),
+    "1x5 2 channels": ((3, 9, 2, 4), {"kernel": (1, 5)}),
     # windows as parts of strips of columns
     "3x3 16 odd number of pixels": ((5, 7, 16, 8), {"padding": SAME3}),
     "3x3 32 batch 3, odd rows": ((4, 5, 32, 8), {"padding": SAME3, "batch": 3}),
