@@ -82,6 +82,11 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         (5, 9, 24, 40),
         {"kernel": (1, 1), "activation": graphs.RELU6},
     ),
+    "1x1 16 relu6 in registers, 24 channels": (
+        (5, 9, 16, 24),
+        {"kernel": (1, 1), "activation": graphs.RELU6},
+    ),
+    "1x1 7 in registers, 16 channels": ((5, 9, 7, 16), {"kernel": (1, 1), "saturated": True}),
     "3x3 3 relu6 in registers": ((24, 23, 3, 8), {"padding": SAME3, "activation": graphs.RELU6}),
     "3x3 2 in registers, saturated": ((19, 21, 2, 15), {"padding": SAME3, "saturated": True}),
     # blocks of 4 channels alone, or eight that are fewer
