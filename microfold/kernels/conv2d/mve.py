@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from microfold.ir.types import Array
+import numpy as np
+
+from microfold.ir.types import Array, TensorType
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter
 from microfold.kernels.conv2d.int4 import unsupported_int4
 from microfold.kernels.conv2d.portable import (
@@ -21,6 +23,7 @@ from microfold.kernels.packing import int4_mve, mve, product_sum
 from microfold.kernels.requantize import output_range
 from microfold.kernels.shapes import WINDOW_FIELDS
 from microfold.ops.convolution.conv2d import Conv2D
+from microfold.ops.window import Window
 
 # Patches of up to this many vectors are kept in registers while the weights stream by.
 _REGISTER_VECTORS = 2
@@ -38,6 +41,45 @@ def _run_vectors(layer: LayerContext) -> int:
     run = window.size[1] * x.shape[3]
     whole = window.dilations == (1, 1) and run % mve.LANES == 0
     return run // mve.LANES if whole and run <= _WRITTEN_OUT * mve.LANES else 0
+
+
+def _strip_pixels(layer: LayerContext) -> int:
+    """Pixels whose patches are parts of a strip of columns, in no more room than two patches; 0: it has none.
+
+    An even number, of code that streams weights of eight channels.
+    """
+    x, _, _, window = conv_types(layer)
+    columns, stride = window.size[1], window.strides[1]
+    if is_pointwise(window) or window.dilations != (1, 1) or x.shape[3] % mve.LANES or stride > columns:
+        return 0
+    return (1 + columns // stride) & ~1
+
+
+def _strip_terms(x: TensorType, out: TensorType, window: Window, pixels: int) -> Terms:
+    """Of strips of columns for so many pixels; those that reach out of the image are filled before."""
+    columns = window.size[1] + (pixels - 1) * window.strides[1]
+    y = np.arange(out.shape[1]) * window.strides[0] - window.padding[0][0]
+    left = np.arange(0, out.shape[2], pixels) * window.strides[1] - window.padding[1][0]
+    outside = (y < 0) | (y + window.size[0] > x.shape[1])
+    reaching = outside[:, None] | (left < 0) | (left + columns > x.shape[2])
+    strips = out.shape[0] * reaching.size
+    vectors = window.size[0] * columns * x.shape[3] / mve.LANES
+    filled = out.shape[0] * int(reaching.sum()) * vectors
+    return Terms(
+        strip=strips, strip_row=strips * window.size[0], strip_vector=strips * vectors, strip_filled=filled
+    )
+
+
+def _column_vectors(layer: LayerContext) -> int:
+    """How many vectors an input pixel is; 0 of long ones, and where code is to be short: loops copy them."""
+    vectors = conv_types(layer)[0].shape[3] // mve.LANES
+    return vectors if vectors <= _WRITTEN_OUT and not layer.compiled_for_size else 0
+
+
+def _by_columns(layer: LayerContext, matrix: Array) -> Array:
+    """The filters' matrix in the order of a strip: columns of rows."""
+    _, weights, _, _ = conv_types(layer)
+    return matrix.reshape(weights.shape).swapaxes(1, 2).reshape(matrix.shape)
 
 
 def _requantization(layer: LayerContext, matrix: Array) -> tuple[mve.MveForm, Array]:
@@ -66,13 +108,14 @@ def _copied_pixels(pixels: int, depth: int, padded: int) -> int:
     return pixels - max(read - read % 2, 0)
 
 
-def _block_order(form: mve.MveForm, *, int4: bool, held: bool, eights: bool) -> str:
+def _block_order(form: mve.MveForm, *, int4: bool, held: bool, eights: bool, strip: bool) -> str:
     """What a block of weights has, in order."""
     if held and eights:
         block = "int8 weights [vectors][4][16], bias[4], multiplier[4]"
         return f"of 8 channels: bytes shift[2][4], then of even and of odd ones: {block}"
     if eights:
-        block = "int8 weights [vectors][4][16], (256 * bias + shift)[4], multiplier[4]"
+        weights = f"int8 weights{', of windows by columns,' if strip else ''} [vectors][4][16]"
+        block = f"{weights}, (256 * bias + shift)[4], multiplier[4]"
         return f"of 4 channels, even or odd ones of eight: {block}"
     start = "start" if int4 and not held else "bias"
     weights = "weights [vectors][2][16], two channels a byte" if int4 else "int8 weights [vectors][4][16]"
@@ -87,7 +130,8 @@ class Conv2DMve(Kernel):
     `blocks` are [channels / 4][words]: biases, weights [vectors][4][16], other rows of the records, see
     `mve.pack_blocks`; `mve.requantization` chooses the shortest exact form. Weights are padded with zeros to
     whole vectors, so that what follows a pixel's inputs may be read along with them, up to the end of the
-    tensor: the last pixels are copied if need be.
+    tensor: the last pixels are copied if need be. Patches of windows over pixels of whole vectors are parts
+    of a strip of columns, which neighbours have in common: `_strip_pixels`.
     """
 
     name = "s8_conv2d__mve_2x4"
@@ -138,13 +182,16 @@ class Conv2DMve(Kernel):
             pair = Terms(pair=1, half=blocks, half_vector=blocks * vectors, half_tail=blocks * tail)
         else:
             pair = Terms(pair=1, tail=tail, block=blocks, vector=blocks * vectors)
-        return Terms(call=1) + pairs * (pair + finish) + self._gathering(layer)
+        streamed = eights and not _held_vectors(layer, eights=eights)
+        return Terms(call=1) + pairs * (pair + finish) + self._gathering(layer, streamed=streamed)
 
-    def _gathering(self, layer: LayerContext) -> Terms:
+    def _gathering(self, layer: LayerContext, *, streamed: bool) -> Terms:
         """Of the copies of patches."""
         x, _, out, window = conv_types(layer)
         if is_pointwise(window):
             return Terms()
+        if streamed and (pixels := _strip_pixels(layer)):
+            return _strip_terms(x, out, window, pixels)
         dilated = window.dilations != (1, 1)
         runs = window.size[0] * (window.size[1] if dilated else 1)
         run = x.shape[3] * (1 if dilated else window.size[1])
@@ -190,7 +237,9 @@ class Conv2DMve(Kernel):
         eights = self.in_eights(form, records)
         held = _held_vectors(layer, eights=eights)
         block = mve.EIGHT if eights else mve.BLOCK
-        blocks, int4 = self.pack(matrix, form, records, held=held > 0)
+        strip = _strip_pixels(layer) if eights and not held else 0
+        ordered = _by_columns(layer, matrix) if strip else matrix
+        blocks, int4 = self.pack(ordered, form, records, held=held > 0)
         parameters: dict[str, Parameter] = {
             "blocks": Constant("weights", blocks),
             "vectors": vectors,
@@ -198,6 +247,10 @@ class Conv2DMve(Kernel):
             **finish,
         }
         ragged = pointwise and padded != depth
+        run = window.size[1] * x.shape[3]
+        short_rows = not pointwise and run < mve.LANES
+        # Of each row but the last one a whole vector is stored in the patch.
+        written = window.size[0] <= _WRITTEN_OUT and (window.size[0] - 2) * run + mve.LANES <= padded
         if held and pointwise:
             # Their number is in the code.
             del parameters["vectors"]
@@ -207,13 +260,19 @@ class Conv2DMve(Kernel):
                 parameters["copied_pixels"] = _copied_pixels(pixels, depth, padded)
         else:
             parameters |= {**shape_parameters(layer), "input_zero_point": x.quant.zero_point}
+        if strip:
+            del parameters["dilation_height"], parameters["dilation_width"]
         spec = (
             *mve.finish_spec(form, clamp, 0 if eights and layer.compiled_for_size else out.shape[3], block),
             ("pointwise", pointwise),
             ("ragged", ragged),
             ("dilated", window.dilations != (1, 1)),
-            ("run_vectors", 0 if pointwise else _run_vectors(layer)),
-            ("short_rows", not pointwise and window.size[1] * x.shape[3] < mve.LANES),
+            ("run_vectors", 0 if pointwise or strip else _run_vectors(layer)),
+            ("short_rows", short_rows),
+            ("written_rows", window.size[0] if short_rows and written and not layer.compiled_for_size else 0),
+            ("strip", strip),
+            ("column_vectors", _column_vectors(layer) if strip else 0),
+            ("odd", strip > 0 and out.shape[2] % 2 != 0),
             ("register_vectors", held),
             ("several", eights and held > 0 and out.shape[3] > held * mve.EIGHT),
             ("int4", int4),
@@ -222,7 +281,8 @@ class Conv2DMve(Kernel):
         )
         scratch = 0 if pointwise and not ragged else self.PIXELS * padded
         fields = describe(
-            self.fields, blocks=_block_order(form, int4=bool(int4), held=held > 0, eights=eights)
+            self.fields,
+            blocks=_block_order(form, int4=bool(int4), held=held > 0, eights=eights, strip=strip > 0),
         )
         return KernelCall(CFunction("conv2d/mve.c.j2", self.name, spec, fields), parameters, scratch)
 

@@ -52,6 +52,21 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "7x1": ((9, 4, 6, 5), {"kernel": (7, 1)}),
     "1x7": ((4, 9, 6, 5), {"kernel": (1, 7), "padding": ((0, 0), (3, 3))}),
     "10x4": ((15, 6, 1, 12), {"kernel": (10, 4), "padding": ((4, 5), (1, 1)), "strides": (2, 2)}),
+    "4x3 4 channels": ((9, 7, 4, 6), {"kernel": (4, 3), "padding": ((1, 2), (1, 1))}),
+    "2x5 3 channels": ((6, 9, 3, 4), {"kernel": (2, 5), "padding": ((1, 0), (2, 2))}),
+    "1x5 2 channels": ((3, 9, 2, 4), {"kernel": (1, 5)}),
+    # windows as parts of strips of columns
+    "3x3 16 odd number of pixels": ((5, 7, 16, 8), {"padding": SAME3}),
+    "3x3 32 batch 3, odd rows": ((4, 5, 32, 8), {"padding": SAME3, "batch": 3}),
+    "3x3 48 stride 2": ((9, 10, 48, 8), {"padding": ((0, 1), (0, 1)), "strides": (2, 2)}),
+    "3x3 80 no padding": ((5, 10, 80, 4), {}),
+    "3x3 16 one column": ((5, 1, 16, 8), {"padding": SAME3}),
+    "5x5 16": ((6, 13, 16, 4), {"kernel": (5, 5), "padding": ((2, 2), (2, 2))}),
+    "2x7 16 stride 2": ((4, 17, 16, 12), {"kernel": (2, 7), "padding": ((0, 1), (3, 3)), "strides": (1, 2)}),
+    "3x1 16 odd": ((5, 3, 16, 8), {"kernel": (3, 1), "padding": ((1, 1), (0, 0))}),
+    "1x3 16 stride 3": ((3, 9, 16, 8), {"kernel": (1, 3), "strides": (1, 3)}),
+    "3x2 16 stride 3": ((7, 8, 16, 8), {"kernel": (3, 2), "strides": (3, 3)}),
+    "5x5 16 mostly padding": ((2, 2, 16, 4), {"kernel": (5, 5), "padding": ((5, 4), (4, 6))}),
     # in registers while the weights go by: many pixels
     "1x1 16 in registers": ((16, 17, 16, 12), {"kernel": (1, 1)}),
     "1x1 8 relu in registers": (
@@ -62,6 +77,16 @@ CASES: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         (14, 15, 32, 13),
         {"kernel": (1, 1), "activation": graphs.RELU, "out": RELU_OUT, "saturated": True},
     ),
+    "1x1 32 in registers, 21 channels": ((9, 10, 32, 21), {"kernel": (1, 1), "saturated": True}),
+    "1x1 24 relu6 in registers, 40 channels": (
+        (5, 9, 24, 40),
+        {"kernel": (1, 1), "activation": graphs.RELU6},
+    ),
+    "1x1 16 relu6 in registers, 24 channels": (
+        (5, 9, 16, 24),
+        {"kernel": (1, 1), "activation": graphs.RELU6},
+    ),
+    "1x1 7 in registers, 16 channels": ((5, 9, 7, 16), {"kernel": (1, 1), "saturated": True}),
     "3x3 3 relu6 in registers": ((24, 23, 3, 8), {"padding": SAME3, "activation": graphs.RELU6}),
     "3x3 2 in registers, saturated": ((19, 21, 2, 15), {"padding": SAME3, "saturated": True}),
     # blocks of 4 channels alone, or eight that are fewer
@@ -118,8 +143,11 @@ def test_without_assembly() -> None:
 
 
 @pytest.mark.slow
-def test_short_code() -> None:
-    made = {name: graphs.conv2d_graph(*CASES[name][0], seed=3, **CASES[name][1]) for name in CASES}
+@pytest.mark.parametrize("part", range(3))
+def test_short_code(part: int) -> None:
+    """Few layers at a time: all functions of a program are chosen together."""
+    names = list(CASES)[part::3]
+    made = {name: graphs.conv2d_graph(*CASES[name][0], seed=3, **CASES[name][1]) for name in names}
     program, layers = compile_all(made, load("cortex-m55"), Options(optimize="size"))
     specs = [dict(layer.call.function.spec) for layer in layers.values()]
     assert any(spec.get("small") for spec in specs)

@@ -32,6 +32,20 @@ RELU_OUT = graphs.int8_element(0.05, -128)
 
 TILE: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "3x3 relu": ((8, 8, 16), {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT}),
+    "3x3 relu saturated": (
+        (6, 12, 19),
+        {"padding": SAME3, "activation": graphs.RELU, "out": RELU_OUT, "saturated": True},
+    ),
+    "2x2 relu": (
+        (9, 16, 7),
+        {
+            "kernel": (2, 2),
+            "padding": ((1, 0), (0, 1)),
+            "batch": 2,
+            "activation": graphs.RELU,
+            "out": RELU_OUT,
+        },
+    ),
     "3x3 odd height": ((7, 6, 20), {"padding": SAME3}),
     "3x3 saturated": ((6, 8, 16), {"padding": SAME3, "activation": graphs.RELU6, "saturated": True}),
     "3x3 batch 2": ((5, 12, 19), {"padding": ((1, 0), (0, 2)), "batch": 2}),
