@@ -51,6 +51,10 @@ QUADS_CODE = 200
 # Loops over no more pairs than this are written out for layers with at least that many outputs.
 WRITTEN_PAIRS = 8
 WRITTEN_OUTPUTS = 8192
+# The same where an assembler repeats the pairs, and flash is of no concern; bytes of code of a pair.
+LONG_PAIRS = 32
+LONG_OUTPUTS = 3000
+LONG_PAIR_CODE = 56
 # Segments up to this many bytes are widened by code of their own.
 WRITTEN_SEGMENT = 16
 
@@ -315,9 +319,11 @@ class Conv2DDsp(SmladConvolution):
 
     Attributes:
         group: pixels computed together: `PIXELS`, or one at a time, in a quarter of the scratch.
+        long: whether the loop over up to `LONG_PAIRS` pairs is written out.
     """
 
     group: int = 1
+    long: bool = False
 
     name = "s8_conv2d__dsp_4x2"
     op = Conv2D
@@ -342,7 +348,8 @@ class Conv2DDsp(SmladConvolution):
 
     @property
     def function_bytes(self) -> int:
-        return self.code + (QUADS_CODE if self.planned is not None and self.planned.quads else 0)
+        quads = self.planned is not None and self.planned.quads
+        return self.code + quads * QUADS_CODE + self.long * LONG_PAIRS * LONG_PAIR_CODE
 
     def supports(self, layer: LayerContext) -> str | None:
         # Where two instructions are issued together, their order has no place for a table.
@@ -359,6 +366,12 @@ class Conv2DDsp(SmladConvolution):
             replace(self, planned=plan, group=PIXELS, trades=self.trades | trades | {Trade.INPUT_SCRATCH})
             for plan, trades in block_plans(layer)
         ]
+        if layer.target.has("late_loads") and out.size >= LONG_OUTPUTS:
+            together += [
+                replace(each, long=True, trades=each.trades | {Trade.LONG_ITERATIONS})
+                for each in together
+                if WRITTEN_PAIRS < count_pairs(layer) <= LONG_PAIRS
+            ]
         return [*together, *single]
 
     def input_scratch(self, layer: LayerContext) -> int:
@@ -440,6 +453,8 @@ class Conv2DDsp(SmladConvolution):
         The order for two instructions at a time has no loop of one pair.
         """
         few = self.group == PIXELS and count_pairs(layer) <= WRITTEN_PAIRS
+        if self.long:
+            return True
         alone = count_pairs(layer) == 1 and layer.target.has("late_loads")
         return few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS)
 
