@@ -57,6 +57,8 @@ LONG_OUTPUTS = 3000
 LONG_PAIR_CODE = 56
 # Segments up to this many bytes are widened by code of their own.
 WRITTEN_SEGMENT = 16
+# Windows of up to so many rows share pairs of their last inputs.
+JOINED_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -370,18 +372,18 @@ class Conv2DDsp(SmladConvolution):
             together += [
                 replace(each, long=True, trades=each.trades | {Trade.LONG_ITERATIONS})
                 for each in together
-                if WRITTEN_PAIRS < count_pairs(layer) <= LONG_PAIRS
+                if WRITTEN_PAIRS < patch_pairs(layer) <= LONG_PAIRS
             ]
         return [*together, *single]
 
     def input_scratch(self, layer: LayerContext) -> int:
-        return 4 * self.group * count_pairs(layer)
+        return 4 * self.group * patch_pairs(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = conv_types(layer)
         pixels = out.size // out.shape[3]
         segments, segment = count_segments(layer)
-        pairs, channels = count_pairs(layer), self.channels
+        pairs, channels = patch_pairs(layer), self.channels
         if is_pointwise(window):
             widen = Terms(pixels=1, widened=segment)
         else:
@@ -413,8 +415,8 @@ class Conv2DDsp(SmladConvolution):
         x, _, out, window = conv_types(layer)
         assert x.quant is not None
         channels = self.channels
-        _, segment = count_segments(layer)
-        pairs, group = count_pairs(layer), self.group
+        segments, segment = count_segments(layer)
+        pairs, group = patch_pairs(layer), self.group
         pointwise = is_pointwise(window)
         written = not pointwise and segment <= WRITTEN_SEGMENT
         spec = (
@@ -424,11 +426,12 @@ class Conv2DDsp(SmladConvolution):
             ("group", group),
             ("steps", pairs if self._written(layer) else 0),
             ("segment", segment if written else 0),
+            ("joined", segments if _joined(layer) else 0),
             ("neighbours", written and group == PIXELS and _neighbours(layer)),
             ("unroll", channels.unroll),
             ("group_bytes", channels.group_bytes),
         )
-        parameters = channels.parameters(smlad.pair_lanes(channels.plan.matrix, segment))
+        parameters = channels.parameters(_lanes(layer, channels.plan.matrix))
         parameters |= {"pairs": pairs, "skip": _skip(pairs, channels.unroll), "segment": segment}
         parameters |= output_table.table_parameters(layer.node)
         if group == 1:
@@ -452,10 +455,10 @@ class Conv2DDsp(SmladConvolution):
 
         The order for two instructions at a time has no loop of one pair.
         """
-        few = self.group == PIXELS and count_pairs(layer) <= WRITTEN_PAIRS
+        few = self.group == PIXELS and patch_pairs(layer) <= WRITTEN_PAIRS
         if self.long:
             return True
-        alone = count_pairs(layer) == 1 and layer.target.has("late_loads")
+        alone = patch_pairs(layer) == 1 and layer.target.has("late_loads")
         return few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS)
 
 
@@ -469,6 +472,34 @@ def count_pairs(layer: LayerContext) -> int:
     """Pairs of inputs of a patch."""
     segments, segment = count_segments(layer)
     return segments * smlad.pair_order(segment).shape[0]
+
+
+def _joined(layer: LayerContext) -> bool:
+    """The last inputs of two rows of a window, each of which would be half a pair, are one.
+
+    That is for segments that are widened by code of their own.
+    """
+    segments, segment = count_segments(layer)
+    return 1 < segments <= JOINED_ROWS and segment % 2 == 1 and segment <= WRITTEN_SEGMENT
+
+
+def patch_pairs(layer: LayerContext) -> int:
+    """Pairs of inputs of a patch, as `Conv2DDsp` has them."""
+    return count_pairs(layer) - (count_segments(layer)[0] // 2 if _joined(layer) else 0)
+
+
+def _lanes(layer: LayerContext, matrix: Array) -> Array:
+    """Weights [channels, K] as [channels, pairs, 2], in the order of a patch."""
+    segments, segment = count_segments(layer)
+    lanes = smlad.pair_lanes(matrix, segment)
+    if not _joined(layer):
+        return lanes
+    # The last pair of every second row is in the one before.
+    lanes = lanes.reshape(len(matrix), segments, -1, 2)
+    lanes[:, : segments // 2 * 2 : 2, -1, 1] = lanes[:, 1::2, -1, 0]
+    kept = np.ones(lanes.shape[1:3], np.bool_)
+    kept[1::2, -1] = False
+    return lanes[:, kept]
 
 
 def _skip(pairs: int, unroll: int) -> int:
