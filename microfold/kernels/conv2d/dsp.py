@@ -16,6 +16,13 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.conv2d.patch import (
+    WRITTEN_SEGMENT,
+    count_segments,
+    joins_rows,
+    patch_lanes,
+    patch_pairs,
+)
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
@@ -55,10 +62,6 @@ WRITTEN_OUTPUTS = 8192
 LONG_PAIRS = 32
 LONG_OUTPUTS = 3000
 LONG_PAIR_CODE = 56
-# Segments up to this many bytes are widened by code of their own.
-WRITTEN_SEGMENT = 16
-# Windows of up to so many rows share pairs of their last inputs.
-JOINED_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -316,8 +319,8 @@ class Conv2DDsp(SmladConvolution):
     """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
 
     The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four. SMLAD
-    multiplies them with pairs of weights; loads are shared by channels or pixels. `unsupported_integer_conv`
-    checks that sums fit int32.
+    multiplies them with pairs of weights; loads are shared by channels or pixels. `patch` says which pairs
+    there are; `unsupported_integer_conv` checks that sums fit int32.
 
     Attributes:
         group: pixels computed together: `PIXELS`, or one at a time, in a quarter of the scratch.
@@ -426,12 +429,12 @@ class Conv2DDsp(SmladConvolution):
             ("group", group),
             ("steps", pairs if self._written(layer) else 0),
             ("segment", segment if written else 0),
-            ("joined", segments if _joined(layer) else 0),
+            ("joined", segments if joins_rows(layer) else 0),
             ("neighbours", written and group == PIXELS and _neighbours(layer)),
             ("unroll", channels.unroll),
             ("group_bytes", channels.group_bytes),
         )
-        parameters = channels.parameters(_lanes(layer, channels.plan.matrix))
+        parameters = channels.parameters(patch_lanes(layer, channels.plan.matrix))
         parameters |= {"pairs": pairs, "skip": _skip(pairs, channels.unroll), "segment": segment}
         parameters |= output_table.table_parameters(layer.node)
         if group == 1:
@@ -456,50 +459,8 @@ class Conv2DDsp(SmladConvolution):
         The order for two instructions at a time has no loop of one pair.
         """
         few = self.group == PIXELS and patch_pairs(layer) <= WRITTEN_PAIRS
-        if self.long:
-            return True
         alone = patch_pairs(layer) == 1 and layer.target.has("late_loads")
-        return few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS)
-
-
-def count_segments(layer: LayerContext) -> tuple[int, int]:
-    """How many contiguous runs of inputs a patch has, and their length."""
-    x, _, _, window = conv_types(layer)
-    return window.size[0], window.size[1] * x.shape[3]
-
-
-def count_pairs(layer: LayerContext) -> int:
-    """Pairs of inputs of a patch."""
-    segments, segment = count_segments(layer)
-    return segments * smlad.pair_order(segment).shape[0]
-
-
-def _joined(layer: LayerContext) -> bool:
-    """The last inputs of two rows of a window, each of which would be half a pair, are one.
-
-    That is for segments that are widened by code of their own.
-    """
-    segments, segment = count_segments(layer)
-    return 1 < segments <= JOINED_ROWS and segment % 2 == 1 and segment <= WRITTEN_SEGMENT
-
-
-def patch_pairs(layer: LayerContext) -> int:
-    """Pairs of inputs of a patch, as `Conv2DDsp` has them."""
-    return count_pairs(layer) - (count_segments(layer)[0] // 2 if _joined(layer) else 0)
-
-
-def _lanes(layer: LayerContext, matrix: Array) -> Array:
-    """Weights [channels, K] as [channels, pairs, 2], in the order of a patch."""
-    segments, segment = count_segments(layer)
-    lanes = smlad.pair_lanes(matrix, segment)
-    if not _joined(layer):
-        return lanes
-    # The last pair of every second row is in the one before.
-    lanes = lanes.reshape(len(matrix), segments, -1, 2)
-    lanes[:, : segments // 2 * 2 : 2, -1, 1] = lanes[:, 1::2, -1, 0]
-    kept = np.ones(lanes.shape[1:3], np.bool_)
-    kept[1::2, -1] = False
-    return lanes[:, kept]
+        return self.long or (few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS))
 
 
 def _skip(pairs: int, unroll: int) -> int:
