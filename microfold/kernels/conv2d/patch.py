@@ -17,6 +17,8 @@ from microfold.kernels.packing import smlad
 WRITTEN_SEGMENT = 16
 # Windows of up to so many rows share pairs of their last inputs.
 JOINED_ROWS = 5
+# Fewer output channels save less than it takes to complete pairs.
+JOINED_CHANNELS = 8
 
 
 def count_segments(layer: LayerContext) -> tuple[int, int]:
@@ -38,7 +40,8 @@ def joins_rows(layer: LayerContext) -> bool:
     """
     segments, segment = count_segments(layer)
     few = 1 < segments <= JOINED_ROWS and segment <= WRITTEN_SEGMENT
-    return few and segment % 2 == 1 and not layer.compiled_for_size
+    pays = conv_types(layer)[2].shape[3] >= JOINED_CHANNELS and not layer.compiled_for_size
+    return few and segment % 2 == 1 and pays
 
 
 def patch_pairs(layer: LayerContext) -> int:

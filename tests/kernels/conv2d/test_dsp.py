@@ -226,15 +226,16 @@ def test_rows_share_pairs(core: str, flags: tuple[str, ...]) -> None:
     ]
     cases = {
         f"{rows} rows of {columns}x{channels}": graphs.conv2d_graph(
-            13, 14, channels, 6, (rows, columns), padding=SAME3, strides=(2, 1)
+            13, 14, channels, 9, (rows, columns), padding=SAME3, strides=(2, 1)
         )
         for rows, columns, channels in windows
     }
     wanted = {name: {"joined": int(name[0])} for name in cases}
     cases["apart"] = graphs.conv2d_graph(9, 9, 2, 6, (3, 3), padding=SAME3)
-    cases["too many rows"] = graphs.conv2d_graph(16, 9, 1, 6, (7, 3), padding=SAME3)
-    cases["single pixels"] = graphs.conv2d_graph(4, 5, 3, 6, (3, 3))
-    wanted |= {"apart": {"joined": 0}, "too many rows": {"joined": 0}}
+    cases["too many rows"] = graphs.conv2d_graph(16, 9, 1, 9, (7, 3), padding=SAME3)
+    cases["few channels"] = graphs.conv2d_graph(9, 9, 3, 7, (3, 3), padding=SAME3)
+    cases["single pixels"] = graphs.conv2d_graph(4, 5, 3, 8, (3, 3))
+    wanted |= {name: {"joined": 0} for name in ("apart", "too many rows", "few channels")}
     wanted |= {"single pixels": {"joined": 3, "group": 4}}
     check(cases, wanted, core, flags=flags)
 
