@@ -16,6 +16,13 @@ import numpy as np
 
 from microfold.ir.types import Array
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
+from microfold.kernels.conv2d.patch import (
+    WRITTEN_SEGMENT,
+    count_segments,
+    joins_rows,
+    patch_lanes,
+    patch_pairs,
+)
 from microfold.kernels.conv2d.portable import (
     conv_types,
     filter_matrix,
@@ -51,8 +58,10 @@ QUADS_CODE = 600
 # Loops over no more pairs than this are written out for layers with at least that many outputs.
 WRITTEN_PAIRS = 8
 WRITTEN_OUTPUTS = 8192
-# Segments up to this many bytes are widened by code of their own.
-WRITTEN_SEGMENT = 16
+# The same where an assembler repeats the pairs, and flash is of no concern; bytes of code of a pair.
+LONG_PAIRS = 32
+LONG_OUTPUTS = 3000
+LONG_PAIR_CODE = 56
 
 
 @dataclass(frozen=True)
@@ -310,14 +319,16 @@ class Conv2DDsp(SmladConvolution):
     """Widens the patches of four pixels to int16, then computes blocks of 4 pixels by 2 channels.
 
     The patches lie interleaved: four words with a pair of inputs of each pixel, then the next four. SMLAD
-    multiplies them with pairs of weights; loads are shared by channels or pixels. `unsupported_integer_conv`
-    checks that sums fit int32.
+    multiplies them with pairs of weights; loads are shared by channels or pixels. `patch` says which pairs
+    there are; `unsupported_integer_conv` checks that sums fit int32.
 
     Attributes:
         group: pixels computed together: `PIXELS`, or one at a time, in a quarter of the scratch.
+        long: whether the loop over up to `LONG_PAIRS` pairs is written out.
     """
 
     group: int = 1
+    long: bool = False
 
     name = "s8_conv2d__dsp_4x2"
     op = Conv2D
@@ -342,7 +353,8 @@ class Conv2DDsp(SmladConvolution):
 
     @property
     def function_bytes(self) -> int:
-        return self.code + (QUADS_CODE if self.planned is not None and self.planned.quads else 0)
+        quads = self.planned is not None and self.planned.quads
+        return self.code + quads * QUADS_CODE + self.long * LONG_PAIRS * LONG_PAIR_CODE
 
     def supports(self, layer: LayerContext) -> str | None:
         # Where two instructions are issued together, their order has no place for a table.
@@ -359,16 +371,22 @@ class Conv2DDsp(SmladConvolution):
             replace(self, planned=plan, group=PIXELS, trades=self.trades | trades | {Trade.INPUT_SCRATCH})
             for plan, trades in block_plans(layer)
         ]
+        if layer.target.has("late_loads") and out.size >= LONG_OUTPUTS:
+            together += [
+                replace(each, long=True, trades=each.trades | {Trade.LONG_ITERATIONS})
+                for each in together
+                if WRITTEN_PAIRS < patch_pairs(layer) <= LONG_PAIRS
+            ]
         return [*together, *single]
 
     def input_scratch(self, layer: LayerContext) -> int:
-        return 4 * self.group * count_pairs(layer)
+        return 4 * self.group * patch_pairs(layer)
 
     def terms(self, layer: LayerContext) -> Terms:
         x, _, out, window = conv_types(layer)
         pixels = out.size // out.shape[3]
         segments, segment = count_segments(layer)
-        pairs, channels = count_pairs(layer), self.channels
+        pairs, channels = patch_pairs(layer), self.channels
         if is_pointwise(window):
             widen = Terms(pixels=1, widened=segment)
         else:
@@ -400,8 +418,8 @@ class Conv2DDsp(SmladConvolution):
         x, _, out, window = conv_types(layer)
         assert x.quant is not None
         channels = self.channels
-        _, segment = count_segments(layer)
-        pairs, group = count_pairs(layer), self.group
+        segments, segment = count_segments(layer)
+        pairs, group = patch_pairs(layer), self.group
         pointwise = is_pointwise(window)
         written = not pointwise and segment <= WRITTEN_SEGMENT
         spec = (
@@ -411,11 +429,12 @@ class Conv2DDsp(SmladConvolution):
             ("group", group),
             ("steps", pairs if self._written(layer) else 0),
             ("segment", segment if written else 0),
+            ("joined", segments if joins_rows(layer) else 0),
             ("neighbours", written and group == PIXELS and _neighbours(layer)),
             ("unroll", channels.unroll),
             ("group_bytes", channels.group_bytes),
         )
-        parameters = channels.parameters(smlad.pair_lanes(channels.plan.matrix, segment))
+        parameters = channels.parameters(patch_lanes(layer, channels.plan.matrix))
         parameters |= {"pairs": pairs, "skip": _skip(pairs, channels.unroll), "segment": segment}
         parameters |= output_table.table_parameters(layer.node)
         if group == 1:
@@ -439,21 +458,9 @@ class Conv2DDsp(SmladConvolution):
 
         The order for two instructions at a time has no loop of one pair.
         """
-        few = self.group == PIXELS and count_pairs(layer) <= WRITTEN_PAIRS
-        alone = count_pairs(layer) == 1 and layer.target.has("late_loads")
-        return few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS)
-
-
-def count_segments(layer: LayerContext) -> tuple[int, int]:
-    """How many contiguous runs of inputs a patch has, and their length."""
-    x, _, _, window = conv_types(layer)
-    return window.size[0], window.size[1] * x.shape[3]
-
-
-def count_pairs(layer: LayerContext) -> int:
-    """Pairs of inputs of a patch."""
-    segments, segment = count_segments(layer)
-    return segments * smlad.pair_order(segment).shape[0]
+        few = self.group == PIXELS and patch_pairs(layer) <= WRITTEN_PAIRS
+        alone = patch_pairs(layer) == 1 and layer.target.has("late_loads")
+        return self.long or (few and (alone or conv_types(layer)[2].size >= WRITTEN_OUTPUTS))
 
 
 def _skip(pairs: int, unroll: int) -> int:

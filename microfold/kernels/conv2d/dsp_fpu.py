@@ -8,16 +8,9 @@ from functools import cached_property
 
 from microfold.ir.node import Node
 from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
-from microfold.kernels.conv2d.dsp import (
-    PIXELS,
-    WRITTEN_SEGMENT,
-    Channels,
-    channel_plans,
-    count_pairs,
-    count_segments,
-    plan_channels,
-)
+from microfold.kernels.conv2d.dsp import PIXELS, Channels, channel_plans, plan_channels
 from microfold.kernels.conv2d.dsp_fpu_registers import Placement, place_weights
+from microfold.kernels.conv2d.patch import WRITTEN_SEGMENT, count_pairs, count_segments
 from microfold.kernels.conv2d.portable import (
     conv_types,
     is_pointwise,

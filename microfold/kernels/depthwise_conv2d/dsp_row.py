@@ -40,7 +40,7 @@ from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
 # Neighbouring outputs computed together, and how many such blocks an iteration of a loop has at most.
 BLOCK = 4
-MAX_UNROLL = 3
+MAX_UNROLL = 6
 # Largest offset of a load or a store.
 REACH = 4095
 # Registers of the floating-point unit for the start of a record and for weights.
@@ -145,7 +145,7 @@ class RowPlan:
         """Instructions and cycles from the sums of a block to its outputs, and for the bias."""
         each = 3 + 2 * self.corrected + (not self.requantization.shift) + 3 * self.clamps + self.table
         own = self.corrected + (not self.requantization.shift) + self.clamps + self.table
-        return outputs * each + 3 + own
+        return outputs * each + 2 + (not self.requantization.biasless) + own
 
     def refusal(self) -> str | None:
         """Why the code cannot be written, if so."""

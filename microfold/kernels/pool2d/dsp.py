@@ -24,6 +24,15 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 
 # So many int8 values cannot leave 16 bits: 256 * -128 = -2^15.
 MAX_COUNT = 256
+# Elements that are added together in rows of at least so many.
+LONG_UNROLL, LONG_RUN = 4, 16
+
+
+def _unroll(layer: LayerContext) -> int:
+    """Elements of a row of a window that are added together, their loads side by side."""
+    x, _, window = pool_types(layer)
+    run = window.size[1] if window.size[1] < x.shape[2] else window.size[0] * window.size[1]
+    return LONG_UNROLL if run >= LONG_RUN else 2
 
 
 class _Pool2DDsp(Kernel):
@@ -74,7 +83,7 @@ class _Pool2DDsp(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         low, high = output_range.integer_bounds(layer.node)
         clamp = (low, high) != self.dtype.range
-        spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind),)
+        spec: tuple[tuple[str, SpecValue], ...] = (("kind", self.kind), ("unroll", _unroll(layer)))
         if self.kind == "max":
             spec = (*spec, ("clamp", clamp))
         parameters = pool_parameters(layer)

@@ -200,6 +200,47 @@ def test_written_out(channels: int, optimize: str, core: str, flags: tuple[str, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("core", ["cortex-m7", "cortex-m33"])
+@pytest.mark.parametrize("biasless", [True, False])
+def test_more_pairs_are_written_out_for_speed(
+    core: str, biasless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an assembler repeats them; the last channel of an odd number comes once more."""
+    if not biasless:
+        without_biasless(monkeypatch)
+    channels = (17, 20, 64, 66)
+    cases = {f"{n} channels": graphs.conv2d_graph(15, 15, n, 15, (1, 1)) for n in channels}
+    cases |= {f"relu, {n} channels": graphs.conv2d_graph(15, 15, n, 16, (1, 1), **RELU) for n in channels}
+    wanted = {name: {"steps": 0 if "66" in name else -(-int(name.split()[-2]) // 2)} for name in cases}
+    check(cases, wanted, core, "speed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("core", "flags"), [("cortex-m4", ()), ("cortex-m4", ("-DMF_NO_ASM",)), ("cortex-m7", ())]
+)
+def test_rows_share_pairs(core: str, flags: tuple[str, ...]) -> None:
+    """Segments of an odd number of bytes: the last ones of two rows are one pair."""
+    windows = [
+        (rows, columns, channels) for rows in (2, 3, 5) for columns, channels in ((3, 1), (1, 5), (3, 3))
+    ]
+    cases = {
+        f"{rows} rows of {columns}x{channels}": graphs.conv2d_graph(
+            13, 14, channels, 9, (rows, columns), padding=SAME3, strides=(2, 1)
+        )
+        for rows, columns, channels in windows
+    }
+    wanted = {name: {"joined": int(name[0])} for name in cases}
+    cases["apart"] = graphs.conv2d_graph(9, 9, 2, 6, (3, 3), padding=SAME3)
+    cases["too many rows"] = graphs.conv2d_graph(16, 9, 1, 9, (7, 3), padding=SAME3)
+    cases["few channels"] = graphs.conv2d_graph(9, 9, 3, 7, (3, 3), padding=SAME3)
+    cases["single pixels"] = graphs.conv2d_graph(4, 5, 3, 8, (3, 3))
+    wanted |= {name: {"joined": 0} for name in ("apart", "too many rows", "few channels")}
+    wanted |= {"single pixels": {"joined": 3, "group": 4}}
+    check(cases, wanted, core, flags=flags)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("packing", "optimize"), [("paired", "size"), ("int16", "balanced")])
 def test_jumps_into_the_loop(packing: str, optimize: str) -> None:
     """Two instructions at a time: the first iteration leaves out all numbers of steps."""

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.needs(*CROSS_TOOLS)
 SHAPES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "global": ((1, 25, 5, 12), {"size": (25, 5), "strides": (1, 1), "padding": graphs.NO_PADDING}),
     "256 elements": ((1, 16, 16, 4), {"size": (16, 16), "strides": (16, 16), "padding": graphs.NO_PADDING}),
+    "rows of 18": ((1, 2, 40, 8), {"size": (1, 18), "strides": (1, 11), "padding": graphs.NO_PADDING}),
+    "rows of 19": ((1, 3, 20, 6), {"size": (2, 19), "strides": (1, 1), "padding": graphs.NO_PADDING}),
     "2x2": ((2, 8, 7, 7), {"size": (2, 2), "strides": (2, 2), "padding": graphs.NO_PADDING}),
     "3x3 padded": ((1, 7, 6, 5), {"size": (3, 3), "strides": (2, 1), "padding": ((1, 1), (1, 2))}),
 }
