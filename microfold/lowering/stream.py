@@ -18,10 +18,8 @@ from microfold.kernels.selection.decide import decide
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import leanest_size
 from microfold.kernels.selection.row_weights import widen_weights
-from microfold.lowering.scope import Scope
 from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.stream_tiles import Tiling, Tilings
-from microfold.options import Options
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
 from microfold.plan.stream.region import Region, RowNode, by_rows, region_of
 
@@ -76,23 +74,20 @@ class Streamed:
         return MOVED_BYTE * self.planner.moved
 
 
-def streamed(scope: Scope, options: Options) -> Streamed:
+def in_rows(search: Search) -> Streamed | list[InputError]:
     """The cut with the smallest arena; with a limit of RAM, the fastest one that fits.
 
-    Tiles of columns are tried where rows of the images' full width do not fit.
-
-    Raises:
-        UnsupportedModelError: not even the first layer works by rows.
-        InputError: nothing fits the RAM or the flash that the options allow.
+    Returns:
+        It, or the reasons why nothing fits.
     """
-    search = Search(Cuts(scope, options))
+    options = search.options
     refusals: list[InputError] = []
     looked_at = search.looked_at(search.cuts.promising, refusals)
     if options.ram is not None:
         looked_at += search.looked_at(search.with_rings, refusals)
     if not looked_at:
-        best = _in_tiles(search, refusals)
-    elif options.ram is None:
+        return refusals
+    if options.ram is None:
         best = min(looked_at, key=search.order)
         best = search.widened(search.with_fewer_rings(search.with_free_rings(best)))
         if not best.memory.arena.proved:
@@ -111,7 +106,7 @@ def streamed(scope: Scope, options: Options) -> Streamed:
     return best
 
 
-def _in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
+def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
     """A cut in tiles of columns that fits, of those with the least work.
 
     Raises:
@@ -127,8 +122,9 @@ def _in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
         tiles = tried[tiling] = Search(tilings.cuts_of(tiling))
         looked_at = tiles.looked_at(tiles.cuts.promising, []) or tiles.looked_at(tiles.with_rings, [])
         if looked_at:
-            best = min(looked_at, key=tiles.order)
-            return tiles.widened(best, OTHER_WIDER_LOOKS)
+            best = tiles.widened(min(looked_at, key=tiles.order), OTHER_WIDER_LOOKS)
+            best.memory.check([candidate.kernel for candidate in best.chosen])
+            return best
     leanest = tilings.leanest(search.leanest)
     raise search.refusal(refusals, [tried.get(each) or Search(tilings.cuts_of(each)) for each in leanest])
 
