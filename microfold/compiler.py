@@ -103,7 +103,7 @@ def compile_graph(
         with_regions(program, lambda fetched: lower(way, name, fetched)),
         context=way.context,
         sliding=way.sliding,
-        ranges=way.scope.ranges,
+        ranges=way.ranges,
         pruned=tuple(item for item in evidence if isinstance(item, PruningProof)),
         relaxations=tuple(item for item in evidence if isinstance(item, Relaxation)),
         origin=origin,

@@ -88,6 +88,16 @@ class Ranges:
             of_other(self.unsaturated),
         )
 
+    def joined(self, *others: Ranges) -> Ranges:
+        """With what is known of other values and nodes."""
+        every = (self, *others)
+        return Ranges(
+            {value: found for each in every for value, found in each.values.items()},
+            {node: found for each in every for node, found in each.accumulators.items()},
+            {node: found for each in every for node, found in each.product_sums.items()},
+            {node: found for each in every for node, found in each.unsaturated.items()},
+        )
+
 
 NO_RANGES = Ranges({}, {}, {}, {})
 

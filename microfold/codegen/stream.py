@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,6 +24,14 @@ from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, 
 from microfold.plan.stream.planner import StreamMemory
 from microfold.plan.stream.region import pitch
 from microfold.plan.stream.windows import Windows
+
+
+class Takes(IntEnum):
+    """Whether a piece of code takes a row of the input: the next one, or the image's first one, again."""
+
+    NO_ROW = 0
+    NEXT_ROW = 1
+    FIRST_ROW = 2
 
 
 class CopyText(NamedTuple):
@@ -122,6 +131,7 @@ class StreamTexts:
     Attributes:
         kinds: pieces of code; those that take a row of the input come first.
         arrivals: how many do.
+        restarts: how many of these take the first row again: they come before the others.
         schedule: numbers of kinds.
         fronts: how many values have rows that are counted.
         rings: how many have slots that take turns.
@@ -135,6 +145,7 @@ class StreamTexts:
 
     kinds: Sequence[Sequence[Statement]]
     arrivals: int
+    restarts: int
     schedule: Sequence[int]
     fronts: int
     rings: int
@@ -220,13 +231,14 @@ class StreamWriter:
     @cached_property
     def _image(self) -> Value | None:
         """The input whose rows are taken."""
-        return next((image for region in self.memory.planner.regions for image in region.inputs), None)
+        taken = (rows for region in self.memory.planner.regions for rows in region.taken.values())
+        return next((rows.image for rows in taken), None)
 
     def texts(self) -> StreamTexts:
         """All of it."""
         groups, takes_row = self._groups()
         distinct = dict.fromkeys(zip(groups, takes_row, strict=True))
-        kinds = sorted(distinct, key=lambda kind: not kind[1])
+        kinds = sorted(distinct, key=lambda kind: -kind[1])
         numbers = {kind: number for number, kind in enumerate(kinds)}
         image, parts = self._image, self.memory.planner.parts
         rest = [] if isinstance(parts[-1], Windows) else [self.calls[index] for index in parts[-1]]
@@ -241,7 +253,8 @@ class StreamWriter:
         rows = [port for port in self.ports if image is not None and port.direction == "input"]
         return StreamTexts(
             kinds=[statements for statements, _ in kinds],
-            arrivals=sum(takes for _, takes in kinds),
+            arrivals=sum(takes > Takes.NO_ROW for _, takes in kinds),
+            restarts=sum(takes is Takes.FIRST_ROW for _, takes in kinds),
             schedule=[numbers[kind] for kind in zip(groups, takes_row, strict=True)],
             fronts=len(self._counted),
             rings=len(self._rings),
@@ -259,12 +272,13 @@ class StreamWriter:
         arguments = {argument for call in calls for argument in call.arguments}
         return [port for port in self.ports if port.name in arguments]
 
-    def _groups(self) -> tuple[list[tuple[Statement, ...]], list[bool]]:
+    def _groups(self) -> tuple[list[tuple[Statement, ...]], list[Takes]]:
         """Pieces of code up to a call or a row of the input, and whether they take one."""
         # Rows of what is held whole, and the slots that rings write next.
         there: dict[Value, int] = dict.fromkeys((*self._counted, *self._rings), 0)
         groups: list[tuple[Statement, ...]] = []
-        takes_row: list[bool] = []
+        takes_row: list[Takes] = []
+        taken: set[Value] = set()
         group: list[Statement] = []
         for part in self.memory.planner.parts[:-1]:
             if not isinstance(part, Windows):
@@ -284,19 +298,30 @@ class StreamWriter:
                     groups[-1] += tuple(statements)
                     continue
                 group += statements
-                takes = any(isinstance(each, Arrive) for each in moment)
+                takes = self._takes(moment, taken)
                 # What needs no row of the input comes with the first one.
                 begun = groups or self._image is None
-                if takes or (begun and any(isinstance(each, RowsCall) for each in moment)):
+                if takes > Takes.NO_ROW or (begun and any(isinstance(each, RowsCall) for each in moment)):
                     groups.append(tuple(group))
                     takes_row.append(takes)
                     group = []
         return groups, takes_row
 
+    def _takes(self, event: Sequence[Operation], taken: set[Value]) -> Takes:
+        """Whether it takes a row of the input; `taken`: what has been before."""
+        value = next((operation.value for operation in event if isinstance(operation, Arrive)), None)
+        if value is None:
+            return Takes.NO_ROW
+        again = bool(taken) and value not in taken
+        taken.add(value)
+        return Takes.FIRST_ROW if again else Takes.NEXT_ROW
+
     def _statements(self, windows: Windows, operation: Operation, there: dict[Value, int]) -> list[Statement]:
         match operation:
             case Arrive(value, _, spot):
-                return [CopyText("memcpy", self._row(spot, there), "rows", pitch(value))]
+                skipped = windows.region.taken[value].skipped
+                source = f"rows + {skipped}" if skipped else "rows"
+                return [CopyText("memcpy", self._row(spot, there), source, pitch(value))]
             case Slide(source, target, size):
                 way = self.memory.way_of(operation)
                 if way is None:

@@ -16,7 +16,8 @@ from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import Streamed, streamed
+from microfold.lowering.stream import Search, Streamed, in_rows, in_tiles
+from microfold.lowering.stream_cuts import Cuts
 from microfold.options import Options
 from microfold.passes.context import ArenaEstimate
 from microfold.plan.overlap import align
@@ -106,14 +107,28 @@ class Selected:
 
     @cached_property
     def streamed(self) -> Streamed:
-        """The model with some layers computed row by row.
+        """The model with some layers computed row by row, in tiles of columns if it fits only so.
 
         Raises:
             UnsupportedModelError: some layers have no kernel, or those that should do not work by rows.
             InputError: nothing fits the flash or the RAM that the options allow.
         """
+        found = self.rows
+        return found if isinstance(found, Streamed) else in_tiles(self._search, found)
+
+    @cached_property
+    def rows(self) -> Streamed | list[InputError]:
+        """The same by rows of full width, or the reasons why nothing fits.
+
+        Raises:
+            UnsupportedModelError: some layers have no kernel.
+        """
         self.require_kernels()
-        return streamed(self.scope, self.options)
+        return in_rows(self._search)
+
+    @cached_property
+    def _search(self) -> Search:
+        return Search(Cuts(self.scope, self.options))
 
     @cached_property
     def faster_by_rows(self) -> bool:
@@ -126,10 +141,8 @@ class Selected:
         whole = sum((candidate.cost or 0.0) * ranking.runs for ranking, candidate in pairs)
         if whole <= SLOW * fastest:
             return False
-        try:
-            return WORTHWHILE * self.streamed.cost < whole
-        except (InputError, UnsupportedModelError):
-            return False
+        found = self.rows
+        return isinstance(found, Streamed) and WORTHWHILE * found.cost < whole
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -192,9 +205,8 @@ class PlannedArenas:
     def _by_rows(self, selected: Selected) -> ArenaEstimate | None:
         if not self.may_stream:
             return None
-        try:
-            found = selected.streamed
-        except (InputError, UnsupportedModelError):
+        found = selected.rows
+        if not isinstance(found, Streamed):
             return None
         pairs = zip(found.rankings, found.chosen, strict=True)
         time = sum((c.instructions or 0.0) * r.runs for r, c in pairs) + found.moves

@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from microfold.analysis.ranges import Ranges
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value
 from microfold.kernels.band import lowered, unsupported_rows
@@ -16,9 +18,8 @@ from microfold.kernels.selection.decide import decide
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import leanest_size
 from microfold.kernels.selection.row_weights import widen_weights
-from microfold.lowering.scope import Scope
 from microfold.lowering.stream_cuts import Cuts
-from microfold.options import Options
+from microfold.lowering.stream_tiles import Tiling, Tilings
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
 from microfold.plan.stream.region import Region, RowNode, by_rows, region_of
 
@@ -46,6 +47,7 @@ class Streamed:
         rankings: of all layers.
         chosen: the kernel of each.
         calls: of the kernels.
+        ranges: what is proved about the integers of the graph.
     """
 
     planner: StreamPlanner
@@ -53,6 +55,7 @@ class Streamed:
     chosen: Sequence[Candidate]
     calls: Sequence[KernelCall]
     memory: StreamMemory
+    ranges: Ranges
 
     @property
     def rings(self) -> list[Value]:
@@ -76,21 +79,19 @@ class Streamed:
         return MOVED_BYTE * self.memory.moved
 
 
-def streamed(scope: Scope, options: Options) -> Streamed:
+def in_rows(search: Search) -> Streamed | list[InputError]:
     """The cut with the smallest arena; with a limit of RAM, the fastest one that fits.
 
-    Raises:
-        UnsupportedModelError: not even the first layer works by rows.
-        InputError: nothing fits the RAM or the flash that the options allow.
+    Returns:
+        It, or the reasons why nothing fits.
     """
-    cuts = Cuts(scope, options)
-    search = Search(cuts)
+    options = search.options
     refusals: list[InputError] = []
-    looked_at = search.looked_at(cuts.promising, refusals)
+    looked_at = search.looked_at(search.cuts.promising, refusals)
     if options.ram is not None:
         looked_at += search.looked_at(search.with_rows_apart, refusals)
     if not looked_at:
-        raise search.refusal(refusals)
+        return refusals
     best = min(looked_at, key=search.order)
     if options.ram is None:
         best = search.widened(search.with_fewer_rows_apart(search.with_free_rows_apart(best)))
@@ -107,6 +108,29 @@ def streamed(scope: Scope, options: Options) -> Streamed:
         best = min([best, *(search.widened(each, OTHER_WIDER_LOOKS) for each in others)], key=search.order)
     best.memory.check([candidate.kernel for candidate in best.chosen])
     return best
+
+
+def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
+    """A cut in tiles of columns that fits, of those with the least work.
+
+    Raises:
+        UnsupportedModelError: not even the first layer works by rows.
+        InputError: nothing fits the RAM or the flash that the options allow.
+    """
+    limit = search.options.ram
+    if limit is None or search.options.io != "caller":
+        raise search.refusal(refusals)
+    tilings = Tilings(search.cuts)
+    tried: dict[Tiling, Search] = {}
+    for tiling in tilings.fitting(limit - search.cuts.state):
+        tiles = tried[tiling] = Search(tilings.cuts_of(tiling))
+        looked_at = tiles.looked_at(tiles.cuts.promising, []) or tiles.looked_at(tiles.with_rows_apart, [])
+        if looked_at:
+            best = tiles.widened(min(looked_at, key=tiles.order), OTHER_WIDER_LOOKS)
+            best.memory.check([candidate.kernel for candidate in best.chosen])
+            return best
+    leanest = tilings.leanest(search.leanest)
+    raise search.refusal(refusals, [tried.get(each) or Search(tilings.cuts_of(each)) for each in leanest])
 
 
 class Search:
@@ -240,8 +264,8 @@ class Search:
     def with_fewer_rows_apart(self, found: Streamed) -> Streamed:
         """The same without rings and carried rows in vain: they cost tables of addresses, and moves."""
         limit = self._limit(found)
-        for value in (*found.rings, *found.carried):
-            fewer = self.ringed(found.planner, {*found.rings} - {value}, {*found.carried} - {value})
+        for values in self._alike((*found.rings, *found.carried)):
+            fewer = self.ringed(found.planner, {*found.rings} - {*values}, {*found.carried} - {*values})
             if fewer is None or fewer.least_need(self.cuts.first_kernels(fewer)) > limit:
                 continue
             tried = self.looked_at([fewer], [])
@@ -271,7 +295,8 @@ class Search:
                 name = each.layer.node.output.name
                 raise InputError(f"{kernel.name} cannot compute %{name} by rows: {reason}")
         calls = [lowered(kernel, r.layer) for kernel, r in zip(kernels, rankings, strict=True)]
-        return Streamed(planner, rankings, chosen, calls, planner.plan(kernels, calls))
+        memory = planner.plan(kernels, calls)
+        return Streamed(planner, rankings, chosen, calls, memory, self.cuts.ranges)
 
     def _with_wide_weights(
         self, planner: StreamPlanner, rankings: Sequence[Ranking], chosen: Sequence[Candidate]
@@ -291,47 +316,54 @@ class Search:
         the arena has room: what the options allow, or else, as much as it has anyway.
         """
         limit = self._limit(found)
-        for node, width in self._worthwhile(found)[:looks]:
-            planner = self._with_width(found.planner, node, width)
+        for nodes, width in self._worthwhile(found)[:looks]:
+            planner = self._with_width(found.planner, nodes, width)
             if planner is None or planner.least_need(self.cuts.first_kernels(planner)) > limit:
                 continue
             try:
                 wider = self.decided(planner)
             except InputError:
                 continue
-            if wider.memory.size <= limit and wider.cost < found.cost and _shares_constants(wider, node):
+            if wider.memory.size <= limit and wider.cost < found.cost and _shares_constants(wider, nodes):
                 found = wider
         return found
 
-    def _worthwhile(self, found: Streamed) -> list[tuple[Node, int]]:
+    def _alike(self, values: Sequence[Value]) -> list[list[Value]]:
+        """The same, those together that tiles have in the place of one."""
+        found: dict[Value, list[Value]] = {}
+        for value in values:
+            found.setdefault(self.cuts.whole(value), []).append(value)
+        return [*found.values()]
+
+    def _worthwhile(self, found: Streamed) -> list[tuple[list[Node], int]]:
         """Layers and numbers of rows a call, those that save most first; of a layer, few rows first."""
-        saved: list[tuple[float, Node, int]] = []
-        for node in (node for region in found.planner.regions for node in region.nodes):
-            if node.accumulates:
+        saved: list[tuple[float, list[Node], int]] = []
+        rows = {node.output: node for region in found.planner.regions for node in region.nodes}
+        for outputs in self._alike([*rows]):
+            nodes = [rows[value] for value in outputs]
+            if any(node.accumulates for node in nodes):
                 continue
-            least = self._cost(node)
+            least = sum(self._cost(node) for node in nodes)
             for width in WIDTHS:
-                wide = by_rows(node.layer, width)
-                if node.by_address and not isinstance(wide, str):
-                    wide = replace(wide, by_address=True)
-                if width >= len(node.parts) or isinstance(wide, str):
+                wide = [_wider(node, width) for node in nodes]
+                if any(width >= len(node.parts) for node in nodes) or any(isinstance(w, str) for w in wide):
                     break
-                cost = self._cost(wide)
+                cost = sum(self._cost(node) for node in wide if not isinstance(node, str))
                 if least - cost > WORTHWHILE * found.cost:
-                    saved.append((least - cost, node.node, width))
+                    saved.append((least - cost, [node.node for node in nodes], width))
                     least = cost
-        return [(node, width) for _, node, width in sorted(saved, key=lambda each: -each[0])]
+        return [(nodes, width) for _, nodes, width in sorted(saved, key=lambda each: -each[0])]
 
     def _cost(self, node: RowNode) -> float:
         """The least estimate of all calls of a node."""
         runs = Counter(node.forms)
         return sum((self.cuts.ranking(node, f, n).candidates[0].cost or 0.0) * n for f, n in runs.items())
 
-    def _with_width(self, planner: StreamPlanner, node: Node, width: int) -> StreamPlanner | None:
-        """A cut with other calls for a node."""
+    def _with_width(self, planner: StreamPlanner, wide: Sequence[Node], width: int) -> StreamPlanner | None:
+        """A cut with other calls for some nodes."""
         changed: list[Region] = []
         for region in planner.regions:
-            nodes = [by_rows(n.layer, width) if n.node is node else n for n in region.nodes]
+            nodes = [by_rows(n.layer, width) if n.node in wide else n for n in region.nodes]
             rows = [n for n in nodes if not isinstance(n, str)]
             found = region_of(region.graph, rows, region.start, self.cuts.pushed)
             if isinstance(found, str):
@@ -340,8 +372,8 @@ class Search:
             changed.append(found.with_rings(region.rings, region.carried))
         return self.cuts.planner(changed)
 
-    def refusal(self, refusals: Sequence[InputError]) -> Exception:
-        """Why there is no cut that fits."""
+    def refusal(self, refusals: Sequence[InputError], tiles: Sequence[Search] = ()) -> Exception:
+        """Why there is no cut that fits, none in tiles of columns either."""
         if not self.cuts.promising:
             return UnsupportedModelError(
                 self.scope.graph.name,
@@ -356,16 +388,24 @@ class Search:
         ram = self.options.ram
         if ram is None:
             return refusals[0]
-        planners = [*self.cuts.promising, *self.with_rows_apart]
-        sizes = [leanest_size(self.cuts.rankings(planner), self.scope.model, planner) for planner in planners]
-        least = min(sizes) + self.cuts.state
+        by_rows = self.leanest
+        smallest = min([by_rows, *(search.leanest for search in tiles)])
+        least = smallest + self.cuts.state
         if least <= ram:
             return refusals[0]
+        how = "by rows" if smallest == by_rows else "by rows and in tiles of columns"
         return InputError(
-            f"arena and state must fit {ram} bytes of RAM; computed by rows, the smallest arena found has "
-            f"{min(sizes)}, and the state takes {self.cuts.state}; that none is smaller is not proved: allow "
+            f"arena and state must fit {ram} bytes of RAM; computed {how}, the smallest arena found has "
+            f"{smallest}, and the state takes {self.cuts.state}; that none is smaller is not proved: allow "
             f"{least}, or make the model's rows smaller"
         )
+
+    @cached_property
+    def leanest(self) -> float:
+        """Bytes of the smallest arena of these cuts, whatever the kernels; infinite if there are none."""
+        planners = [*self.cuts.promising, *self.with_rows_apart]
+        sizes = [leanest_size(self.cuts.rankings(planner), self.scope.model, planner) for planner in planners]
+        return min(sizes, default=math.inf)
 
 
 def _readers(region: Region, value: Value) -> list[RowNode]:
@@ -373,9 +413,15 @@ def _readers(region: Region, value: Value) -> list[RowNode]:
     return [node for node, index in region.readers[value] if node.reads_several(index)]
 
 
-def _shares_constants(found: Streamed, node: Node) -> bool:
-    """All calls of a node, for many and for few rows, read the same constants."""
+def _wider(node: RowNode, width: int) -> RowNode | str:
+    """The same with calls for several rows."""
+    wide = by_rows(node.layer, width)
+    return replace(wide, by_address=True) if node.by_address and not isinstance(wide, str) else wide
+
+
+def _shares_constants(found: Streamed, nodes: Sequence[Node]) -> bool:
+    """All calls of some nodes with the same weights, for many and for few rows, read the same constants."""
     layers = zip(found.planner.planned, found.calls, strict=True)
-    calls = [call for each, call in layers if each.layer.whole is node]
+    calls = [call for each, call in layers if each.layer.whole in nodes]
     sets = {frozenset((c.record, c.array.tobytes()) for c in call.constants.values()) for call in calls}
     return len(sets) == 1

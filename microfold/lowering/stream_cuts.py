@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from microfold.analysis.ranges import Ranges
 from microfold.errors import InputError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
@@ -22,6 +23,7 @@ from microfold.plan.liveness import alive_between, storages
 from microfold.plan.overlap import align
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.region import Form, Region, RowNode, by_rows, region_of, sums_by_rows
+from microfold.plan.stream.windows import Windows, windows_of
 
 # Cuts that are looked at closely: those that promise the smallest arenas.
 CLOSE_LOOKS = 4
@@ -66,11 +68,26 @@ class Cuts:
         self._elsewhere = self._outputs | ({*graph.inputs} if options.io == "caller" else set[Value]())
         self._layers = {ranking.layer.node: ranking for ranking in scope.rankings}
         self._row_nodes: dict[Node, RowNode | str] = {}
+        self._windows: dict[tuple[Region, tuple[tuple[int, int], ...]], Windows] = {}
         self._ranked: dict[tuple[RowNode, Form], Ranking] = {}
         if scope.inner:
             self.reason = "models with loops or conditions are computed whole"
         elif options.io == "rows" and not self.pushed:
             self.reason = "none of its inputs is an image [1, H, W, C]"
+
+    @property
+    def ranges(self) -> Ranges:
+        """What is proved about the integers of the graph."""
+        return self.scope.ranges
+
+    @cached_property
+    def prefixes(self) -> list[Region]:
+        """The regions that begin with the first layer."""
+        return [*self.regions_from(self._first)]
+
+    def regions_from(self, start: int) -> Iterator[Region]:
+        """Those that begin behind so many nodes of the graph."""
+        return self._regions(self.scope.graph, start)
 
     @cached_property
     def promising(self) -> list[StreamPlanner]:
@@ -78,7 +95,7 @@ class Cuts:
         if self.reason:
             return []
         graph = self.scope.graph
-        found = self._needs([region] for region in self._regions(graph, self._first))
+        found = self._needs([region] for region in self.prefixes)
         if self.options.io != "rows":
             found += self._needs([region] for region in self._around_peak(graph, self._first + 1))
         found.sort(key=lambda each: each[0])
@@ -181,7 +198,14 @@ class Cuts:
 
     def planner(self, regions: Sequence[Region]) -> StreamPlanner:
         layers = {node: ranking.layer for node, ranking in self._layers.items()}
-        return StreamPlanner(regions, layers, self._elsewhere, self.options.align)
+        return StreamPlanner(regions, layers, self._elsewhere, self.options.align, self._windows_of)
+
+    def _windows_of(self, region: Region, margins: Mapping[Value, tuple[int, int]]) -> Windows:
+        """What happens in a region: the same in all cuts where what it holds whole has as much room."""
+        key = region, tuple(margins[value] for value in region.held)
+        if key not in self._windows:
+            self._windows[key] = windows_of(region, margins)
+        return self._windows[key]
 
     def _with_sums(
         self, graph: Graph, pool: Node, parts: tuple[Node, Node], rows: Sequence[RowNode], start: int
@@ -205,6 +229,10 @@ class Cuts:
                 found = by_rows(ranking.layer)
             self._row_nodes[node] = found
         return self._row_nodes[node]
+
+    def whole(self, value: Value) -> Value:
+        """What a value is columns of: here, itself."""
+        return value
 
     def rankings(self, planner: StreamPlanner) -> list[Ranking]:
         """All layers with the kernels considered for them."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from microfold.analysis.ranges import Ranges
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.external.registry import resolve
 from microfold.ir.domain import admit
@@ -159,6 +160,11 @@ class Way:
     def streamed(self) -> Streamed:
         """The model with some layers computed row by row; see `Selected.streamed`."""
         return self.selected.streamed
+
+    @property
+    def ranges(self) -> Ranges:
+        """What is proved about the integers of the graph that is computed."""
+        return self.streamed.ranges if self.by_rows else self.scope.ranges
 
     @cached_property
     def by_rows(self) -> bool:

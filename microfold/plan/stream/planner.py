@@ -194,6 +194,7 @@ class StreamPlanner:
         layers: of nodes that are computed whole.
         elsewhere: values that own storage outside of the arena.
         alignment: of all that is in the arena, bytes.
+        windows: what happens in a region, as `windows_of` says; it may be remembered from other cuts.
     """
 
     makes_many_plans: ClassVar[bool] = False
@@ -204,14 +205,19 @@ class StreamPlanner:
         layers: Mapping[Node, LayerContext],
         elsewhere: Collection[Value] = (),
         alignment: int = ALIGNMENT,
+        windows: Callable[[Region, Mapping[Value, tuple[int, int]]], Windows] = windows_of,
     ):
         self.regions = regions
         self.alignment = alignment
         self.whole = regions[-1].graph
         views = Views(self.whole)
-        pushed = {views[value].root for region in regions for value in region.inputs}
+        taken = {value: rows for region in regions for value, rows in region.taken.items()}
+        pushed = {views[rows.image].root for rows in taken.values()}
         fronts = {value: None for region in regions for value in region.fronts}
         streamed = {each.node for region in regions for each in region.nodes}
+        # Columns of an input come with its rows: nothing computes them.
+        streamed |= {node for node in self.whole.nodes if not taken.keys().isdisjoint(node.outputs)}
+        self._streamed = streamed
         # The model as those see it that compute whole tensors.
         self.graph: Graph = replace(
             self.whole,
@@ -228,7 +234,7 @@ class StreamPlanner:
         place = 0
         for index, region in enumerate(regions):
             self._add_calls(self.whole.nodes[place : region.start], layers, index - 1)
-            self._add_stream(windows_of(region, self._margins), index)
+            self._add_stream(windows(region, self._margins), index)
             place = region.end
         self._add_calls(self.whole.nodes[place:], layers, len(regions) - 1)
         nodes = [each.layer.node for each in self.planned if each.call is not None]
@@ -237,7 +243,7 @@ class StreamPlanner:
     def _add_calls(self, nodes: Sequence[Node], layers: Mapping[Node, LayerContext], region: int) -> None:
         first = len(self.planned)
         for node in nodes:
-            if not needs_no_code(node):
+            if not needs_no_code(node) and node not in self._streamed:
                 call = len(self._moments_of_calls)
                 self.planned.append(PlannedLayer(layers[node], [self.end], call, None, region))
                 self._moments_of_calls.append(self.end)

@@ -14,6 +14,7 @@ from microfold.kernels.band import LayerBand, layer_band
 from microfold.kernels.layer import LayerContext
 from microfold.ops.reduce.pixel_sums import PixelSums
 from microfold.ops.rows import ROWS, Band, OperandRows, Rows, band, row_pitch
+from microfold.plan.stream.inputs import InputRows, taken_rows
 
 # Which band of a node a row is: bands with equal forms are the same layer, on other rows.
 Form = tuple[Op, tuple[int | None, ...]]
@@ -209,12 +210,13 @@ class Region:
     Attributes:
         nodes: ones of the graph that follow each other.
         start: how many nodes come before them.
-        inputs: those of the graph whose rows are handed in, or other shapes of these.
+        inputs: those of the graph whose rows are handed in, or other shapes of these, or columns.
         sources: what `nodes` read and is there whole before they begin: other inputs, or results of nodes
             before.
         fronts: results of `nodes` that the nodes behind read, or the caller: held whole.
         readers: of each streamed value: the node and the index of the operand.
         outlives: sources that are still read when the region is computed.
+        taken: of `inputs`, which rows these are.
         rings: values of which rows that stay lie in rings.
         carried: those of which they lie at home, and come to a stage to be read.
     """
@@ -228,6 +230,7 @@ class Region:
     readers: Mapping[Value, Sequence[tuple[RowNode, int]]]
     producers: Mapping[Value, RowNode]
     outlives: frozenset[Value]
+    taken: Mapping[Value, InputRows]
     rings: tuple[Value, ...] = ()
     carried: tuple[Value, ...] = ()
 
@@ -316,7 +319,9 @@ def region_of(
             readers.setdefault(value, []).append((each, index))
     views = Views(graph)
     producers = {each.output: each for each in nodes}
-    inputs = tuple(value for value in readers if views[value].root in pushed and _is_all(value, views))
+    found = {v: taken_rows(graph, v, views, pushed) for v in readers if v not in producers}
+    taken = {value: rows for value, rows in found.items() if rows is not None}
+    inputs = tuple(taken)
     sources = tuple(value for value in readers if value not in producers and value not in inputs)
     reason = _why_none(graph, nodes, readers, views, sources)
     if reason is not None:
@@ -329,7 +334,7 @@ def region_of(
     if len(inputs) > 1:
         return f"rows are those of one image; %{inputs[0].name} and %{inputs[1].name} would be handed in"
     for value in inputs:
-        if views[value].root in behind | before:
+        if not taken[value].columns and views[value].root in behind | before:
             return (
                 f"the input %{value.name} is also read outside of the region: it would have to be there whole"
             )
@@ -345,6 +350,7 @@ def region_of(
         readers,
         producers,
         outlives,
+        taken,
     )
 
 
