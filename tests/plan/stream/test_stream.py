@@ -225,10 +225,13 @@ def other_steps(operations: Sequence[Operation], index: int) -> Iterator[list[Op
         case Slide(_, _, size):
             yield [*before, replace(own, size=size - 8), *behind]
         case RowsCall(node, part, _, _):
+            # Of others there is no layer that could be called.
+            calls = (each for each in operations if isinstance(each, RowsCall) and each.node is node)
+            forms = {node.forms[each.part] for each in calls}
             yield from (
                 [*before, replace(own, part=other), *behind]
                 for other in (part - 1, part + 1)
-                if 0 <= other < len(node.parts)
+                if 0 <= other < len(node.parts) and node.forms[other] in forms
             )
 
 
