@@ -6,25 +6,36 @@ from dataclasses import replace
 
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
-from microfold.ir.types import ElementType
+from microfold.ir.types import DType, ElementType
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.pool2d.portable import AveragePool2DInt8
+from microfold.kernels.pool2d.portable import AveragePool2DFloat, AveragePool2DInt8, AveragePool2DInt16
 from microfold.ops.pool2d import AveragePool2D
 from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
+
+# What says whether an epilogue can be computed.
+_POOLS = {
+    kernel.dtype: kernel for kernel in (AveragePool2DInt8(), AveragePool2DInt16(), AveragePool2DFloat())
+}
+# Pixels of whose int16 an int32 holds the sum.
+_MOST_INT16 = (1 << 16) - 1
 
 
 def means_of_sums(layer: LayerContext) -> tuple[Node, Node] | None:
     """What computes a pool over a whole image by sums: these, and the means; None if it is no such pool."""
     node = layer.node
     op = node.op
-    if not isinstance(op, AveragePool2D) or AveragePool2DInt8().supports(layer) is not None:
-        return None
     x, output = node.operands[0], node.output
+    pool = _POOLS.get(x.type.dtype)
+    if not isinstance(op, AveragePool2D) or pool is None or pool.supports(layer) is not None:
+        return None
     if op.size != x.type.shape[1:3] or op.padding != ((0, 0), (0, 0)) or output.type.shape[:3] != (1, 1, 1):
+        return None
+    count = op.size[0] * op.size[1]
+    if x.type.dtype is DType.INT16 and count > _MOST_INT16:
         return None
     sums = PixelSums()
     value = Value(f"{output.name}/sums", sums.infer(x.type))
-    mean = MeanOfSums(op.size[0] * op.size[1], ElementType(output.type.dtype, x.type.quant))
+    mean = MeanOfSums(count, ElementType(output.type.dtype, x.type.quant))
     return Node(sums, (x,), (value,)), Node(mean, (value,), (output,), node.epilogue)
 
 

@@ -13,7 +13,7 @@ from microfold.ir.node import Node, Value
 from microfold.ir.views import Views, needs_no_code
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.reduce.pixel_sums import MeanOfSumsInt8, PixelSumsInt8
+from microfold.kernels.reduce.pixel_sums import MEANS, SUMS
 from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates, why_none
 from microfold.kernels.selection.policy import Policy
 from microfold.lowering.pixel_sums import means_of_sums, with_means_of_sums
@@ -215,7 +215,7 @@ class Cuts:
         sums, means = (replace(self._layers[pool].layer, node=part) for part in parts)
         region = self._region(changed, [*rows, sums_by_rows(sums)], start)
         if region is not None:
-            self._layers[parts[1]] = only(MeanOfSumsInt8(), means)
+            self._layers[parts[1]] = only(MEANS[parts[1].output.type.dtype], means)
             yield region
 
     def _by_rows(self, node: Node) -> RowNode | str:
@@ -252,7 +252,7 @@ class Cuts:
         if (node, form) not in self._ranked:
             layer = node.bands[form].layer
             if node.accumulates:
-                return only(PixelSumsInt8(), layer, runs)
+                return only(SUMS[layer.node.operands[0].type.dtype], layer, runs)
             found = candidates(layer, Policy(self.options.optimize, self.scope.model))
             if not found or found[0].cost is None:
                 raise InputError(

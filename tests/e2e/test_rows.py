@@ -188,6 +188,43 @@ def test_a_pool_over_all_rows_is_summed_up(seed: int) -> None:
     assert result.exact, result.first_difference
 
 
+def averaged(dtype: DType) -> Graph:
+    """A convolution, and the mean of all of its pixels."""
+    quant = Quant.per_tensor(0.02, 0) if dtype is DType.INT16 else None
+    image = Value("image", TensorType(dtype, (1, 19, 7, 3), quant))
+    weights = Value(
+        "weights",
+        TensorType(DType.FLOAT32, (5, 3, 3, 3))
+        if quant is None
+        else TensorType(DType.INT8, (5, 3, 3, 3), Quant.per_tensor(0.01, 0)),
+    )
+    conv = make_node(
+        Conv2D((1, 1), (1, 1), ((1, 1), (1, 1)), ElementType(dtype, quant)), [image, weights, None], ["conv"]
+    )
+    pool = make_node(AveragePool2D((19, 7), (1, 1), ((0, 0), (0, 0))), [conv.output], ["mean"])
+    rng = np.random.default_rng(1)
+    values = rng.integers(-127, 128, weights.type.shape)
+    constants = {weights: (values / 64 if quant is None else values).astype(weights.type.dtype.numpy)}
+    return Graph("averaged", (image,), (pool.output,), (conv, pool), constants)
+
+
+@pytest.mark.parametrize("dtype", [DType.INT16, DType.FLOAT32])
+@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+def test_sums_of_other_types(core: str, dtype: DType) -> None:
+    """Floats are added in the order in which a pool over the whole image adds them: the bits are its own."""
+    if core != "host":
+        need_tools(*CROSS_TOOLS)
+    graph = averaged(dtype)
+    built = compile_graph(graph, target.load(core), ROWS)
+    assert any(isinstance(layer.node.op, PixelSums) for layer in built.layers)
+    result = verify(built, input_sets([b.type for b in built.inputs], 6))
+    assert result.exact, result.first_difference
+    if core == "host":
+        whole = Session(compile_graph(graph, target.load(core)))
+        for image in images(graph, 6):
+            np.testing.assert_array_equal(Session(built)(image)[0], whole(image)[0])
+
+
 def test_means_of_sums_round_like_pools() -> None:
     """All sums that a small image can have, and both signs of halves."""
     quant = Quant.per_tensor(0.1, 3)

@@ -5,22 +5,30 @@ They are not among the kernels that a model's layers choose from: nothing else c
 
 from __future__ import annotations
 
-from microfold.kernels.call import CFunction, KernelCall
+from typing import ClassVar
+
+from microfold.ir.types import DType
+from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
-from microfold.ops.reduce.pixel_sums import MeanOfSums, PixelSums
+from microfold.ops.reduce.pixel_sums import SUMMED, MeanOfSums, PixelSums
 
 
 class PixelSumsInt8(Kernel):
-    """One channel after the other: the sum so far, and the row's pixels."""
+    """One channel after the other: the sum so far, and the row's pixels, in the order of the image.
+
+    Class attributes:
+        dtype: of the pixels.
+    """
 
     name = "s8_pixel_sums__c"
     op = PixelSums
     code = 80
     fields = declare("pixels", "channels", Field("adds", "whether there are sums already"))
+    dtype: ClassVar[DType] = DType.INT8
 
     def supports(self, layer: LayerContext) -> str | None:
         del layer
@@ -38,16 +46,36 @@ class PixelSumsInt8(Kernel):
         op = layer.node.op
         assert isinstance(op, PixelSums)
         parameters = {"pixels": height * width, "channels": channels, "adds": int(op.adds)}
-        return KernelCall(CFunction("reduce/pixel_sums.c.j2", self.name, (), self.fields), parameters)
+        function = CFunction("reduce/pixel_sums.c.j2", self.name, _types(self.dtype), self.fields)
+        return KernelCall(function, parameters)
+
+
+class PixelSumsInt16(PixelSumsInt8):
+    """The same of int16: an int32 holds the sum of so many pixels, see `means_of_sums`."""
+
+    name = "s16_pixel_sums__c"
+    dtype = DType.INT16
+
+
+class PixelSumsFloat(PixelSumsInt8):
+    """The same of float32: the additions of a pool over the whole image, in their order."""
+
+    name = "f32_pixel_sums__c"
+    dtype = DType.FLOAT32
 
 
 class MeanOfSumsInt8(Kernel):
-    """Sums of int8, divided with halves rounded away from zero, and clamped."""
+    """Sums of int8, divided with halves rounded away from zero, and clamped.
+
+    Class attributes:
+        dtype: of the means.
+    """
 
     name = "s8_mean_of_sums__c"
     op = MeanOfSums
     code = 80
     fields = (*declare("count", "channels"), *output_range.LIMIT_FIELDS)
+    dtype: ClassVar[DType] = DType.INT8
 
     def supports(self, layer: LayerContext) -> str | None:
         del layer
@@ -62,11 +90,38 @@ class MeanOfSumsInt8(Kernel):
     def lower(self, layer: LayerContext) -> KernelCall:
         op = layer.node.op
         assert isinstance(op, MeanOfSums)
-        low, high = output_range.integer_bounds(layer.node)
-        parameters = {
+        bounds = output_range.float_bounds if self.dtype.is_float else output_range.integer_bounds
+        low, high = bounds(layer.node)
+        parameters: dict[str, Parameter] = {
             "count": op.count,
             "channels": layer.node.operands[0].type.size,
             "output_minimum": low,
             "output_maximum": high,
         }
-        return KernelCall(CFunction("reduce/mean_of_sums.c.j2", self.name, (), self.fields), parameters)
+        function = CFunction("reduce/mean_of_sums.c.j2", self.name, _types(self.dtype), self.fields)
+        return KernelCall(function, parameters)
+
+
+class MeanOfSumsInt16(MeanOfSumsInt8):
+    """The same of int16."""
+
+    name = "s16_mean_of_sums__c"
+    dtype = DType.INT16
+
+
+class MeanOfSumsFloat(MeanOfSumsInt8):
+    """Sums of float32, divided and clamped."""
+
+    name = "f32_mean_of_sums__c"
+    dtype = DType.FLOAT32
+
+
+# By the type of the image.
+SUMS = {kernel.dtype: kernel for kernel in (PixelSumsInt8(), PixelSumsInt16(), PixelSumsFloat())}
+MEANS = {kernel.dtype: kernel for kernel in (MeanOfSumsInt8(), MeanOfSumsInt16(), MeanOfSumsFloat())}
+
+
+def _types(dtype: DType) -> tuple[tuple[str, SpecValue], ...]:
+    """Those of pixels and sums in C."""
+    pixels, sums = ("float" if each.is_float else f"{each.value}_t" for each in (dtype, SUMMED[dtype]))
+    return ("pixels", pixels), ("sums", sums)

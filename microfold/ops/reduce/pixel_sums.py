@@ -14,10 +14,13 @@ import numpy as np
 from microfold.ir.op import Op, require
 from microfold.ir.types import Array, DType, ElementType, Tensor, TensorType
 
+# What pixels are summed up in.
+SUMMED = {DType.INT8: DType.INT32, DType.INT16: DType.INT32, DType.FLOAT32: DType.FLOAT32}
+
 
 @dataclass(frozen=True)
 class PixelSums(Op):
-    """Of each channel of an image the sum of all pixels, in int32.
+    """Of each channel of an image the sum of all pixels, integers in int32, floats row after row.
 
     Attributes:
         adds: a call adds to what is there, instead of beginning with 0: that of a row which is not the first.
@@ -29,18 +32,18 @@ class PixelSums(Op):
 
     def infer(self, x: TensorType) -> TensorType:
         require(
-            x.dtype is DType.INT8 and x.rank == 4 and x.shape[0] == 1,
-            f"{self.name}: needs an int8 image [1, H, W, C]; it is {x}",
+            x.dtype in SUMMED and x.rank == 4 and x.shape[0] == 1,
+            f"{self.name}: needs an image [1, H, W, C] of {', '.join(d.value for d in SUMMED)}; it is {x}",
         )
-        return TensorType(DType.INT32, (1, 1, 1, x.shape[3]))
+        return TensorType(SUMMED[x.dtype], (1, 1, 1, x.shape[3]))
 
     def reference(self, x: Tensor) -> Array:
-        return x.data.sum(axis=(1, 2), keepdims=True, dtype=np.int32)
+        return x.data.sum(axis=(1, 2), keepdims=True, dtype=SUMMED[x.type.dtype].numpy)
 
 
 @dataclass(frozen=True)
 class MeanOfSums(Op):
-    """Sums divided by how many elements they are of, halves rounded away from zero.
+    """Sums divided by how many elements they are of; of integers, halves are rounded away from zero.
 
     Attributes:
         count: elements.
@@ -53,10 +56,13 @@ class MeanOfSums(Op):
     out: ElementType
 
     def infer(self, sums: TensorType) -> TensorType:
-        require(sums.dtype is DType.INT32, f"{self.name}: needs sums in int32; it is {sums}")
+        wanted = SUMMED.get(self.out.dtype)
+        require(sums.dtype is wanted, f"{self.name}: {self.out.dtype.value} has no sums like {sums}")
         return TensorType(self.out.dtype, sums.shape, self.out.quant)
 
     def reference(self, sums: Tensor) -> Array:
+        if self.out.dtype.is_float:
+            return sums.data / sums.data.dtype.type(self.count)
         wide = sums.data.astype(np.int64)
         means = np.sign(wide) * ((np.abs(wide) + self.count // 2) // self.count)
         return means.astype(self.out.dtype.numpy)
