@@ -41,6 +41,7 @@ SAFE = {
     "name", "version", "model.name", "model.macro", "macro", "note", "usage", "what", "header", "slot.label",
     "place.comment", "port.index", "port.type.size", "model.options.weights_section", "origin.sha256",
     "suffix", "field.name", "helpers.lowest", "helpers.highest", "stream.layers", "stream.arrivals",
+    "stream.restarts",
     # Names of memories are checked where targets are read.
     "model.regions.context.name", 'model.regions.context.section("data")',
     "model.regions.arenas[loop.index0].name", 'model.regions.arenas[loop.index0].section("data")',
