@@ -20,6 +20,7 @@ from microfold.kernels.selection.ram_budget import leanest_size
 from microfold.kernels.selection.row_weights import widen_weights
 from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.stream_tiles import Tiling, Tilings
+from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
 from microfold.plan.stream.region import Region, RowNode, by_rows, region_of
 
@@ -106,7 +107,7 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
         others.pop(best, None)
         best = search.widened(search.with_fewer_rows_apart(best))
         best = min([best, *(search.widened(each, OTHER_WIDER_LOOKS) for each in others)], key=search.order)
-    best.memory.check([candidate.kernel for candidate in best.chosen])
+    check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
     return best
 
 
@@ -127,7 +128,7 @@ def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
         looked_at = tiles.looked_at(tiles.cuts.promising, []) or tiles.looked_at(tiles.with_rows_apart, [])
         if looked_at:
             best = tiles.widened(min(looked_at, key=tiles.order), OTHER_WIDER_LOOKS)
-            best.memory.check([candidate.kernel for candidate in best.chosen])
+            check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
             return best
     leanest = tilings.leanest(search.leanest)
     raise search.refusal(refusals, [tried.get(each) or Search(tilings.cuts_of(each)) for each in leanest])

@@ -27,6 +27,7 @@ from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.window import same_padding
 from microfold.options import OPTIMIZE, Options
+from microfold.plan.stream.check_memory import check_memory
 from microfold.report.data import build_report
 from microfold.verification.verify import input_sets, verify
 from tests.e2e.refusals import needed
@@ -110,7 +111,7 @@ def in_turns(search: Search, number: int) -> Streamed:
         planners = [*tiles.with_rings, *tiles.cuts.promising]
         looked_at = tiles.looked_at(planners[:: -1 if number % 2 else 1], [])
         if looked_at:
-            looked_at[0].memory.check([candidate.kernel for candidate in looked_at[0].chosen])
+            check_memory(looked_at[0].memory, [candidate.kernel for candidate in looked_at[0].chosen])
             return looked_at[0]
     raise InputError("no tiles fit")
 

@@ -17,14 +17,12 @@ from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.plan.arena import ArenaPlan, plan_within
-from microfold.plan.check import check_plan
 from microfold.plan.coarse import plan_coarsely
 from microfold.plan.liveness import Storage, storages
 from microfold.plan.memory import overlaps_of
 from microfold.plan.overlap import Overlap, align
 from microfold.plan.problem import units
 from microfold.plan.stream.blocks import Block, block, busiest, held_at, moments, shared_in_call, span
-from microfold.plan.stream.check import Computing, check_stream
 from microfold.plan.stream.layers import BandLayer, ComputedRows, PlannedLayer, band_layers
 from microfold.plan.stream.occupied import Occupied, overlaps_in_time
 from microfold.plan.stream.operations import RowsCall, Slide, Spot
@@ -119,69 +117,6 @@ class StreamMemory:
     def layer_of(self, call: RowsCall) -> int:
         """Index of the layer that a call runs."""
         return self.planner.layer_by_form[call.node, call.node.forms[call.part]]
-
-    def computing(self, kernels: Sequence[Kernel]) -> Callable[[RowsCall], Computing]:
-        """What the checker has to know of calls, with kernels for all layers."""
-
-        def of(call: RowsCall) -> Computing:
-            index = self.layer_of(call)
-            scratch = self.scratch.get(index)
-            place = (self.arena.offsets[scratch], scratch.size) if scratch is not None else (0, 0)
-            return Computing(self.planner.planned[index].layer, kernels[index], place)
-
-        return of
-
-    def check(self, kernels: Sequence[Kernel]) -> None:
-        """Verify the streams, and all calls between them, with checkers that know nothing of the planner.
-
-        Raises:
-            GraphError: the plan is wrong.
-        """
-        planner, offsets = self.planner, self.arena.offsets
-        computing = self.computing(kernels)
-        for windows, start, end in planner.streams:
-            region = windows.region
-            inside = {planner.window_blocks[value] for value in windows.blocks if value not in region.rings}
-            kept = [
-                (each.label, offsets[each], each.size)
-                for each in planner.blocks.values()
-                if each not in inside and each.first < start and each.last >= end
-            ]
-            check_stream(
-                windows.all_operations,
-                self.windows,
-                self.size,
-                computing,
-                {value: self.address(value) for value in (*region.fronts, *region.outlives)},
-                {value: self.address(value) for value in region.sources},
-                kept,
-                self.newest,
-            )
-        self._check_calls()
-
-    def _check_calls(self) -> None:
-        """Verify what is computed whole; streams, which replays have verified, happen in no time."""
-        planner = self.planner
-        plain: dict[Storage, Storage] = {}
-        scratch = [b for index, b in self.scratch.items() if planner.planned[index].call is not None]
-        for each in dict.fromkeys((*planner.blocks.values(), *scratch)):
-            first, last = each.first, each.last
-            for _, start, end in planner.streams:
-                first = end - 1 if start <= first < end else first
-                last = start if start <= last < end else last
-            if first <= last:
-                plain[each] = Storage(each.label, each.size, first, last)
-        overlaps = tuple(
-            Overlap(plain[o.source], plain[o.target], o.distance, o.exact)
-            for o in self.arena.overlaps
-            if o.source in plain and o.target in plain
-        )
-        offsets = {plain[each]: offset for each, offset in self.arena.offsets.items() if each in plain}
-        check_plan(
-            [*plain.values()],
-            ArenaPlan(offsets, self.arena.size, self.arena.bound, overlaps),
-            planner.alignment,
-        )
 
 
 class StreamPlanner:

@@ -18,6 +18,7 @@ from microfold.ir.views import ALIGNMENT
 from microfold.kernels.band import lowered
 from microfold.ops.elementwise.add import Add
 from microfold.plan.stream.check import check_stream
+from microfold.plan.stream.check_memory import check_memory, computing_of
 from microfold.plan.stream.operations import Arrive, Fill, Operation, RowsCall, Slide, Spot, Table
 from microfold.plan.stream.planner import StreamMemory
 from microfold.plan.stream.region import Region, pitch
@@ -94,7 +95,7 @@ def assert_streams_are_right(regions: Iterator[tuple[Graph, Region]]) -> int:
         planner, kernels = planned(graph, found)
         calls = [lowered(kernel, layer) for kernel, layer in zip(kernels, planner.layers, strict=True)]
         memory = planner.plan(kernels, calls)
-        memory.check(kernels)
+        check_memory(memory, kernels)
         assert memory.arena.bound <= memory.size
         image = np.random.default_rng(count).integers(-128, 128, graph.inputs[0].type.shape).astype(np.int8)
         arena = Bytes(memory, image)
@@ -159,7 +160,7 @@ def test_results_lie_over_rows_that_are_given_up() -> None:
     planner, kernels = planned(graph, whole)
     calls = [lowered(kernel, layer) for kernel, layer in zip(kernels, planner.layers, strict=True)]
     memory = planner.plan(kernels, calls)
-    memory.check(kernels)
+    check_memory(memory, kernels)
     image, front = graph.inputs[0], graph.nodes[0].output
     blocks = planner.window_blocks
     together = blocks[image].size + blocks[front].size
@@ -254,7 +255,7 @@ def seen_and_missed(seeds: range, count: int, every: int) -> tuple[int, int]:
         operations = [*planner.streams[0][0].all_operations]
         image = np.random.default_rng(seen).integers(-128, 128, graph.inputs[0].type.shape).astype(np.int8)
         values = expected(graph, image)
-        computing = memory.computing(kernels)
+        computing = computing_of(memory, kernels)
         changes = [
             [*operations[:index], wrong, *operations[index + 1 :]]
             for index in range(0, len(operations), every)
@@ -308,4 +309,4 @@ def test_windows_that_share_bytes_are_seen() -> None:
             offsets = dict(memory.arena.offsets) | {one: memory.arena.offsets[other]}
             wrong = replace(memory, arena=replace(memory.arena, offsets=offsets))
             with pytest.raises(GraphError):
-                wrong.check(kernels)
+                check_memory(wrong, kernels)

@@ -1,0 +1,80 @@
+"""Whether a streamed model's plan is right: its streams, and all calls between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from microfold.kernels.kernel import Kernel
+from microfold.plan.arena import ArenaPlan
+from microfold.plan.check import check_plan
+from microfold.plan.liveness import Storage
+from microfold.plan.overlap import Overlap
+from microfold.plan.stream.check import Computing, check_stream
+from microfold.plan.stream.operations import RowsCall
+from microfold.plan.stream.planner import StreamMemory
+
+
+def computing_of(memory: StreamMemory, kernels: Sequence[Kernel]) -> Callable[[RowsCall], Computing]:
+    """What the checker has to know of calls, with kernels for all layers."""
+
+    def of(call: RowsCall) -> Computing:
+        index = memory.layer_of(call)
+        scratch = memory.scratch.get(index)
+        place = (memory.arena.offsets[scratch], scratch.size) if scratch is not None else (0, 0)
+        return Computing(memory.planner.planned[index].layer, kernels[index], place)
+
+    return of
+
+
+def check_memory(memory: StreamMemory, kernels: Sequence[Kernel]) -> None:
+    """Verify the streams, and all calls between them, with checkers that know nothing of the planner.
+
+    Raises:
+        GraphError: the plan is wrong.
+    """
+    planner, offsets = memory.planner, memory.arena.offsets
+    computing = computing_of(memory, kernels)
+    for windows, start, end in planner.streams:
+        region = windows.region
+        inside = {planner.window_blocks[value] for value in windows.blocks if value not in region.rings}
+        kept = [
+            (each.label, offsets[each], each.size)
+            for each in planner.blocks.values()
+            if each not in inside and each.first < start and each.last >= end
+        ]
+        check_stream(
+            windows.all_operations,
+            memory.windows,
+            memory.size,
+            computing,
+            {value: memory.address(value) for value in (*region.fronts, *region.outlives)},
+            {value: memory.address(value) for value in region.sources},
+            kept,
+            memory.newest,
+        )
+    _check_calls(memory)
+
+
+def _check_calls(memory: StreamMemory) -> None:
+    """Verify what is computed whole; streams, which replays have verified, happen in no time."""
+    planner = memory.planner
+    plain: dict[Storage, Storage] = {}
+    scratch = [b for index, b in memory.scratch.items() if planner.planned[index].call is not None]
+    for each in dict.fromkeys((*planner.blocks.values(), *scratch)):
+        first, last = each.first, each.last
+        for _, start, end in planner.streams:
+            first = end - 1 if start <= first < end else first
+            last = start if start <= last < end else last
+        if first <= last:
+            plain[each] = Storage(each.label, each.size, first, last)
+    overlaps = tuple(
+        Overlap(plain[o.source], plain[o.target], o.distance, o.exact)
+        for o in memory.arena.overlaps
+        if o.source in plain and o.target in plain
+    )
+    offsets = {plain[each]: offset for each, offset in memory.arena.offsets.items() if each in plain}
+    check_plan(
+        [*plain.values()],
+        ArenaPlan(offsets, memory.arena.size, memory.arena.bound, overlaps),
+        planner.alignment,
+    )
