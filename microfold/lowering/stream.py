@@ -123,15 +123,26 @@ def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
         raise search.refusal(refusals)
     tilings = Tilings(search.cuts)
     tried: dict[Tiling, Search] = {}
-    for tiling in tilings.fitting(limit - search.cuts.state):
+
+    def best_of(tiling: Tiling) -> Streamed | None:
         tiles = tried[tiling] = Search(tilings.cuts_of(tiling))
         looked_at = tiles.looked_at(tiles.cuts.promising, []) or tiles.looked_at(tiles.with_rows_apart, [])
-        if looked_at:
-            best = tiles.widened(min(looked_at, key=tiles.order), OTHER_WIDER_LOOKS)
-            check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
-            return best
+        if not looked_at:
+            return None
+        best = tiles.widened(min(looked_at, key=tiles.order), OTHER_WIDER_LOOKS)
+        check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
+        return best
+
+    fitting = tilings.fitting(limit - search.cuts.state)
+    found = next(filter(None, map(best_of, fitting)), None)
+    if found is not None:
+        return found
+    # What a refusal would name must do.
     leanest = tilings.leanest(search.leanest)
-    raise search.refusal(refusals, [tried.get(each) or Search(tilings.cuts_of(each)) for each in leanest])
+    found = next(filter(None, (best_of(each) for each in leanest if each not in tried)), None)
+    if found is not None:
+        return found
+    raise search.refusal(refusals, [tried[each] for each in leanest])
 
 
 class Search:

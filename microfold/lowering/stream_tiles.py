@@ -20,11 +20,11 @@ from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Ranking, candidates
 from microfold.kernels.selection.policy import Policy
 from microfold.lowering.stream_cuts import Cuts
+from microfold.lowering.tile_columns import Tiled, tile_columns
 from microfold.ops.columns import COLUMNS
 from microfold.plan.stream.blocks import moments
 from microfold.plan.stream.planner import StreamPlanner
 from microfold.plan.stream.region import NEVER, Region
-from microfold.transform.placement.tile_columns import Tiled, tile_columns
 
 # How many tiles there may be.
 TILES = (2, 3, 4)

@@ -108,7 +108,7 @@ def in_turns(search: Search, number: int) -> Streamed:
     found = [*Tilings(search.cuts).within(options.ram)]
     for tiling in found[number % len(found) :] + found:
         tiles = Search(Tilings(search.cuts).cuts_of(tiling))
-        planners = [*tiles.with_rings, *tiles.cuts.promising]
+        planners = [*tiles.with_rows_apart, *tiles.cuts.promising]
         looked_at = tiles.looked_at(planners[:: -1 if number % 2 else 1], [])
         if looked_at:
             check_memory(looked_at[0].memory, [candidate.kernel for candidate in looked_at[0].chosen])

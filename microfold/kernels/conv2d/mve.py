@@ -250,7 +250,8 @@ class Conv2DMve(Kernel):
         run = window.size[1] * x.shape[3]
         short_rows = not pointwise and run < mve.LANES
         # Of each row but the last one a whole vector is stored in the patch.
-        written = window.size[0] <= _WRITTEN_OUT and (window.size[0] - 2) * run + mve.LANES <= padded
+        written = short_rows and window.dilations == (1, 1) and window.size[0] <= _WRITTEN_OUT
+        written &= (window.size[0] - 2) * run + mve.LANES <= padded
         if held and pointwise:
             # Their number is in the code.
             del parameters["vectors"]
@@ -269,7 +270,7 @@ class Conv2DMve(Kernel):
             ("dilated", window.dilations != (1, 1)),
             ("run_vectors", 0 if pointwise or strip else _run_vectors(layer)),
             ("short_rows", short_rows),
-            ("written_rows", window.size[0] if short_rows and written and not layer.compiled_for_size else 0),
+            ("written_rows", window.size[0] if written and not layer.compiled_for_size else 0),
             ("strip", strip),
             ("column_vectors", _column_vectors(layer) if strip else 0),
             ("odd", strip > 0 and out.shape[2] % 2 != 0),

@@ -102,8 +102,8 @@ def test_a_bit_that_flips_between_layers(tmp_path: Path) -> None:
 def test_a_wrong_kernel(tmp_path: Path) -> None:
     """The pooling of layer 4 leaves out every other element; all behind it is right on what it gets."""
     program = digits()
-    right = "largest = digits_mf_maximum_bytes(digits_mf_maximum_bytes(largest, first), second);"
-    wrong = "largest = digits_mf_maximum_bytes(largest, first), (void)second;"
+    right = "largest = digits_mf_maximum_bytes(largest, four1);"
+    wrong = "(void)four1;"
     _, second = simulated(tmp_path, program, patches={"digits.c": (right, wrong)})
     (fault,) = second.faults
     assert (fault.kind, fault.layer, fault.tensor.type.shape) == ("kernel", 4, (1, 4, 4, 16))

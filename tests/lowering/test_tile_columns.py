@@ -11,10 +11,10 @@ import pytest
 from microfold.ir.graph import Graph, verify
 from microfold.ir.node import Node, Value, make_node
 from microfold.ir.text import parse, to_text
+from microfold.lowering.tile_columns import Tiled, tile_columns
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from microfold.transform.placement.tile_columns import Tiled, tile_columns
 from tests.evaluation import assert_same_meaning
 from tests.plan.stream.nets import Nets
 
