@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from microfold.lowering.stream import MOVED_BYTE
 from microfold.options import Options
 from microfold.program import Program
 from tests.e2e.refusals import needed
+from tests.sampling import sampled, sampled_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ROOT / "tests" / "models" / "made"
@@ -65,8 +67,9 @@ def _sweep(least: int, most: int) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m0plus"])
-@pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("model", "core"), sampled_rows(itertools.product(MODELS, ["cortex-m4", "cortex-m0plus"]), 3)
+)
 def test_ram(model: Path, core: str) -> None:
     """Every build keeps its promise, what is refused is below the least, and more RAM takes no more time."""
     free = _program(model, core)
@@ -82,7 +85,7 @@ def test_ram(model: Path, core: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("model", sampled(MODELS, 2))
 def test_flash(model: Path) -> None:
     free = compile_file(model, target.load("cortex-m4"), Options(io="caller", optimize="speed"))
     least = _allowed(model, "cortex-m4", flash=8)
@@ -95,9 +98,9 @@ def test_flash(model: Path) -> None:
 
 
 @pytest.mark.slow
-def test_both() -> None:
+@pytest.mark.parametrize("model", sampled(MODELS, len(MODELS)))
+def test_both(model: Path) -> None:
     """Where both are short, both are kept, or the refusal says what to allow."""
-    model = MODELS[-1]
     free = _program(model, "cortex-m4")
     kept = 0
     for ram in _sweep(_allowed(model, "cortex-m4", ram=8), _ram(free))[::2]:

@@ -11,6 +11,8 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from microfold.kernels.band import lowered
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.kernel import Kernel
@@ -22,6 +24,9 @@ from microfold.kernels.selection.cheapest import Candidate
 BYTES_FOR_TIME = 6144
 # Bytes of a field of a layer's description, on average.
 FIELD_BYTES = 2
+
+# The place of an option that there is not.
+_NONE = 1 << 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +122,16 @@ class _Market:
         # With a function there, only the layer's own share counts.
         self.ranked = [sorted(options, key=lambda o: (self._share(o), o.kernel.name)) for options in layers]
         self.code = {option.function: option.kernel.code for options in self.ranked for option in options}
+        self._columns = {function: column for column, function in enumerate(self.code)}
+        # Of each layer and function: the place of its first option among the layer's, and the share of that.
+        self._places = np.full((len(layers), len(self.code)), _NONE)
+        self._shares = np.zeros((len(layers), len(self.code)))
+        for row, options in enumerate(self.ranked):
+            for place, option in reversed([*enumerate(options)]):
+                column = self._columns[option.function]
+                self._places[row, column] = place
+                self._shares[row, column] = self._share(option)
+        self._code = np.array([*self.code.values()])
 
     def solve(self) -> list[Option]:
         """The best of the local optima that all functions, and each alone, lead to."""
@@ -145,11 +160,13 @@ class _Market:
             opened = best
 
     def _total(self, opened: Collection[CFunction]) -> float:
-        total, used = 0.0, set[CFunction]()
-        for options in self.ranked:
-            choice = next((option for option in options if option.function in opened), None)
-            if choice is None:
-                return math.inf
-            used.add(choice.function)
-            total += self._share(choice)
-        return total + sum(self.code[function] for function in used)
+        columns = np.array([self._columns[function] for function in opened], int)
+        if not columns.size:
+            return math.inf
+        places = self._places[:, columns]
+        if (places.min(axis=1) == _NONE).any():
+            return math.inf
+        used = columns[places.argmin(axis=1)]
+        # One after the other, so that equal choices cost the same however they were found.
+        shares = np.add.accumulate(self._shares[np.arange(len(used)), used])[-1]
+        return float(shares + self._code[np.unique(used)].sum())

@@ -111,7 +111,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("flag", ["", pytest.param("-DMF_NO_ASM", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("flag", ["", pytest.param("-DMF_NO_ASM", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     ("core", "kernel"), [(core, name) for core, names in CASES.items() for name in names]
 )
