@@ -19,19 +19,18 @@ from tests.sampling import sampled, sampled_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE = ROOT / "tests" / "models" / "made"
-MODELS = (
-    MADE / "cnn_int8.tflite",
-    MADE / "preact_bn_int8.tflite",
-    MADE / "dscnn_bn_int8.tflite",
-    ROOT / "examples" / "digits" / "digits.tflite",
-)
+MODELS = ("cnn_int8", "preact_bn_int8", "dscnn_bn_int8", "digits")
 STEPS = 8
 # Estimates leave out a little: kernels are chosen one by one.
 SLACK = 1.01
 
 
-def _program(model: Path, core: str, ram: int | None = None, flash: int | None = None) -> Program:
-    return compile_file(model, target.load(core), Options(io="caller", ram=ram, flash=flash))
+def _path(model: str) -> Path:
+    return ROOT / "examples" / "digits" / "digits.tflite" if model == "digits" else MADE / f"{model}.tflite"
+
+
+def _program(model: str, core: str, ram: int | None = None, flash: int | None = None) -> Program:
+    return compile_file(_path(model), target.load(core), Options(io="caller", ram=ram, flash=flash))
 
 
 def _ram(program: Program) -> int:
@@ -46,7 +45,7 @@ def _time(program: Program) -> float:
     return estimate + MOVED_BYTE * moved
 
 
-def _within(model: Path, ram: int, flash: int) -> Program | None:
+def _within(model: str, ram: int, flash: int) -> Program | None:
     """A build, or None if it is refused with what to allow."""
     try:
         return _program(model, "cortex-m4", ram, flash)
@@ -55,7 +54,7 @@ def _within(model: Path, ram: int, flash: int) -> Program | None:
         return None
 
 
-def _allowed(model: Path, core: str, **limits: int) -> int:
+def _allowed(model: str, core: str, **limits: int) -> int:
     """The least that a refusal says would do."""
     with pytest.raises(InputError) as refused:
         _program(model, core, **limits)
@@ -70,7 +69,7 @@ def _sweep(least: int, most: int) -> list[int]:
 @pytest.mark.parametrize(
     ("model", "core"), sampled_rows(itertools.product(MODELS, ["cortex-m4", "cortex-m0plus"]), 3)
 )
-def test_ram(model: Path, core: str) -> None:
+def test_ram(model: str, core: str) -> None:
     """Every build keeps its promise, what is refused is below the least, and more RAM takes no more time."""
     free = _program(model, core)
     least = _allowed(model, core, ram=free.state_size + 8)
@@ -86,8 +85,8 @@ def test_ram(model: Path, core: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sampled(MODELS, 2))
-def test_flash(model: Path) -> None:
-    free = compile_file(model, target.load("cortex-m4"), Options(io="caller", optimize="speed"))
+def test_flash(model: str) -> None:
+    free = compile_file(_path(model), target.load("cortex-m4"), Options(io="caller", optimize="speed"))
     least = _allowed(model, "cortex-m4", flash=8)
     times: list[float] = []
     for flash in _sweep(least, free.weight_bytes):
@@ -99,7 +98,7 @@ def test_flash(model: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", sampled(MODELS, len(MODELS)))
-def test_both(model: Path) -> None:
+def test_both(model: str) -> None:
     """Where both are short, both are kept, or the refusal says what to allow."""
     free = _program(model, "cortex-m4")
     kept = 0
