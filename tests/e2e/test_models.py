@@ -92,13 +92,17 @@ def test_real_models_on_the_host(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "core"),
-    [
-        (name, core)
-        for name in REQUIRED
-        for core in CORES
-        if core != "cortex-m7" or name.startswith("mlperf_tiny")
-        if core != "cortex-m3" or not name.endswith(("ic_float32", "vww_float32"))  # for minutes, in software
-    ],
+    sampled_rows(
+        (
+            (name, core)
+            for name in REQUIRED
+            for core in CORES
+            if core != "cortex-m7" or name.startswith("mlperf_tiny")
+            # For minutes, in software.
+            if core != "cortex-m3" or not name.endswith(("ic_float32", "vww_float32"))
+        ),
+        3,
+    ),
 )
 def test_real_models_on_a_simulated_core(name: str, core: str) -> None:
     check(elsewhere(name), core, runs=8 if "float" not in name else 2)

@@ -59,6 +59,6 @@ def test_c_is_as_the_reference() -> None:
     check(merge([import_model(draw_model(name, dtype, 0)[0]) for name, dtype in CASES]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_c_on_cores() -> None:
     check_on_cores(merge([import_model(draw_model(name, dtype, 1)[0]) for name, dtype in CASES]))

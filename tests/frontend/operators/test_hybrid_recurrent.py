@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from tests.frontend.operators.test_recurrent import random_parts, random_size
 from tests.hybrid_models import HybridWriter, svdf
 from tests.needs import CROSS_TOOLS, need_modules
 from tests.recurrent_models import Parts, Sequence
+from tests.sampling import sampled_rows
 
 CALLS = 6
 # Of the largest magnitude. Another last place of a tanh may move an activation of the next step by a step.
@@ -136,8 +138,9 @@ def test_c_on_the_host(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", ["cortex-m0plus", "cortex-m4", "cortex-m55"])
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(
+    ("kind", "core"), sampled_rows(itertools.product(LAYERS, ["cortex-m0plus", "cortex-m4", "cortex-m55"]), 2)
+)
 def test_c_on_a_simulated_core(kind: str, core: str) -> None:
     check_c(kind, core, 2)
 

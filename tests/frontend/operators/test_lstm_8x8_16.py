@@ -107,7 +107,7 @@ def test_one_step(combination: tuple[bool, ...]) -> None:
     check(w.pack(), calls_of(rng, (size.batch, size.inputs)))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_hundreds_of_steps() -> None:
     for seed, combination in enumerate(COMBINATIONS[1:]):
         rng = np.random.default_rng(seed)
