@@ -133,16 +133,17 @@ def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
         check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
         return best
 
-    fitting = tilings.fitting(limit - search.cuts.state)
-    found = next(filter(None, map(best_of, fitting)), None)
-    if found is not None:
-        return found
-    # What a refusal would name must do.
-    leanest = tilings.leanest(search.leanest)
-    found = next(filter(None, (best_of(each) for each in leanest if each not in tried)), None)
-    if found is not None:
-        return found
-    raise search.refusal(refusals, [tried[each] for each in leanest])
+    def first_of(tilings: Sequence[Tiling]) -> Streamed | None:
+        return next(filter(None, map(best_of, tilings)), None)
+
+    found = first_of(tilings.fitting(limit - search.cuts.state))
+    if found is None:
+        # What a refusal names must do.
+        leanest = tilings.leanest(search.leanest)
+        found = first_of([each for each in leanest if each not in tried])
+        if found is None:
+            raise search.refusal(refusals, [tried[each] for each in leanest])
+    return found
 
 
 class Search:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 
+from microfold.errors import TypeRuleError
 from microfold.ir.op import Op
 from microfold.ir.types import Array, DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.convolution.conv2d import Conv2D
@@ -241,6 +243,8 @@ def _plain_binary(op: type[PlainBinary]) -> Callable[[Draw], Drawn]:
 def _rsqrt(d: Draw) -> Drawn:
     x = d.image()
     zero = 0 if x.type.quant is None else x.type.quant.zero_point
+    # Of the largest zero point, no number is above zero.
+    assume(x.type.dtype.is_float or zero < x.type.dtype.range[1])
     return Rsqrt(d.element()), [Tensor(x.type, np.maximum(x.data, zero + 1).astype(x.data.dtype))]
 
 
@@ -397,3 +401,18 @@ def draw_operator(name: str, data: st.DataObject) -> Drawn:
     """An operator of that name and operands, which its type rule may yet refuse."""
     dtypes, draw = OPERATORS[name]
     return draw(Draw(data, data.draw(st.sampled_from(dtypes))))
+
+
+def draw_part(name: str, data: st.DataObject, axis: int) -> tuple[Op, list[Tensor], Tensor, tuple[int, int]]:
+    """An operator, its operands, its result, and a part of that along an axis: a first and an end.
+
+    Operands that the operator refuses are drawn again.
+    """
+    op, operands = draw_operator(name, data)
+    try:
+        (whole,) = op.evaluate(operands)
+    except TypeRuleError:
+        assume(False)
+        raise
+    start = data.draw(st.integers(0, whole.type.shape[axis] - 1))
+    return op, operands, whole, (start, data.draw(st.integers(start + 1, whole.type.shape[axis])))

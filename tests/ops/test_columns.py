@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from microfold.errors import TypeRuleError
 from microfold.ir.op import REGISTRY, Op, Pattern
 from microfold.ir.types import DType, ElementType, Quant, Tensor, TensorType
-from microfold.ops.columns import RULES, ColumnPart, Columns, column_part
+from microfold.ops.columns import COLUMNS, RULES, ColumnPart, Columns, column_part
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.elementwise.add import Add
 from microfold.ops.movement.concatenate import Concatenate
 from microfold.ops.movement.pad import Pad
 from microfold.ops.movement.strided_slice import StridedSlice
 from microfold.ops.pool2d import AveragePool2D, MaxPool2D
-from tests.ops.drawn_operators import OPERATORS, draw_operator
+from tests.ops.drawn_operators import OPERATORS, draw_part
 
 EXAMPLES = 20
 F32 = ElementType(DType.FLOAT32)
@@ -38,14 +37,7 @@ def test_columns_of_the_result(name: str) -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         nonlocal parts
-        op, operands = draw_operator(name, data)
-        try:
-            (whole,) = op.evaluate(operands)
-        except TypeRuleError:
-            assume(False)
-            raise
-        start = data.draw(st.integers(0, whole.type.shape[2] - 1))
-        stop = data.draw(st.integers(start + 1, whole.type.shape[2]))
+        op, operands, whole, (start, stop) = draw_part(name, data, COLUMNS)
         found = column_part(op, [operand.type for operand in operands], (start, stop))
         if isinstance(found, ColumnPart):
             parts += 1

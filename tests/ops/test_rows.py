@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from microfold.errors import TypeRuleError
 from microfold.ir.op import REGISTRY, Op, Pattern
 from microfold.ir.types import DType, ElementType, Quant, Tensor, TensorType
 from microfold.ops.batch_matmul import BatchMatmul
@@ -27,8 +26,8 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.cumsum import Cumsum
 from microfold.ops.reduce.mean import Mean
 from microfold.ops.reduce.reduce import ReduceMax
-from microfold.ops.rows import REFUSED, RULES, Band, OperandRows, Rows, band
-from tests.ops.drawn_operators import OPERATORS, draw_operator
+from microfold.ops.rows import REFUSED, ROWS, RULES, Band, OperandRows, Rows, band
+from tests.ops.drawn_operators import OPERATORS, draw_part
 
 EXAMPLES = 20
 F32 = ElementType(DType.FLOAT32)
@@ -43,14 +42,7 @@ def test_rows_of_the_result(name: str) -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         nonlocal bands
-        op, operands = draw_operator(name, data)
-        try:
-            (whole,) = op.evaluate(operands)
-        except TypeRuleError:
-            assume(False)
-            raise
-        start = data.draw(st.integers(0, whole.type.shape[1] - 1))
-        stop = data.draw(st.integers(start + 1, whole.type.shape[1]))
+        op, operands, whole, (start, stop) = draw_part(name, data, ROWS)
         found = band(op, [operand.type for operand in operands], (start, stop))
         if isinstance(found, Band):
             bands += 1

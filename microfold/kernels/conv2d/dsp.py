@@ -371,11 +371,10 @@ class Conv2DDsp(SmladConvolution):
             replace(self, planned=plan, group=PIXELS, trades=self.trades | trades | {Trade.INPUT_SCRATCH})
             for plan, trades in block_plans(layer)
         ]
-        if layer.target.has("late_loads") and out.size >= LONG_OUTPUTS:
+        long = WRITTEN_PAIRS < patch_pairs(layer) <= LONG_PAIRS and out.size >= LONG_OUTPUTS
+        if long and layer.target.has("late_loads"):
             together += [
-                replace(each, long=True, trades=each.trades | {Trade.LONG_ITERATIONS})
-                for each in together
-                if WRITTEN_PAIRS < patch_pairs(layer) <= LONG_PAIRS
+                replace(each, long=True, trades=each.trades | {Trade.LONG_ITERATIONS}) for each in together
             ]
         return [*together, *single]
 

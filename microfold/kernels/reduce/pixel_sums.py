@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from microfold.ir.types import DType
-from microfold.kernels.call import CFunction, KernelCall, Parameter, SpecValue
+from microfold.kernels.call import CFunction, KernelCall, Parameter
 from microfold.kernels.cost.terms import Terms
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import Kernel
@@ -17,22 +17,38 @@ from microfold.kernels.requantize import output_range
 from microfold.ops.reduce.pixel_sums import SUMMED, MeanOfSums, PixelSums
 
 
-class PixelSumsInt8(Kernel):
-    """One channel after the other: the sum so far, and the row's pixels, in the order of the image.
+class _Half(Kernel):
+    """What both halves of a mean have in common: their layers are made for them.
 
     Class attributes:
-        dtype: of the pixels.
+        dtype: of the image.
+        template: of the function.
     """
 
-    name = "s8_pixel_sums__c"
-    op = PixelSums
     code = 80
-    fields = declare("pixels", "channels", Field("adds", "whether there are sums already"))
     dtype: ClassVar[DType] = DType.INT8
+    template: ClassVar[str]
 
     def supports(self, layer: LayerContext) -> str | None:
         del layer
         return None
+
+    @property
+    def function(self) -> CFunction:
+        """That of the types of pixels and sums in C."""
+        types = ("float" if each.is_float else f"{each.value}_t" for each in (self.dtype, SUMMED[self.dtype]))
+        return CFunction(
+            self.template, self.name, tuple(zip(("pixels", "sums"), types, strict=True)), self.fields
+        )
+
+
+class PixelSumsInt8(_Half):
+    """One channel after the other: the sum so far, and the row's pixels, in the order of the image."""
+
+    name = "s8_pixel_sums__c"
+    op = PixelSums
+    fields = declare("pixels", "channels", Field("adds", "whether there are sums already"))
+    template = "reduce/pixel_sums.c.j2"
 
     def terms(self, layer: LayerContext) -> Terms:
         x = layer.node.operands[0].type
@@ -46,8 +62,7 @@ class PixelSumsInt8(Kernel):
         op = layer.node.op
         assert isinstance(op, PixelSums)
         parameters = {"pixels": height * width, "channels": channels, "adds": int(op.adds)}
-        function = CFunction("reduce/pixel_sums.c.j2", self.name, _types(self.dtype), self.fields)
-        return KernelCall(function, parameters)
+        return KernelCall(self.function, parameters)
 
 
 class PixelSumsInt16(PixelSumsInt8):
@@ -64,22 +79,13 @@ class PixelSumsFloat(PixelSumsInt8):
     dtype = DType.FLOAT32
 
 
-class MeanOfSumsInt8(Kernel):
-    """Sums of int8, divided with halves rounded away from zero, and clamped.
-
-    Class attributes:
-        dtype: of the means.
-    """
+class MeanOfSumsInt8(_Half):
+    """Sums of int8, divided with halves rounded away from zero, and clamped."""
 
     name = "s8_mean_of_sums__c"
     op = MeanOfSums
-    code = 80
     fields = (*declare("count", "channels"), *output_range.LIMIT_FIELDS)
-    dtype: ClassVar[DType] = DType.INT8
-
-    def supports(self, layer: LayerContext) -> str | None:
-        del layer
-        return None
+    template = "reduce/mean_of_sums.c.j2"
 
     def terms(self, layer: LayerContext) -> Terms:
         return Terms(call=1, channel=layer.node.operands[0].type.size)
@@ -98,8 +104,7 @@ class MeanOfSumsInt8(Kernel):
             "output_minimum": low,
             "output_maximum": high,
         }
-        function = CFunction("reduce/mean_of_sums.c.j2", self.name, _types(self.dtype), self.fields)
-        return KernelCall(function, parameters)
+        return KernelCall(self.function, parameters)
 
 
 class MeanOfSumsInt16(MeanOfSumsInt8):
@@ -119,9 +124,3 @@ class MeanOfSumsFloat(MeanOfSumsInt8):
 # By the type of the image.
 SUMS = {kernel.dtype: kernel for kernel in (PixelSumsInt8(), PixelSumsInt16(), PixelSumsFloat())}
 MEANS = {kernel.dtype: kernel for kernel in (MeanOfSumsInt8(), MeanOfSumsInt16(), MeanOfSumsFloat())}
-
-
-def _types(dtype: DType) -> tuple[tuple[str, SpecValue], ...]:
-    """Those of pixels and sums in C."""
-    pixels, sums = ("float" if each.is_float else f"{each.value}_t" for each in (dtype, SUMMED[dtype]))
-    return ("pixels", pixels), ("sums", sums)

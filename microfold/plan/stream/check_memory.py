@@ -36,7 +36,7 @@ def check_memory(memory: StreamMemory, kernels: Sequence[Kernel]) -> None:
     computing = computing_of(memory, kernels)
     for windows, start, end in planner.streams:
         region = windows.region
-        inside = {planner.window_blocks[value] for value in windows.blocks if value not in region.rings}
+        inside = {planner.window_blocks[value] for value in windows.blocks}
         kept = [
             (each.label, offsets[each], each.size)
             for each in planner.blocks.values()

@@ -38,6 +38,8 @@ def _graphs() -> list[Graph]:
         conv2d_graph(1, 12, 8, 16, (1, 3)),
         depthwise_conv2d_graph(9, 9, 8, (3, 3), padding=SAME),
         depthwise_conv2d_graph(9, 9, 8, (3, 3), padding=SAME, strides=(2, 2)),
+        # Large enough for tiles, which Helium has beside four channels at a time.
+        depthwise_conv2d_graph(12, 12, 32, (3, 3), padding=SAME),
         depthwise_conv2d_graph(16, 1, 24, (5, 1)),
         depthwise_conv2d_graph(4, 4, 12, (4, 4)),
         fully_connected_graph(64, 3),
