@@ -4,7 +4,7 @@
 # make test             all tests but the exhaustive ones
 # make test-fast        the quick ones; no tools are needed but a C compiler
 # make test-exhaustive  sweeps over what the other tests sample; PART=2/3: of every three tests the second
-# make analyze          static analysers over generated C
+# make analyze          static analysers over generated C; PART=2/3: of every three programs the second
 # make audit            known vulnerabilities of what is locked
 # make docs             the documentation as a site in site/; make docs-serve shows it while you write
 # make lock             .ci/requirements/*.lock anew, with the latest versions that pyproject.toml allows
@@ -50,7 +50,7 @@ format: venv
 	$(BIN)/ruff check --fix .
 
 analyze: venv
-	PYTHONPATH=.:.ci $(BIN)/python -m tools.analyze
+	PYTHONPATH=.:.ci $(BIN)/python -m tools.analyze --part $(PART)
 
 audit: venv
 	PYTHONPATH=.:.ci $(BIN)/python -m tools.audit

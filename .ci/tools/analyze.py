@@ -1,8 +1,9 @@
 """Static analysers over generated C, which must find nothing: clang --analyze, gcc -fanalyzer, cppcheck.
 
-    python -m tools.analyze [--keep DIR]
+    python -m tools.analyze [--part 1/1] [--keep DIR]
 
 The models between them reach every template of a function that any bundled model reaches, on three targets.
+Of all programs, part 2/4 has the second of every four.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from microfold import target
@@ -59,22 +61,28 @@ class Build:
     sources: tuple[str, ...]
 
 
-def builds(folder: Path) -> Iterator[Build]:
-    """Every model for every target that can run it."""
+def programs() -> Iterator[tuple[Path, target.Target, str]]:
+    """Every model for every target, and what it is optimised for."""
     paths = {name: ROOT / "examples" / f"{name}.tflite" for name in EXAMPLES}
     paths |= {name: ROOT / "tests" / "models" / "made" / f"{name}.tflite" for name in MODELS}
     for name, path in paths.items():
         for core in map(target.load, TARGETS):
             for goal in ("balanced", *GOALS.get(name, ())):
-                try:
-                    files = emit(compile_file(path, core, Options(optimize=goal)))
-                except UnsupportedModelError:  # a model of another target's
-                    continue
-                place = folder / f"{path.stem}-{core.name}-{goal}"
-                place.mkdir()
-                for file, text in files.items():
-                    (place / file).write_text(text, encoding="utf-8")
-                yield Build(place, core, tuple(sorted(file for file in files if file.endswith(".c"))))
+                yield path, core, goal
+
+
+def builds(folder: Path, part: int, parts: int) -> Iterator[Build]:
+    """Those of one part that their targets can run."""
+    for path, core, goal in islice(programs(), part - 1, None, parts):
+        try:
+            files = emit(compile_file(path, core, Options(optimize=goal)))
+        except UnsupportedModelError:  # a model of another target's
+            continue
+        place = folder / f"{path.stem}-{core.name}-{goal}"
+        place.mkdir()
+        for file, text in files.items():
+            (place / file).write_text(text, encoding="utf-8")
+        yield Build(place, core, tuple(sorted(file for file in files if file.endswith(".c"))))
 
 
 def arm_headers() -> list[str]:
@@ -118,12 +126,14 @@ def findings(build: Build, newlib: Sequence[str]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", type=Path, help="an empty folder for the C files, which stay there")
-    keep = parser.parse_args().keep
+    parser.add_argument("--part", default="1/1", help="which programs of all, as 2/4")
+    arguments = parser.parse_args()
+    keep, (part, parts) = arguments.keep, map(int, arguments.part.split("/"))
     newlib = arm_headers()
     count, faults = 0, 0
     with tempfile.TemporaryDirectory(prefix="microfold-") as temporary, ThreadPoolExecutor() as pool:
         folder = keep or Path(temporary)
-        for found in pool.map(lambda build: findings(build, newlib), builds(folder)):
+        for found in pool.map(lambda build: findings(build, newlib), builds(folder, part, parts)):
             count += 1
             faults += len(found)
             for text in found:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,6 +44,7 @@ from tests.codegen.builds import STRICT
 from tests.needs import CROSS_TOOLS, need_tools
 from tests.plan.stream.nets import Nets
 from tests.report.test_schema import faults
+from tests.sampling import quick, sampled
 
 ROWS = Options(io="rows")
 # Those of `Nets` whose operators between them have padding, strides, dilation, branches and joints.
@@ -53,6 +55,11 @@ SIMULATED = (20, 21, 22, 23)
 # Those whose rows stay in rings where they may.
 RINGED = (1, 3, 8, 11)
 CORES = ("cortex-m0plus", "cortex-m3", "cortex-m4", "cortex-m55")
+
+
+def host_and_cores(first: int) -> list[Any]:
+    """The host, every other core from one on, and, in exhaustive runs, the others."""
+    return quick(["host", *sampled(CORES[first:] + CORES[:first], 2)])
 
 
 def dense() -> Graph:
@@ -80,7 +87,7 @@ def test_rows_on_the_host(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("core", sampled(CORES, 2))
 def test_rows_on_simulated_cores(core: str) -> None:
     """Unaligned accesses trap where the core traps them."""
     need_tools(*CROSS_TOOLS)
@@ -122,14 +129,14 @@ def on_stages(built: Program) -> int:
 
 
 @pytest.mark.usefixtures("all_rings")
-@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+@pytest.mark.parametrize("core", host_and_cores(1))
 def test_rows_that_stay_in_rings(core: str) -> None:
     """Rows move once, and calls are given their addresses."""
     assert count_apart(core, rings) >= 8
 
 
 @pytest.mark.usefixtures("all_carried")
-@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+@pytest.mark.parametrize("core", host_and_cores(0))
 def test_carried_rows(core: str) -> None:
     """Rows go to a stage to be read, and home again."""
     assert count_apart(core, on_stages) >= 8
@@ -212,7 +219,7 @@ def averaged(dtype: DType) -> Graph:
 
 
 @pytest.mark.parametrize("dtype", [DType.INT16, DType.FLOAT32])
-@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+@pytest.mark.parametrize("core", host_and_cores(1))
 def test_sums_of_other_types(core: str, dtype: DType) -> None:
     """Floats are added in the order in which a pool over the whole image adds them: the bits are its own."""
     if core != "host":
@@ -309,7 +316,7 @@ def test_rows_within_a_run_where_only_they_fit_the_ram(core: str) -> None:
         compile_graph(graph, target.load(core), Options(io="caller", ram=40))
 
 
-@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+@pytest.mark.parametrize("core", host_and_cores(0))
 def test_rows_of_an_input_in_the_arena(core: str) -> None:
     """What is computed lies over rows of it that are given up; the input is written as ever."""
     graph = Nets(0).tall()
@@ -349,7 +356,7 @@ def bulge() -> Graph:
 
 
 @pytest.mark.parametrize("io", ["arena", "caller"])
-@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+@pytest.mark.parametrize("core", host_and_cores(1))
 def test_a_region_in_the_middle(io: str, core: str) -> None:
     """Layers before and behind it compute whole tensors."""
     graph = bulge()
@@ -361,7 +368,7 @@ def test_a_region_in_the_middle(io: str, core: str) -> None:
     assert result.exact, result.first_difference
 
 
-@pytest.mark.parametrize("core", ["host", *(pytest.param(core, marks=pytest.mark.slow) for core in CORES)])
+@pytest.mark.parametrize("core", host_and_cores(0))
 def test_other_inputs_are_there_whole(core: str) -> None:
     """One image is handed in row by row; others are written before its first row."""
     draw = Nets(7)

@@ -22,6 +22,7 @@ from tests.kernels import graphs
 from tests.kernels.choice import with_quads, without_biasless, without_quads
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import CROSS_TOOLS, need_tools
+from tests.sampling import sampled
 
 KERNEL = "s8_conv2d__dsp_4x2"
 SAME3 = ((1, 1), (1, 1))
@@ -146,7 +147,7 @@ QUADS = [4, 5, 6, 7, 8, 13]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [(), ("-DMF_NO_ASM",)])
+@pytest.mark.parametrize("flags", sampled([(), ("-DMF_NO_ASM",)], 2))
 @pytest.mark.parametrize("biasless", [True, False])
 def test_four_channels_at_a_time(
     flags: tuple[str, ...], biasless: bool, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from tests.kernels import graphs
 from tests.kernels.choice import with_quads, without_biasless, without_quads
 from tests.kernels.cores import assert_chosen, assert_exact, compile_all, load
 from tests.needs import need_tools
+from tests.sampling import sampled
 
 KERNEL = "s8_conv2d__dsp_tile"
 SAME3 = ((1, 1), (1, 1))
@@ -72,7 +73,7 @@ def check(wanted: Mapping[str, Mapping[str, Any]], core: Target, optimize: str =
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m33"])
+@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m7", "cortex-m33"], 2))
 def test_equals_reference(core: str) -> None:
     check({name: wanted for name, (_, _, wanted) in CASES.items()}, load(core))
 
@@ -92,7 +93,7 @@ def test_two_channels_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [(), ("-DMF_NO_ASM",)])
+@pytest.mark.parametrize("flags", sampled([(), ("-DMF_NO_ASM",)], 2))
 @pytest.mark.parametrize("biasless", [True, False])
 def test_four_channels_at_a_time(
     flags: tuple[str, ...], biasless: bool, monkeypatch: pytest.MonkeyPatch

@@ -116,7 +116,7 @@ def check(monkeypatch: pytest.MonkeyPatch, core: Target, kernel: str, optimize: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimize", ["balanced", "size"])
+@pytest.mark.parametrize("optimize", sampled(["balanced", "size"], 2))
 @pytest.mark.parametrize(
     ("core", "kernel", "cases"),
     [
@@ -176,7 +176,7 @@ def test_random_networks(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "core", sampled(["cortex-m4", "cortex-m0plus", "cortex-m55", "cortex-m3", "cortex-m7"], 2)
+    "core", sampled(["cortex-m4", "cortex-m0plus", "cortex-m3", "cortex-m55", "cortex-m7"], 3)
 )
 def test_random_networks_on_cores(core: str) -> None:
     need_tools(*CROSS_TOOLS)
