@@ -175,7 +175,7 @@ _KEYS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "compiler": (str, "a text"),
     "cpu_flags": (list, "a list of strings"),
     "board": (str, "a text"),
-    "timing": (dict, "a table"),
+    "timing": ((dict, str), "a table, or the name of the target that has it"),
     "pipeline": ((dict, str), "a table, or the name of the target that has it"),
     "memory": (dict, "tables, [memory.NAME]"),
 }
@@ -195,7 +195,10 @@ def _shown(value: Any) -> str:
     return reprlib.repr(value)
 
 
-def _timing(table: dict[str, Any], path: Path) -> Timing:
+def _timing(table: dict[str, Any] | str, path: Path) -> Timing:
+    """Of a target's own table, or of the shipped target that it names."""
+    if isinstance(table, str):
+        return _shared(table, "timing", path)
     known = {field.name: str if field.name == "source" else int for field in fields(Timing)}
     for key, value in table.items():
         if key not in known:
@@ -212,12 +215,15 @@ def _timing(table: dict[str, Any], path: Path) -> Timing:
 
 def _pipeline(table: dict[str, Any] | str, path: Path) -> Pipeline:
     """Of a target's own table, or of the shipped target that it names."""
-    if isinstance(table, dict):
-        return read_pipeline(table, path.name)
-    shared = load(table).pipeline if table in available() and table != path.stem else None
-    if shared is None:
+    return _shared(table, "pipeline", path) if isinstance(table, str) else read_pipeline(table, path.name)
+
+
+def _shared(name: str, key: str, path: Path) -> Any:
+    """What another target has."""
+    found = getattr(load(name), key) if name in available() and name != path.stem else None
+    if found is None:
         raise TargetError(
-            f"{path.name}: pipeline must name another target that has one; it is {_shown(table)}; "
+            f"{path.name}: {key} must name another target that has one; it is {_shown(name)}; "
             f"targets are {', '.join(available())}"
         )
-    return shared
+    return found

@@ -126,3 +126,15 @@ def test_mistakes_in_a_pipeline_are_named(tmp_path: Path, text: str, message: st
     path.write_text(f"features = []\n[pipeline]\n{text}\n")
     with pytest.raises(TargetError, match=message):
         load(str(path))
+
+
+def test_cores_of_one_kind_share_their_table(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    for key, core in (("timing", "cortex-m4"), ("pipeline", "cortex-m7")):
+        path.write_text(f"features = []\n{key} = '{core}'\n")
+        assert getattr(load(str(path)), key) == getattr(load(core), key) is not None
+    assert load("cortex-m4-nofp").timing == load("cortex-m4").timing
+    for key in ("timing", "pipeline"):
+        path.write_text(f"features = []\n{key} = 'host'\n")
+        with pytest.raises(TargetError, match=f"{key} must name another target that has one; it is 'host'"):
+            load(str(path))
