@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from microfold.cli.common import compile_model, print_json, working
-from microfold.cli.options import CodeOptions, Json, PassOptions, SuiteOptions, TargetName
+from microfold.cli.options import CodeOptions, Json, SuiteOptions, TargetName
+from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from microfold.cli.common import compile_model, print_json, report_files, working
-from microfold.cli.options import CodeOptions, Html, Json, Models, PassOptions, TargetName
+from microfold.cli.options import CodeOptions, Html, Json, Models, TargetName
+from microfold.cli.pass_options import PassOptions
 
 
 def build(

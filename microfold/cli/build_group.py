@@ -8,7 +8,8 @@ from pathlib import Path
 
 from microfold.cli.command_line import build_command
 from microfold.cli.common import compile_model, print_json, report_files, to_json, working
-from microfold.cli.options import CodeOptions, PassOptions
+from microfold.cli.options import CodeOptions
+from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 # What the common files are called if nothing else is said.

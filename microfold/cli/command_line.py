@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from microfold.cli.options import WATCHING, CodeOptions, PassOptions
+from microfold.cli.options import CodeOptions
+from microfold.cli.pass_options import WATCHING, PassOptions
 
 
 def build_command(models: Sequence[Path], target: str, code: CodeOptions, passes: PassOptions) -> str:

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from microfold.cli.common import compile_model, print_json, report_files, working
-from microfold.cli.options import CodeOptions, Html, Json, Model, PassOptions, TargetName
+from microfold.cli.options import CodeOptions, Html, Json, Model, TargetName
+from microfold.cli.pass_options import PassOptions
 
 
 def _formats(incomplete: str) -> list[str]:

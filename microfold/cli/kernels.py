@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from microfold.cli.common import explain_model, print_json
-from microfold.cli.options import CodeOptions, Json, Model, PassOptions, TargetName
+from microfold.cli.options import CodeOptions, Json, Model, TargetName
+from microfold.cli.pass_options import PassOptions
 
 
 def kernels(

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microfold.cli.common import load_custom, load_graph, print_decisions, print_json, working
-from microfold.cli.options import Constants, Custom, Json, Model, PassOptions, TargetName
+from microfold.cli.options import Constants, Custom, Json, Model, TargetName
+from microfold.cli.pass_options import PassOptions
 
 if TYPE_CHECKING:
     from microfold.ir.graph import Graph

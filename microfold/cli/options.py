@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,11 +13,10 @@ import typer
 from typer.models import OptionInfo
 
 from microfold.errors import InputError
-from microfold.options import ALIGN, IO, MEMORY, NUMERICS, OPTIMIZE, OWN_LICENSE, WEIGHTS
+from microfold.options import ALIGN, IO, MEMORY, OPTIMIZE, OWN_LICENSE, WEIGHTS
 
 if TYPE_CHECKING:
     from microfold.options import Options
-    from microfold.passes.context import PassContext
 
 Model = Annotated[
     Path, typer.Argument(help="The model: a .tflite file, or its text form (.mf).", show_default=False)
@@ -35,7 +32,7 @@ Models = Annotated[
 TfliteModel = Annotated[Path, typer.Argument(help="The model: a .tflite file.", show_default=False)]
 
 
-def _words(*words: str) -> Callable[[str], list[str]]:
+def words(*words: str) -> Callable[[str], list[str]]:
     """What a shell offers for an option of these values."""
     return lambda incomplete: [word for word in words if word.startswith(incomplete)]
 
@@ -52,7 +49,7 @@ def _placement(name: str, part: str) -> OptionInfo:
 def _targets(incomplete: str) -> list[str]:
     from microfold import target
 
-    return _words(*target.available())(incomplete)
+    return words(*target.available())(incomplete)
 
 
 TargetName = Annotated[
@@ -65,7 +62,7 @@ TargetName = Annotated[
     ),
 ]
 Optimize = Annotated[
-    str, typer.Option("--optimize", help="size, balanced or speed.", autocompletion=_words(*OPTIMIZE))
+    str, typer.Option("--optimize", help="size, balanced or speed.", autocompletion=words(*OPTIMIZE))
 ]
 Flash = Annotated[
     int | None,
@@ -160,7 +157,7 @@ class CodeOptions:
             "--io",
             help="Inputs and outputs live in the arena, or the caller hands them in; with rows, the input is "
             "handed in row by row.",
-            autocompletion=_words(*IO),
+            autocompletion=words(*IO),
         ),
     ] = "arena"
     align: Annotated[
@@ -170,7 +167,7 @@ class CodeOptions:
             metavar="N",
             help="For DMA and caches: arena, inputs and outputs start at multiples of N bytes, 8 to 64, and "
             "share no such line.",
-            autocompletion=_words(*map(str, ALIGN)),
+            autocompletion=words(*map(str, ALIGN)),
         ),
     ] = ALIGN[0]
     memory: Annotated[
@@ -179,7 +176,7 @@ class CodeOptions:
             "--memory",
             help="The arena is part of the context; or split: it is handed in with each run, so that models "
             "can share one; or parts: also in several objects, for memories of the target.",
-            autocompletion=_words(*MEMORY),
+            autocompletion=words(*MEMORY),
         ),
     ] = MEMORY[0]
     io_layout: Annotated[
@@ -222,7 +219,7 @@ class CodeOptions:
         typer.Option(
             "--weights",
             help="arrays: constants are in the C; blob: in a binary file that init is handed.",
-            autocompletion=_words(*WEIGHTS),
+            autocompletion=words(*WEIGHTS),
         ),
     ] = "arrays"
     place: Annotated[
@@ -353,106 +350,12 @@ class SuiteOptions:
     ] = None
 
 
-Names = list[str] | None
 Signature = Annotated[
     str | None,
     typer.Option(
         "--signature", metavar="NAME", help="Take the subgraph of this signature; else the first one."
     ),
 ]
-
-# Options of passes that do not change what is compiled.
-WATCHING = frozenset({"print_after", "print_after_all", "dump", "timing", "verify_each"})
-
-
-@dataclass(frozen=True)
-class PassOptions:
-    """What is imported, which passes run, what is seen of them: the options of commands that run passes."""
-
-    input_shape: Annotated[
-        Names,
-        typer.Option(
-            "--input-shape",
-            metavar="NAME=SHAPE",
-            help="The shape of an input whose dimensions the file leaves open (-1), e.g. x=4,49,10,1; may be "
-            "given several times.",
-        ),
-    ] = None
-    signature: Signature = None
-    opt_level: Annotated[
-        int, typer.Option("--opt-level", min=0, max=4, help="Leave out passes of a higher level.")
-    ] = 3
-    numerics: Annotated[
-        str,
-        typer.Option(
-            "--numerics",
-            help="exact: only what keeps every bit; or relaxed.",
-            autocompletion=_words(*NUMERICS),
-        ),
-    ] = "exact"
-    disable: Annotated[
-        Names,
-        typer.Option("--disable-pass", "--disable", metavar="PASS,…", help="Leave these passes out."),
-    ] = None
-    require: Annotated[
-        Names,
-        typer.Option("--require-pass", "--require", metavar="PASS,…", help="Run these whatever their level."),
-    ] = None
-    print_after: Annotated[
-        Names,
-        typer.Option("--print-ir-after", metavar="PASS,…", help="Print the graph after these passes."),
-    ] = None
-    print_after_all: Annotated[
-        bool, typer.Option("--print-ir-after-all", help="Print the graph after every pass.")
-    ] = False
-    dump: Annotated[
-        Path | None,
-        typer.Option("--dump-ir", metavar="DIR", help="Write the graph after each change to numbered files."),
-    ] = None
-    timing: Annotated[bool, typer.Option("--timing", help="Print the time that each pass took.")] = False
-    verify_each: Annotated[
-        bool, typer.Option("--verify-each", help="Check the graph after every pass; name one that breaks it.")
-    ] = False
-
-    @contextmanager
-    def context(self) -> Generator[PassContext]:
-        """The context for running passes; what was measured is printed to stderr behind them.
-
-        Raises:
-            InputError: a name is that of no pass, or a value is not admitted.
-        """
-        from microfold.cli.passes_text import check_pass, known_passes
-        from microfold.passes.context import Instrument, PassContext
-        from microfold.passes.instruments import DumpIR, PrintIR, Timing, Verify
-
-        disabled, required, printed = map(_split, (self.disable, self.require, self.print_after))
-        known = known_passes()
-        for name in [*disabled, *required, *printed]:
-            check_pass(name, known)
-        instruments: list[Instrument] = []
-        if printed or self.print_after_all:
-            instruments.append(PrintIR(None if self.print_after_all else printed))
-        if self.dump is not None:
-            instruments.append(DumpIR(self.dump))
-        timing = Timing()
-        if self.timing:
-            instruments.append(timing)
-        if self.verify_each:  # last: it is the first to see a result
-            instruments.append(Verify())
-        yield PassContext(
-            opt_level=self.opt_level,
-            numerics=self.numerics,  # type: ignore[arg-type]  # PassContext checks it
-            disabled_pass=disabled,
-            required_pass=required,
-            instruments=instruments,
-        )
-        if self.timing:
-            print(timing, file=sys.stderr)
-
-
-def _split(names: Names) -> list[str]:
-    """Options may be repeated, and each may give several names."""
-    return [name.strip() for text in names or () for name in text.split(",") if name.strip()]
 
 
 def _absolute(flag: str) -> str:

@@ -14,7 +14,8 @@ import typer
 from microfold import __version__
 from microfold.cli.common import compile_model
 from microfold.cli.groups import UsageError, expand_groups
-from microfold.cli.options import WATCHING, CodeOptions, Model, PassOptions, TargetName
+from microfold.cli.options import CodeOptions, Model, TargetName
+from microfold.cli.pass_options import WATCHING, PassOptions
 from microfold.errors import InputError
 from microfold.support.files import read_file
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from microfold.cli.common import compile_model, print_json, working
-from microfold.cli.options import WATCHING, CodeOptions, Json, PassOptions, TargetName
+from microfold.cli.options import CodeOptions, Json, TargetName
+from microfold.cli.pass_options import WATCHING, PassOptions
 from microfold.errors import InputError, MicrofoldError
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import typer
 
 from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.inputs import load_inputs
-from microfold.cli.options import CodeOptions, Custom, Json, Model, PassOptions
+from microfold.cli.options import CodeOptions, Custom, Json, Model
+from microfold.cli.pass_options import PassOptions
 
 
 def run(

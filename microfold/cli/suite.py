@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from microfold.cli.common import progress_bar, to_json
-from microfold.cli.options import CodeOptions, PassOptions, SuiteOptions
+from microfold.cli.options import CodeOptions, SuiteOptions
+from microfold.cli.pass_options import PassOptions
 from microfold.errors import (
     InputError,
     MicrofoldError,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 
 from microfold.cli.common import compile_model, print_json, working
-from microfold.cli.options import CodeOptions, Json, Model, PassOptions, TargetName
+from microfold.cli.options import CodeOptions, Json, Model, TargetName
+from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from microfold.cli.common import print_json, progress_bar, read_graph, working
-from microfold.cli.options import CodeOptions, Json, PassOptions, Scheduler, TargetName, Workers
+from microfold.cli.options import CodeOptions, Json, Scheduler, TargetName, Workers
+from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 from microfold.options import OPTIMIZE
 

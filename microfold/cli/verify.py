@@ -9,7 +9,8 @@ import typer
 
 from microfold.cli.common import compile_model, print_json, working
 from microfold.cli.inputs import load_inputs
-from microfold.cli.options import CodeOptions, Json, PassOptions, SuiteOptions, TargetName
+from microfold.cli.options import CodeOptions, Json, SuiteOptions, TargetName
+from microfold.cli.pass_options import PassOptions
 from microfold.errors import InputError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pytest
 from microfold import __version__
 from microfold.cli.build import build as build_command
 from microfold.cli.groups import expand_groups
-from microfold.cli.options import WATCHING
+from microfold.cli.pass_options import WATCHING
 from microfold.support.resources import cmake_dir
 from tests.command_line import succeed
 from tests.needs import CROSS_TOOLS, need_modules, need_tools
