@@ -1,7 +1,7 @@
-"""Elementwise kernels of one float32 or int16 operand, in portable C.
+"""Elementwise kernels of one int16 operand, in portable C.
 
-float32 has one C expression for each function. int16 has the reference's own steps: interpolation in a table
-(`UnaryInt16`, `SigmoidInt16`), or multiplications (`Rescale`). For 8-bit values, see `elementwise.table`.
+They are the reference's own steps: interpolation in a table (`UnaryInt16`, `SigmoidInt16`), or
+multiplications (`Rescale`). For float32, see `elementwise.unary_f32`; for 8-bit values, `elementwise.table`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import numpy as np
 from microfold.arithmetic.numerics import Multiplier
 from microfold.ir.types import DType, Quant
 from microfold.kernels.call import CFunction, Constant, KernelCall, Parameter, SpecValue
-from microfold.kernels.cost.terms import Terms, length_prefix
-from microfold.kernels.elementwise import float_expressions
+from microfold.kernels.cost.terms import Terms
 from microfold.kernels.elementwise.binary import C_TYPES, UnaryKernel
 from microfold.kernels.fields import Field, declare
 from microfold.kernels.kernel import register
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.requantize import output_range
 from microfold.ops.elementwise.abs import Abs
-from microfold.ops.elementwise.activations.hard_swish import HardSwish
 from microfold.ops.elementwise.activations.leaky_relu import LeakyRelu
 from microfold.ops.elementwise.activations.logistic import Logistic, int16_scaling, sigmoid_table
 from microfold.ops.elementwise.activations.relu import Relu
@@ -29,119 +27,6 @@ from microfold.ops.elementwise.activations.tanh import Tanh
 from microfold.ops.elementwise.conversions.requantize import Requantize
 from microfold.ops.elementwise.rsqrt import EXTRA_BITS, Rsqrt
 from microfold.ops.elementwise.unary import Unary
-
-
-class _Float(UnaryKernel):
-    """One C expression of the element x, one after the other; no constants but the expression's."""
-
-    fields = declare(
-        "length",
-        "alpha",
-        *output_range.LIMIT_FIELDS,
-    )
-
-    def supports(self, layer: LayerContext) -> str | None:
-        x = layer.node.operands[0].type
-        if x.dtype is not DType.FLOAT32:
-            return f"it needs float32; the input is {x.dtype.value}"
-        if not self.expression(layer):
-            return f"it does not know this function: {layer.node.op}"
-        return super().supports(layer)
-
-    def terms(self, layer: LayerContext) -> Terms:
-        out, (clamp, _) = layer.node.outputs[0].type, output_range.clamping(layer.node)
-        prefix = length_prefix(out.size, out.dtype, layer.target.features)
-        return Terms({"call": 1, f"{prefix}{self.function(layer)}": out.size, "clamped": out.size * clamp})
-
-    def function(self, layer: LayerContext) -> str:
-        """The name of what is computed, where a kernel has several."""
-        return "element"
-
-    def guess(self, term: str) -> float:
-        # Most are functions of the C library.
-        return super().guess(term) if term in ("call", "clamped") else 80.0
-
-    def expression(self, layer: LayerContext) -> str:
-        raise NotImplementedError
-
-    def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
-        """Fields that the expression refers to."""
-        return {}
-
-    def lower(self, layer: LayerContext) -> KernelCall:
-        clamp, limits = output_range.clamping(layer.node)
-        expression = self.expression(layer)
-        parameters = self.parameters(layer)
-        spec = (
-            ("expression", expression),
-            ("math", float_expressions.calls_math(expression)),
-            ("alpha", "alpha" in parameters),
-            ("clamp", clamp),
-        )
-        length: dict[str, Parameter] = {"length": layer.node.outputs[0].type.size}
-        return KernelCall(
-            CFunction("elementwise/unary.c.j2", self.name, spec, self.fields), length | parameters | limits
-        )
-
-
-@register
-class UnaryFloat(_Float):
-    """Functions by name, see `float_expressions`."""
-
-    name = "f32_unary__c"
-    op = Unary
-
-    def expression(self, layer: LayerContext) -> str:
-        assert isinstance(layer.node.op, Unary)
-        return float_expressions.UNARY.get(layer.node.op.function, "")
-
-    def function(self, layer: LayerContext) -> str:
-        assert isinstance(layer.node.op, Unary)
-        return layer.node.op.function
-
-
-@register
-class LeakyReluFloat(_Float):
-    """Elements that are not above 0 are multiplied by `alpha`, a field of the layer."""
-
-    name = "f32_leaky_relu__c"
-    op = LeakyRelu
-
-    def expression(self, layer: LayerContext) -> str:
-        return "x > 0.0f ? x : x * layer->alpha"
-
-    def parameters(self, layer: LayerContext) -> dict[str, Parameter]:
-        assert isinstance(layer.node.op, LeakyRelu)
-        return {"alpha": float(layer.node.op.alpha)}
-
-
-class _FixedExpression(_Float):
-    """The same expression for all nodes of an operator.
-
-    Class attributes:
-        text: the expression.
-    """
-
-    text: ClassVar[str]
-
-    def expression(self, layer: LayerContext) -> str:
-        return self.text
-
-
-for _operator in (Abs, HardSwish, Logistic, Rsqrt, Tanh):
-    _text = float_expressions.ACTIVATIONS[_operator.name]
-    register(
-        type(
-            f"{_operator.__name__}Float",
-            (_FixedExpression,),
-            {
-                "__doc__": f"{_operator.__name__} of float32: ``{_text}`` for each element x.",
-                "name": f"f32_{_operator.name}__c",
-                "op": _operator,
-                "text": _text,
-            },
-        )
-    )
 
 
 @register
