@@ -18,7 +18,7 @@ from microfold.analysis.relaxation import Relaxation
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value
 from microfold.ir.types import Array, TensorType
-from microfold.ir.views import StoragePlace, Views
+from microfold.ir.views import StoragePlaces
 from microfold.kernels.call import KernelCall, Library
 from microfold.kernels.kernel import Kernel
 from microfold.kernels.selection.cheapest import Candidate
@@ -396,7 +396,7 @@ class Program:
         Equal arrays are stored once; what states begin as is stored without repetitions.
         """
         stored = [(c.array, c.record) for layer in self.calls for c in layer.call.constants.values()]
-        places = Places(self.graphs)
+        places = StoragePlaces(self.graphs)
         read = [buffer for layer in self.calls for buffer in layer.inputs]
         read += [move.source for move in self.moves if not move.zeros]
         stored += [(places.constant(buffer.value), "") for buffer in read if buffer.region == "constant"]
@@ -404,28 +404,6 @@ class Program:
         stored += [(unit, "") for unit in units if unit.nbytes > 1]
         distinct = {constant_key(array, record): array.nbytes for array, record in stored}
         return sum(distinct.values())
-
-
-class Places:
-    """`Views` of several graphs; a value belongs to one of them, a constant to any number."""
-
-    def __init__(self, graphs: Sequence[Graph]):
-        self._views: dict[Value, Views] = {}
-        self._constants: dict[Value, Array] = {}
-        for graph in graphs:
-            views = Views(graph)
-            values = (value for node in graph.nodes for value in node.outputs)
-            states = (state.value for state in graph.state)
-            self._views.update(dict.fromkeys((*graph.inputs, *states, *graph.constants, *values), views))
-            self._constants.update(graph.constants)
-
-    def __getitem__(self, value: Value) -> StoragePlace:
-        views = self._views.get(value)
-        return views[value] if views is not None else StoragePlace(value, 0)
-
-    def constant(self, value: Value) -> Array:
-        """The array behind a constant, or a view of one."""
-        return self._constants[self[value].root]
 
 
 def _ends(moves: Sequence[Move]) -> tuple[Buffer, ...]:

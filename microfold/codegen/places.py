@@ -10,11 +10,12 @@ from microfold.codegen.layout import label_text
 from microfold.codegen.names import Namer, place_of, short_name
 from microfold.codegen.parts import NamedOffset, Port
 from microfold.ir.node import Value
+from microfold.ir.views import StoragePlaces
 from microfold.kernels.call import Constant
 from microfold.plan.stream.operations import Spot
 from microfold.plan.stream.planner import StreamMemory
 from microfold.plan.stream.region import pitch
-from microfold.program import Buffer, Layer, Places, Program
+from microfold.program import Buffer, Layer, Program
 
 # A root, and which of its bytes: where they begin, and how many.
 _Bytes = tuple[Value, int, int]
@@ -52,7 +53,7 @@ class NamedPlaces:
         self.fetched: dict[Layer, NamedOffset] = {}
         self._namer = namer
         self._regions = {**self.arenas, "state": self.state}
-        self._views = Places(program.graphs)
+        self._views = StoragePlaces(program.graphs)
         self._places: dict[_Bytes, NamedOffset] = {}
         self._windows: dict[Value, NamedOffset] = {}
         self._newest: dict[Value, NamedOffset] = {}

@@ -6,11 +6,13 @@ into their places within its result. Either way a value has a place in the stora
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from microfold.errors import GraphError
 from microfold.ir.graph import Graph
 from microfold.ir.node import Node, Value, describe
+from microfold.ir.types import Array
 
 # Views start at multiples of it, as storage does: kernels load words.
 ALIGNMENT = 8
@@ -99,3 +101,25 @@ class Views:
                 )
             self._parents[self[value].root] = (node.output, offset)
             offset += value.type.nbytes
+
+
+class StoragePlaces:
+    """`Views` of several graphs; a value belongs to one of them, a constant to any number."""
+
+    def __init__(self, graphs: Sequence[Graph]):
+        self._views: dict[Value, Views] = {}
+        self._constants: dict[Value, Array] = {}
+        for graph in graphs:
+            views = Views(graph)
+            values = (value for node in graph.nodes for value in node.outputs)
+            states = (state.value for state in graph.state)
+            self._views.update(dict.fromkeys((*graph.inputs, *states, *graph.constants, *values), views))
+            self._constants.update(graph.constants)
+
+    def __getitem__(self, value: Value) -> StoragePlace:
+        views = self._views.get(value)
+        return views[value] if views is not None else StoragePlace(value, 0)
+
+    def constant(self, value: Value) -> Array:
+        """The array behind a constant, or a view of one."""
+        return self._constants[self[value].root]

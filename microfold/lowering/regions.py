@@ -9,9 +9,10 @@ from dataclasses import replace
 from microfold.codegen.fetching import fetched_bytes
 from microfold.codegen.model import Model
 from microfold.errors import InputError
+from microfold.ir.views import StoragePlaces
 from microfold.plan.overlap import align
 from microfold.plan.regions import Item, Regions, check_regions, plan_regions
-from microfold.program import ConstantKey, Layer, Places, Program, constant_key
+from microfold.program import ConstantKey, Layer, Program, constant_key
 
 # A program whose layers, by index, have room in the arena for so many bytes of constants.
 Replan = Callable[[Mapping[int, int]], Program]
@@ -133,7 +134,7 @@ def _may_be_fetched(program: Program) -> set[ConstantKey]:
     own = [layer for layer in program.layers if layer.call.function.library is None]
     constants = [constant for layer in own for constant in layer.call.constants.values()]
     found = {constant_key(c.array, c.record) for c in constants if c.alignment <= alignment}
-    places = Places(program.graphs)
+    places = StoragePlaces(program.graphs)
     read = (
         buffer.value for layer in program.layers for buffer in layer.inputs if buffer.region == "constant"
     )
