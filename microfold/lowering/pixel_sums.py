@@ -24,9 +24,11 @@ def means_of_sums(layer: LayerContext) -> tuple[Node, Node] | None:
     """What computes a pool over a whole image by sums: these, and the means; None if it is no such pool."""
     node = layer.node
     op = node.op
+    if not isinstance(op, AveragePool2D):
+        return None
     x, output = node.operands[0], node.output
     pool = _POOLS.get(x.type.dtype)
-    if not isinstance(op, AveragePool2D) or pool is None or pool.supports(layer) is not None:
+    if pool is None or pool.supports(layer) is not None:
         return None
     if op.size != x.type.shape[1:3] or op.padding != ((0, 0), (0, 0)) or output.type.shape[:3] != (1, 1, 1):
         return None

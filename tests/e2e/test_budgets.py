@@ -110,3 +110,14 @@ def test_both(model: str) -> None:
                 assert program.weight_bytes <= flash
                 kept += 1
     assert kept > 9
+
+
+@pytest.mark.parametrize("model", ["cnn_aeq_dynwi2c", "gru_unrolled_dyn"])
+def test_layers_with_several_results(model: str) -> None:
+    """Whatever a graph has, a limit is kept, or refused with what to allow."""
+    free = _program(model, "host")
+    ram = _ram(free) * 3 // 5
+    try:
+        assert _ram(_program(model, "host", ram)) <= ram
+    except InputError as refused:
+        assert needed(refused) > ram
