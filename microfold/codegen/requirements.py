@@ -25,6 +25,8 @@ HELPER_FILES = (
     "simd/planes.j2",
     "simd/winograd.j2",
     "simd/mve.j2",
+    "simd/mve_scale.j2",
+    "simd/mve_sums.j2",
     "simd/mve_eights.j2",
     "simd/float16.j2",
     "simd/fpu.j2",
