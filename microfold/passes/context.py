@@ -13,7 +13,7 @@ from microfold.ir.pattern_table import PatternTable
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
-# What a node on constants of a graph would take on the target, in instructions; None: nothing computes it.
+# What a node on constants of a graph would take on the target, in cycles; None: nothing computes it.
 NodeCost = Callable[[Node, Graph], "float | None"]
 
 
@@ -22,14 +22,14 @@ class ArenaEstimate(NamedTuple):
 
     Attributes:
         arena: bytes, as planned.
-        instructions: of a run.
+        cycles: of a run.
         flash: bytes of constants and code.
         fullest: values that are alive in the calls that need the most arena.
         by_rows: some layers are computed row by row, since nothing else fits what is allowed.
     """
 
     arena: int
-    instructions: float
+    cycles: float
     flash: int
     fullest: frozenset[Value]
     by_rows: bool = False
