@@ -189,7 +189,7 @@ class PlannedArenas:
         if self.may_stream and selected.faster_by_rows:
             return self._by_rows(selected)
         ways = [
-            PricedWay(c, call, (c.cost or 0.0) * r.runs, constant_bytes(c.kernel, r.layer, call))
+            PricedWay(c, call, (c.instructions or 0.0) * r.runs, constant_bytes(c.kernel, r.layer, call))
             for r, c, call in zip(selected.rankings, chosen, selected.own_calls, strict=True)
         ]
         needs = [found.memory.need(position) for position in range(len(ways))]
@@ -209,7 +209,7 @@ class PlannedArenas:
         if not isinstance(found, Streamed):
             return None
         pairs = zip(found.rankings, found.chosen, strict=True)
-        time = sum((c.cost or 0.0) * r.runs for r, c in pairs) + found.moves
+        time = sum((c.instructions or 0.0) * r.runs for r, c in pairs) + found.moves
         return ArenaEstimate(found.memory.arena.size, time, 0, frozenset(), by_rows=True)
 
     def why_not(self, before: ArenaEstimate | None, after: ArenaEstimate | None) -> str | None:

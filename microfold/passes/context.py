@@ -22,14 +22,14 @@ class ArenaEstimate(NamedTuple):
 
     Attributes:
         arena: bytes, as planned.
-        cycles: of a run.
+        instructions: of a run.
         flash: bytes of constants and code.
         fullest: values that are alive in the calls that need the most arena.
         by_rows: some layers are computed row by row, since nothing else fits what is allowed.
     """
 
     arena: int
-    cycles: float
+    instructions: float
     flash: int
     fullest: frozenset[Value]
     by_rows: bool = False

@@ -72,7 +72,7 @@ def _gain(before: ArenaEstimate | None, after: ArenaEstimate, limited: bool) -> 
     if before is None or before.by_rows:
         return f"so the arena fits, with {after.arena} bytes"
     if limited:
-        return f"about {after.cycles:.0f} cycles instead of {before.cycles:.0f}"
+        return f"about {after.instructions:.0f} instructions instead of {before.instructions:.0f}"
     return f"the arena has {after.arena} bytes instead of {before.arena}"
 
 
@@ -166,7 +166,7 @@ class _Search:
         now, other = self.tried(choice)[1], self.tried(fewer)[1]
         if now is None or other is None or self.arenas.why_not(before, other) is not None:
             return False
-        return other.cycles <= now.cycles
+        return other.instructions <= now.instructions
 
     def _within(self, value: Value, operands: Sequence[int], now: ArenaEstimate) -> list[int]:
         """Those of the operands that are alive where the arena is fullest."""

@@ -21,7 +21,7 @@ BELIEF = 0.1
 FEWEST_SAMPLES = 6
 # What nine of ten errors of a row that was counted by hand do not exceed.
 LARGEST_TAIL = 0.35
-# By how much errors are smaller where a function for one layer has coefficients of its own, or cycles have.
+# By how much its errors are smaller where a function for one layer has coefficients of its own.
 NEARER = 0.01
 # One layer of so many is held back from a fit, each of them once.
 HELD_BACK = 3
@@ -161,7 +161,7 @@ def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample]) -> Row:
     cycles = _scaled(known, timed)
     cycle_errors = errors_of(timed, cycles, cycles=True)
     fitted = held_back_errors(timed, cycles, cycles=True)
-    if _tail(fitted) < _tail(cycle_errors) - NEARER:
+    if _tail(fitted) < _tail(cycle_errors):
         cycles, cycle_errors = _solved(timed, cycles, cycles, cycles=True), fitted
     cycles_error = float(np.median(cycle_errors))
     return Row(row.core, row.source, len(shared), error, cycles_error, note, known, cycles, own)
