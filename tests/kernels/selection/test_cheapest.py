@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import pytest
@@ -25,8 +26,9 @@ from tests.sampling import sampled
 SAME = ((1, 1), (1, 1))
 # Kernels whose estimate is larger than this many times the cheapest one's are no rivals.
 RIVAL = 2.0
-# By how much the chosen one may be slower than the fastest.
-SLACK = 1.1
+# By how much the chosen one may be slower than the fastest; on Cortex-M3, cycles of rows by hand are their
+# instructions times one ratio.
+SLACK = defaultdict(lambda: 1.1, {"cortex-m3": 1.15})
 
 
 def _graphs() -> list[Graph]:
@@ -110,6 +112,6 @@ def test_the_chosen_kernel_is_about_the_fastest(core: str, monkeypatch: pytest.M
         f"{layer.node.operands[0].type} -> {layer.outputs[0].type}: {found}"
         for layer in program.layers
         for found in [counted[program.graph.outputs.index(layer.node.output)]]
-        if next(iter(found.values())) > SLACK * min(found.values())
+        if next(iter(found.values())) > SLACK[core] * min(found.values())
     ]
     assert not wrong, f"on {core}, the first of each is chosen: " + "; ".join(wrong)
