@@ -164,7 +164,7 @@ class Layer:
         name: C identifier, unique in the program, made from the model's tensor name.
         work: the nodes that the call computes: `node`, or those of the subgraph that it calls.
         estimated_instructions: those of one call, by the kernel's cost model; None for external code.
-        estimated_cycles: likewise; None too where the target has no timing table.
+        estimated_cycles: likewise; None too where the target has no model of cycles.
         inputs: the buffers that the call reads, in C order.
         outputs: where the results lie right after the call.
         scratch: offset in the arena, or None.
@@ -355,7 +355,7 @@ class Program:
 
     @property
     def estimated_cycles(self) -> int | None:
-        """Likewise; None too if the target has no timing table."""
+        """Likewise; None too if the target has no model of cycles."""
         return _total([layer.estimated_cycles for layer in self.layers])
 
     @property

@@ -38,6 +38,9 @@ class ControlKernel(Kernel):
         del layer
         return self.instructions
 
+    def cycles(self, layer: LayerContext) -> float:
+        return self.cost(layer)
+
     def lower(self, layer: LayerContext) -> KernelCall:
         """The call before its layers are placed, which its scratch is for."""
         del layer

@@ -129,15 +129,10 @@ class Kernel:
         )
 
     def cycles(self, layer: LayerContext) -> float:
-        """Estimated cycles of one call, by the timing table of the core that the target is most like.
-
-        Where there is no such table, they are instructions.
-        """
-        core, row = closest(layer.target.features), self.row(layer.target.features)
-        if not core.timing:
-            return self.cost(layer)
+        """Estimated cycles of one call, on the core that the target is most like."""
+        row = self.row(layer.target.features)
         if row is None:
-            return self.cost(layer) * core.cycles_per_instruction
+            return self.cost(layer) * closest(layer.target.features).cycles_per_instruction
         return self.price(layer, _terms(self, layer), row.cycles)
 
     def price(

@@ -70,7 +70,7 @@ class Streamed:
 
     @property
     def cost(self) -> float:
-        """Estimated instructions of the layers' calls, and of the moves of rows."""
+        """Estimated cycles of the layers' calls, and of the moves of rows."""
         calls = sum((c.cost or 0.0) * r.runs for c, r in zip(self.chosen, self.rankings, strict=True))
         return calls + self.moves
 

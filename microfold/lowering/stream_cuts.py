@@ -265,4 +265,4 @@ class Cuts:
 
 def only(kernel: Kernel, layer: LayerContext, runs: int = 1) -> Ranking:
     """A layer that nothing else computes."""
-    return Ranking(layer, [Candidate(kernel, kernel.cost(layer), None)], fixed=True, runs=runs)
+    return Ranking(layer, [Candidate(kernel, kernel.cycles(layer), None)], fixed=True, runs=runs)

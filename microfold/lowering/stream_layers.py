@@ -31,7 +31,7 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
         whole = band.node.layer if band is not None else layer
         node = whole.node
         scratch = memory.scratch.get(index)
-        timing = layer.target.timing
+        timed = layer.target.cycle_model is not None
         layers.append(
             Layer(
                 index=index,
@@ -42,7 +42,7 @@ def stream_layers(found: Streamed, calls: Sequence[KernelCall], places: Places) 
                 work=(node,) if band is not None else kernel.work(layer),
                 macs=sum(each.macs() for each in kernel.work(layer)) * ranking.runs,
                 estimated_instructions=_total(candidate.instructions, ranking.runs),
-                estimated_cycles=_total(kernel.cycles(layer), ranking.runs) if timing is not None else None,
+                estimated_cycles=_total(kernel.cycles(layer), ranking.runs) if timed else None,
                 inputs=tuple(
                     locate(value)
                     for i in kernel.data_inputs(layer)

@@ -13,7 +13,7 @@ from microfold.ir.pattern_table import PatternTable
 
 Numerics = Literal["exact", "relaxed"]
 Transform = Callable[[Graph, "PassContext"], Graph]
-# What a node on constants of a graph would take on the target, in instructions; None: nothing computes it.
+# What a node on constants of a graph would take on the target, in cycles; None: nothing computes it.
 NodeCost = Callable[[Node, Graph], "float | None"]
 
 

@@ -18,6 +18,7 @@ from microfold.codegen.provenance import API_VERSION
 from microfold.codegen.requirements import needs
 from microfold.external.kernel import ExternalKernel
 from microfold.ir.types import DType, TensorType
+from microfold.kernels.cost.coefficients import closest
 from microfold.kernels.requantize.multiply_high import RequantizeForm
 from microfold.kernels.selection.cheapest import Candidate
 from microfold.options import Options
@@ -42,10 +43,10 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
     """The report of a compilation; sizes in bytes, null where no compiler could measure them.
 
     Instructions and cycles are those of the cost model, nothing run; null where external code, or the lack of
-    a timing table, leaves them open. Deterministic for one compiler: no dates, and no paths but those of the
-    options.
+    a model of cycles, leaves them open. Deterministic for one compiler: no dates, and no paths but those of
+    the options.
     """
-    cycles, timing = program.estimated_cycles, program.target.timing
+    cycles = program.estimated_cycles
     ranges = _with_inner_sums(program)
     return {
         "report_version": REPORT_VERSION,
@@ -61,7 +62,7 @@ def build_report(program: Program, measurement: Measurement | None) -> Report:
         "estimated_instructions": program.estimated_instructions,
         "instructions": None,
         "estimated_cycles": cycles,
-        "cycles_source": timing.source if cycles is not None and timing is not None else None,
+        "cycles_source": closest(program.target.features).cycles_source if cycles is not None else None,
         "cycles_error": None,
         "least_cycles": None,
         "measured_on": program.measured_on or None,

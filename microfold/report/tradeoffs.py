@@ -23,7 +23,7 @@ class Tradeoff:
         optimize, ram_budget, flash_budget: the options that lead to it; budgets are None where there is none.
         ram: arena and state.
         flash: constants, and an estimate of the code of all kernels.
-        estimated_cycles: None if the target has no timing table.
+        estimated_cycles: None if the target has no model of cycles.
     """
 
     optimize: str

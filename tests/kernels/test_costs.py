@@ -25,7 +25,7 @@ CORES = tuple(core.name for core in cores())
 # loops become vectors where compilers know their lengths; short ones become part of their callers, where
 # registers that are left decide on the code; the time of divisions in software depends on values.
 LARGEST_EXPLAINED = 0.25
-MOST_EXPLAINED = 0.035
+MOST_EXPLAINED = 0.036
 
 
 def _rows() -> list[tuple[str, Row]]:
@@ -50,8 +50,24 @@ def test_rows_are_of_kernels_of_the_core(core: str) -> None:
     (found,) = (each for each in cores() if each.name == core)
     loaded = target.load(core)
     assert found.features == loaded.features
-    assert found.timing == (loaded.timing is not None)
+    assert loaded.cycle_model is not None
+    assert found.cycles_source == loaded.cycle_model.source
     assert found.rows.keys() <= {kernel.name for kernel in KERNELS}
+
+
+@pytest.mark.parametrize("name", target.available())
+def test_rivals_have_rows_of_one_core(name: str) -> None:
+    """Of kernels for the same layers, no cycles of one core are compared with those of another."""
+    loaded = target.load(name)
+    found: dict[tuple[type, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for kernel in KERNELS:
+        row = kernel.row(loaded.features) if selectable(kernel, loaded) and _is_priced(kernel) else None
+        if row is not None:
+            found[kernel.op, kernel.name.split("_")[0]][row.core].add(kernel.name)
+    mixed = [
+        {core: sorted(names) for core, names in each.items()} for each in found.values() if len(each) > 1
+    ]
+    assert not mixed
 
 
 def test_errors_are_small_or_explained() -> None:
@@ -90,8 +106,10 @@ def test_rows_know_the_terms_of_layers(core: str) -> None:
     [
         ("cortex-m4", "cortex-m4", "cortex-m4"),
         ("cortex-m4-nofp", "cortex-m4", "cortex-m3"),
-        ("cortex-m7", "cortex-m4", "cortex-m4"),
-        ("cortex-m33", "cortex-m4", "cortex-m4"),
+        ("cortex-m7", "cortex-m7", "cortex-m7"),
+        ("cortex-m7-nofp", "cortex-m7", "cortex-m3"),
+        ("cortex-m33", "cortex-m33", "cortex-m33"),
+        ("cortex-m33-nofp", "cortex-m33", "cortex-m3"),
         ("cortex-m33-nodsp", "cortex-m3", "cortex-m3"),
         ("cortex-m3", "cortex-m3", "cortex-m3"),
         ("cortex-m0plus", "cortex-m0plus", "cortex-m0plus"),
@@ -153,13 +171,12 @@ def test_kernels_that_no_file_knows() -> None:
     assert _New().cost(layer) == GUESS * (1 + products)
     assert _Guessed().cost(layer) == _Guessed().cost_alone(layer) == 25 + 3 * products
     assert _Own().cost(layer) == 2 * products
-    ratio = chain(layer.target.features, False)[0].cycles_per_instruction
-    assert 1 < ratio < 2
-    for kernel in (_New(), _Guessed(), _Own()):
-        assert kernel.cycles(layer) == pytest.approx(ratio * kernel.cost(layer))
-        assert kernel.cycles(layer_of(conv2d_graph(4, 4, 2, 2), "cortex-m55")) == kernel.cost(
-            layer_of(conv2d_graph(4, 4, 2, 2), "cortex-m55")
-        )
+    for core in CORES:
+        layer = layer_of(conv2d_graph(4, 4, 2, 2, (1, 1)), core)
+        ratio = chain(layer.target.features, False)[0].cycles_per_instruction
+        assert 0.5 < ratio < 2
+        for kernel in (_New(), _Guessed(), _Own()):
+            assert kernel.cycles(layer) == pytest.approx(ratio * kernel.cost(layer))
 
 
 def test_terms() -> None:

@@ -11,7 +11,6 @@ from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.types import Array
-from microfold.kernels.selection.policy import MOST_ERROR
 from microfold.program import Program
 from microfold.simulate.program import simulator
 from microfold.verification import verify
@@ -46,12 +45,11 @@ def layer_instructions(program: Program, calls: Sequence[Sequence[Array]]) -> li
 
 
 def layer_costs(program: Program, calls: Sequence[Sequence[Array]]) -> list[tuple[int, ...]]:
-    """What selection compares of each call: cycles where a timing table is good, else instructions."""
-    timing = program.target.timing
-    if timing is None or (timing.error or 100) > MOST_ERROR:
-        return layer_instructions(program, calls)
+    """What selection compares of each call: cycles."""
+    model = program.target.cycle_model
+    assert model is not None
     with simulator(program) as machine:
-        traces = machine.firmware(hooked=True).trace(calls, timing)
+        traces = machine.firmware(hooked=True).trace(calls, model)
     return [trace.cycles[: len(program.layers)] for trace in traces]
 
 

@@ -6,12 +6,13 @@ Files lie in ``data``, one table for each kernel::
     source = "measured"              # or "by hand": counted in the code, and compared with what was measured
     samples = 24                     # layers, of which every third one was held back from the fit
     error = 0.031                    # median of those held back: by how much estimates are off
+    cycles_error = 0.042             # the same of cycles
     note = "…"                       # why the error is larger than others are, if it is
     terms.element = [13.9, 18.2]     # instructions, cycles
     alone.element = 11.2             # where compilers make the function for its only layer
 
-Cycles are left out where the core has no timing table. A target has the files in the order of `distance`, and
-of each kernel the first row found.
+Cycles are those of the core's timing table, or of the model of its pipeline, for what was executed. A target
+has the files in the order of `distance`, and of each kernel the first row found.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Row:
         samples: how many layers were measured.
         error: median deviation of estimates from layers that were held back, as a part of these; None if
             none were measured.
+        cycles_error: the same of cycles; None also where that was not recorded.
         note: why it is larger than `LARGEST_ERROR`, if it is.
         instructions: of each of `Kernel.terms`.
         cycles: likewise.
@@ -50,6 +52,7 @@ class Row:
     source: str
     samples: int
     error: float | None
+    cycles_error: float | None
     note: str
     instructions: Mapping[str, float]
     cycles: Mapping[str, float]
@@ -68,7 +71,7 @@ class Core:
         name: a target's.
         features: that target's, closed under implication.
         provenance: how it was measured, for people.
-        timing: whether its cycles are those of a timing table; else they are instructions.
+        cycles_source: what its cycles are from, as the target says.
         cycles_per_instruction: the median of its kernels, for those that only estimate instructions.
         rows: by kernel.
     """
@@ -76,7 +79,7 @@ class Core:
     name: str
     features: frozenset[str]
     provenance: str
-    timing: bool
+    cycles_source: str
     cycles_per_instruction: float
     rows: Mapping[str, Row]
 
@@ -92,10 +95,14 @@ def read_core(path: Path) -> Core:
     text = path.read_text(encoding="utf-8")
     rows = text.index("\n\n[", text.index("[core]"))
     head = parse_toml(text[:rows])["core"]
-    timing = "cycles_per_instruction" in head
-    ratio = head.get("cycles_per_instruction", 1.0)
-    features = frozenset[str](head["features"])
-    return Core(path.stem, features, head["provenance"], timing, ratio, _Rows(path.stem, text[rows:]))
+    return Core(
+        path.stem,
+        frozenset[str](head["features"]),
+        head["provenance"],
+        head["cycles_source"],
+        head["cycles_per_instruction"],
+        _Rows(path.stem, text[rows:]),
+    )
 
 
 class _Rows(Mapping[str, Row]):
@@ -120,13 +127,13 @@ class _Rows(Mapping[str, Row]):
 
 
 def _row(core: str, table: Mapping[str, Any]) -> Row:
-    terms: Mapping[str, float | list[float]] = table.get("terms", {})
-    pairs = {name: value if isinstance(value, list) else [value, value] for name, value in terms.items()}
+    pairs: Mapping[str, list[float]] = table.get("terms", {})
     return Row(
         core,
         table["source"],
         table.get("samples", 0),
         table.get("error"),
+        table.get("cycles_error"),
         table.get("note", ""),
         {name: pair[0] for name, pair in pairs.items()},
         {name: pair[1] for name, pair in pairs.items()},

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from microfold.ir.op import Op
 from microfold.kernels.kernel import KERNELS, PACKED, Kernel
 from microfold.kernels.layer import LayerContext
-from microfold.kernels.selection.policy import Policy, counts_cycles, cycles_per_instruction
+from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.variants import Offer, weigh_variants
 from microfold.ops.control.control_flow import While
 from microfold.ops.image import refuses_layout
@@ -26,7 +26,7 @@ class Candidate:
     """A kernel considered for a layer: either the cost of its best variant, or why not.
 
     Attributes:
-        cost: `Case.cost`: estimated instructions, or cycles where some were measured or are known.
+        cost: `Case.cost`: cycles.
         offers: all its variants, the best one first; none if the kernel cannot compute the layer.
     """
 
@@ -75,26 +75,23 @@ class Ranking:
 def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:
     """Every kernel of the node's operator: fitting ones first, cheapest first.
 
-    Where speed is all that counts, or some were measured or are known, cycles decide. Otherwise instructions
-    do. Where not only speed counts, those with closely packed weights come before the others.
+    Where not only speed counts, those with closely packed weights come before the others.
     """
 
     def find() -> list[Candidate]:
         node = layer.node
         fitting = [k for k in KERNELS if k.op is type(node.op) and k.is_for(node)]
-        return in_order([consider(k, layer, policy) for k in fitting], layer, policy)
+        return in_order([consider(k, layer, policy) for k in fitting], policy)
 
     return policy.model.remembered((candidates, layer, policy), find)
 
 
-def in_order(found: Iterable[Candidate], layer: LayerContext, policy: Policy) -> list[Candidate]:
+def in_order(found: Iterable[Candidate], policy: Policy) -> list[Candidate]:
     """Candidates as `candidates` sorts them."""
     speed = policy.level == "speed"
 
     def order(candidate: Candidate) -> tuple[bool, bool, float, str]:
         kernel, cost = candidate.kernel, candidate.cost
-        if cost is not None and speed and policy.model.costs is None and not counts_cycles(layer, "speed"):
-            cost *= cycles_per_instruction(kernel, layer)
         packed = not kernel.trades.isdisjoint(PACKED)
         return cost is None, not (speed or packed), cost or 0.0, kernel.name
 

@@ -1,7 +1,7 @@
 """Kernels under a budget of flash: the fastest choice whose constants fit.
 
 Every layer starts with its fastest kernel. While the constants exceed the budget, the one exchange is
-made that costs the fewest instructions per byte saved.
+made that costs the fewest cycles per byte saved.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _spend(left: int, chosen: list[Choice], options: Sequence[Sequence[Choice]])
 def _exchange(
     index: int, chosen: Sequence[Choice], options: Sequence[Sequence[Choice]]
 ) -> tuple[float, int, int] | None:
-    """The exchange of one layer's choice that costs the fewest instructions per byte: cost, layer, option."""
+    """The exchange of one layer's choice that costs the fewest cycles per byte: cost, layer, option."""
     now = chosen[index]
     return min(
         (

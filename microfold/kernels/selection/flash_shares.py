@@ -36,7 +36,7 @@ OWN_CODE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class PricedWay:
-    """One way to compute a layer: its time in a run of the model, and bytes of constants."""
+    """One way to compute a layer: its time in a run of the model, `Case.cost`, and bytes of constants."""
 
     candidate: Candidate
     call: KernelCall
@@ -67,7 +67,7 @@ def balance_shares(
 def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> PricedWay:
     layer, kernel = ranking.layer, candidate.kernel
     call = kernel.lower(layer)
-    time = Case(kernel, layer, policy).cycles * ranking.runs
+    time = Case(kernel, layer, policy).cost * ranking.runs
     return PricedWay(candidate, call, time, constant_bytes(kernel, layer, call))
 
 

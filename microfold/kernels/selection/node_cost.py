@@ -7,7 +7,7 @@ from microfold.ir.node import Node
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.cheapest import Candidate, candidates
 from microfold.kernels.selection.model import Model
-from microfold.kernels.selection.policy import Policy, counts_cycles, cycles_per_instruction
+from microfold.kernels.selection.policy import Policy
 from microfold.target import Target
 
 
@@ -15,8 +15,7 @@ class NodeCosts:
     """Estimates by the kernels that a target has, as `PassContext.node_cost` wants them.
 
     Args:
-        level: ``size``, ``balanced`` or ``speed``: in instructions, but in cycles where speed is all that
-            counts, or where the core has a timing table, see `counts_cycles`.
+        level: ``size``, ``balanced`` or ``speed``.
     """
 
     def __init__(self, target: Target, level: str):
@@ -24,16 +23,13 @@ class NodeCosts:
         self._policy: Policy | None = None
 
     def __call__(self, node: Node, graph: Graph) -> float | None:
-        """Instructions, or cycles, of the kernel that would be chosen; None: there is none.
+        """Cycles of the kernel that would be chosen; None: there is none.
 
         Args:
             graph: whose constants the node reads; it need not be a node of it.
         """
-        layer, best = self._best(node, graph)
-        if best is None or best.cost is None:
-            return None
-        in_cycles = self.level != "speed" or counts_cycles(layer, self.level)
-        return best.cost * (1.0 if in_cycles else cycles_per_instruction(best.kernel, layer))
+        _, best = self._best(node, graph)
+        return None if best is None else best.cost
 
     def scratch(self, node: Node, graph: Graph) -> float | None:
         """Bytes of scratch of that kernel; None: there is none."""

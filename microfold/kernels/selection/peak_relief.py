@@ -1,7 +1,7 @@
 """Less arena for little or no time, with nothing asked: other variants for the calls that need most.
 
 Only layers whose call needs more than a lower limit change, so that all others keep what they have. A lower
-limit is taken if a plan is smaller, constants are not more, and no instructions are lost, or a part of them
+limit is taken if a plan is smaller, constants are not more, and no time is lost, or a part of it
 that is at most a tenth of the part of the arena that is saved, and at most 2 %; for few bytes, none.
 """
 
@@ -26,13 +26,13 @@ PLANS = 4
 
 @dataclass(frozen=True, eq=False)
 class _Way:
-    """One way to compute a layer; bytes."""
+    """One way to compute a layer: bytes, and `Case.cost`."""
 
     candidate: Candidate
     call: KernelCall
     need: int
     flash: int
-    instructions: float
+    time: float
 
 
 def relieve_peak(
@@ -79,7 +79,7 @@ class _Alternatives:
             variants = [] if ranking.fixed else ranking.variants
             found = [_way(index, ranking, candidate, self.planner) for candidate in variants]
             smaller = [way for way in found if way.need < now.need and way.flash <= now.flash]
-            self._ways[index] = sorted(smaller, key=lambda way: (way.instructions, way.need))
+            self._ways[index] = sorted(smaller, key=lambda way: (way.time, way.need))
         return self._ways[index]
 
     def limits(self, size: int) -> list[int]:
@@ -108,8 +108,8 @@ class _Alternatives:
 
     def is_cheap(self, limit: int, size: int, lower: int | None = None) -> bool:
         """Whether no time is lost under a limit, or little for much less arena."""
-        before = sum(way.instructions for way in self.now)
-        loss = sum(way.instructions for way in self.under(limit)) - before
+        before = sum(way.time for way in self.now)
+        loss = sum(way.time for way in self.under(limit)) - before
         saved = size - (limit if lower is None else lower)
         price = min(TIME_FOR_ARENA * saved / size, MOST_TIME) if saved >= FEWEST_BYTES else 0.0
         return loss <= before * price

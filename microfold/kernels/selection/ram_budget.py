@@ -221,7 +221,6 @@ class Fitting:
 
     def candidates(self, index: int, level: str) -> list[Candidate]:
         """What a level would consider for a layer, the best first."""
-        layer = self._needs.layers[index].layer
         options = self._needs.options(index, level)
         limit = self._limits[index]
         if self._only is not None:
@@ -229,7 +228,7 @@ class Fitting:
             options = [(c, [o for o in variants if o.offer.case.kernel is only]) for c, variants in options]
             options = [(candidate, variants) for candidate, variants in options if variants]
         found = [_fitting(candidate, variants, limit) for candidate, variants in options]
-        return in_order(found, layer, Policy(level, self._needs.model, ram_limited=True))
+        return in_order(found, Policy(level, self._needs.model, ram_limited=True))
 
     def rankings(self, level: str) -> list[Ranking]:
         """All layers; where a level has nothing that fits, with what others have."""

@@ -75,6 +75,4 @@ def _score(case: Case) -> float:
     weight = MEMORY_FOR_TIME[policy.level]
     if far_from_largest(layer, policy.model):
         weight *= FAR_FROM_LARGEST
-    return (
-        case.cycles if policy.ram_limited else case.cycles * (1 + weight * variant.extra_memory(layer) / size)
-    )
+    return case.cost if policy.ram_limited else case.cost * (1 + weight * variant.extra_memory(layer) / size)

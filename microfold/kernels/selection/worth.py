@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from microfold.ir.types import DType
 from microfold.kernels.kernel import Trade
-from microfold.kernels.selection.model import WIDENED_SHARE
 from microfold.kernels.selection.packed_weights import four_bits, half_floats
-from microfold.kernels.selection.policy import Case, counts_cycles, far_from_largest
+from microfold.kernels.selection.policy import Case, far_from_largest
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D
 
@@ -31,7 +30,7 @@ WINDOW_SHARE = 1 / 16
 FEW_SHAPES = 4
 # Of an operator's products, the part of one shape of image that is worth a function.
 IMAGE_SHARE = 1 / 4
-# As `WIDENED_SHARE`, for depthwise layers where cycles are known: their products wait for loads otherwise.
+# As `WIDENED_SHARE`, for depthwise layers: their products wait for loads otherwise.
 DEPTHWISE_SHARE = 1 / 5
 # Bytes of a table that an element is worth.
 TABLE_BYTES = 4
@@ -130,8 +129,7 @@ def _affords_int16(case: Case) -> bool:
         return False
     if isinstance(node.op, DepthwiseConv2D):
         # Of what may be added, a layer has the part that it has of the depthwise products.
-        share = DEPTHWISE_SHARE if counts_cycles(case.layer, case.policy.level) else WIDENED_SHARE
-        room = model.int8_constants * share * node.macs()
+        room = model.int8_constants * DEPTHWISE_SHARE * node.macs()
         return case.kernel.extra_constants(case.layer) * model.products_by_kind(case.kernel).total() <= room
     # What is not among them comes after all of them.
     return isinstance(node.op, Conv2D) and model.int16_afforded.get(node, model.int16_afforded_by_all)

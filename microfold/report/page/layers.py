@@ -107,7 +107,7 @@ def layer_table(
         ),
         (
             Figure(
-                "cycles, estimated", "instructions by the core's timing table, without wait states", "cycles"
+                "cycles, estimated", "by the core's timing table or pipeline, without wait states", "cycles"
             ),
             lambda layer: layer.estimated_cycles,
         ),

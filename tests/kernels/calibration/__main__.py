@@ -31,7 +31,7 @@ from microfold.verification import verify
 from tests.kernels.calibration.data_file import write_core
 from tests.kernels.calibration.fit import FEWEST_SAMPLES, errors_of, keep, refit, stays
 from tests.kernels.calibration.layers import layers
-from tests.kernels.calibration.measure import Sample, measure
+from tests.kernels.calibration.measure import Sample, cycle_model, measure
 
 
 def by_kernel(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
@@ -80,6 +80,13 @@ def as_plain(row: Row, samples: Sequence[Sample]) -> Row:
     return replace(row, instructions=extended(row.instructions), cycles=extended(row.cycles), alone=alone)
 
 
+def _like(row: Row | None, core: Core) -> Row:
+    """What is believed of a kernel that was not measured on the core: another core's instructions."""
+    if row is None:
+        return Row(core.name, "measured", 0, None, None, "", {}, {})
+    return replace(row, core=core.name, cycles={})
+
+
 def calibrate(
     core: Core, loaded: Target, shared: Sequence[Sample], alone: Sequence[Sample], wanted: str = ""
 ) -> Core:
@@ -97,25 +104,28 @@ def calibrate(
             # Its functions are hardly ever those of several layers.
             several, one = [*several, *one], []
         if len(several) >= FEWEST_SAMPLES:
-            known = core.rows.get(name) or find_row(name, loaded.features)
-            row = replace(known or Row("", "measured", 0, None, "", {}, {}), core=core.name)
+            row = core.rows.get(name) or _like(find_row(name, loaded.features), core)
             plain = plain_beside_vectors(name, loaded)
             if plain:
                 several, one = (list(filter(is_plain, samples)) for samples in (several, one))
             if stays(row, [*several, *one]):
-                rows[name] = keep(row, several, one, core.timing)
+                rows[name] = keep(row, several, one)
             else:
-                rows[name] = refit(row, several, one, core.timing, believed(row, name, several))
+                rows[name] = refit(row, several, one, believed(row, name, several))
             if plain:
                 rows[name] = as_plain(rows[name], own)
     ratio = core.cycles_per_instruction
-    if core.timing and not wanted:
+    if not wanted:
         ratio = float(np.median([sample.cycles / sample.instructions for sample in shared]))
     version = run_tool([loaded.compiler, "--version"], Path.cwd(), 10.0, "asking for its version").stdout
     made = f"{version.splitlines()[0]}, {Options().compiler_flag} {' '.join(loaded.cpu_flags)}"
-    if loaded.timing is not None:
-        made += f"; cycles: {loaded.timing.source}"
-    return replace(core, rows=rows, provenance=made, cycles_per_instruction=ratio)
+    return replace(
+        core,
+        rows=rows,
+        provenance=made,
+        cycles_source=cycle_model(loaded).source,
+        cycles_per_instruction=ratio,
+    )
 
 
 def main() -> int:
@@ -136,7 +146,8 @@ def main() -> int:
             show(path, loaded, Options(optimize=arguments.optimize))
         return 0
     path = FOLDER / f"{arguments.target}.toml"
-    core, graphs = read_core(path), layers()
+    core = read_core(path) if path.exists() else Core(path.stem, loaded.features, "", "", 1.0, {})
+    graphs = layers()
     shared = measure(graphs, loaded, wanted=arguments.kernels)
     if arguments.check:
         return check(core, shared)

@@ -23,23 +23,24 @@ def write_core(core: Core) -> str:
     lines = [HEAD, "[core]", f'provenance = "{core.provenance}"']
     features = ", ".join(f'"{name}"' for name in sorted(core.features))
     lines.append(f"features = [{features}]")
-    if core.timing:
-        lines.append(f"cycles_per_instruction = {number(core.cycles_per_instruction)}")
+    lines.append(f'cycles_source = "{core.cycles_source}"')
+    lines.append(f"cycles_per_instruction = {number(core.cycles_per_instruction)}")
     for name, row in sorted(core.rows.items()):
-        lines += ["", f"[{name}]", *_row(row, core.timing)]
+        lines += ["", f"[{name}]", *_row(row)]
     return "\n".join(lines) + "\n"
 
 
-def _row(row: Row, timing: bool) -> Iterable[str]:
+def _row(row: Row) -> Iterable[str]:
     yield f'source = "{row.source}"'
     if row.samples:
         yield f"samples = {row.samples}"
     if row.error is not None:
         yield f"error = {row.error:.3f}"
+    if row.cycles_error is not None:
+        yield f"cycles_error = {row.cycles_error:.3f}"
     if row.note:
         yield f'note = "{row.note}"'
     for name, instructions in row.instructions.items():
-        pair = f"[{number(instructions)}, {number(row.cycles[name])}]"
-        yield f"terms.{name} = {pair if timing else number(instructions)}"
+        yield f"terms.{name} = [{number(instructions)}, {number(row.cycles[name])}]"
     for name, instructions in row.alone.items():
         yield f"alone.{name} = {number(instructions)}"

@@ -21,8 +21,6 @@ BELIEF = 0.1
 FEWEST_SAMPLES = 6
 # What nine of ten errors of a row that was counted by hand do not exceed.
 LARGEST_TAIL = 0.35
-# Cycles per instruction of samples that differ by no more are those of all parts.
-SAME_RATIO = 1.25
 # By how much its errors are smaller where a function for one layer has coefficients of its own.
 NEARER = 0.01
 # One layer of so many is held back from a fit, each of them once.
@@ -31,18 +29,24 @@ HELD_BACK = 3
 
 @dataclass(frozen=True)
 class Problem:
-    """Samples of one kernel as equations: counts [samples, terms] times coefficients are about `wanted`."""
+    """Samples of one kernel as equations: counts [samples, terms] times coefficients are about `wanted`.
+
+    `weights` [samples] are how much each counts, 1 on average.
+    """
 
     terms: tuple[str, ...]
     counts: Array
     wanted: Array
+    weights: Array
 
 
 def problem(samples: Sequence[Sample], *, cycles: bool = False) -> Problem:
     terms = tuple(dict.fromkeys(term for sample in samples for term in sample.terms))
     counts = np.array([[sample.terms.get(term, 0.0) for term in terms] for sample in samples], np.float64)
-    wanted = [sample.cycles if cycles else sample.instructions for sample in samples]
-    return Problem(terms, counts, np.array(wanted, np.float64))
+    wanted = np.array([sample.cycles if cycles else sample.instructions for sample in samples], np.float64)
+    # Cycles decide, and the layers that take most of them decide about a network.
+    weights = np.sqrt(wanted) if cycles else np.ones(len(wanted))
+    return Problem(terms, counts, wanted, weights / weights.mean())
 
 
 def non_negative(matrix: Array, right: Array) -> Array:
@@ -87,7 +91,7 @@ def fit(equations: Problem, believed: Mapping[str, float] | None = None) -> Arra
     weights = np.ones(len(relative))
     solution = np.zeros(relative.shape[1])
     for _ in range(20):
-        roots = np.sqrt(weights)
+        roots = np.sqrt(weights * equations.weights)
         solution = non_negative(
             np.vstack([scaled * roots[:, None], beliefs]), np.concatenate([roots, expected])
         )
@@ -103,7 +107,9 @@ def errors_of(samples: Sequence[Sample], known: Mapping[str, float], *, cycles: 
     return np.abs(equations.counts @ coefficients / equations.wanted - 1)
 
 
-def held_back_errors(samples: Sequence[Sample], believed: Mapping[str, float] | None = None) -> Array:
+def held_back_errors(
+    samples: Sequence[Sample], believed: Mapping[str, float] | None = None, *, cycles: bool = False
+) -> Array:
     """How far estimates are off, each by a fit that has seen no variant of its layer.
 
     Args:
@@ -115,7 +121,7 @@ def held_back_errors(samples: Sequence[Sample], believed: Mapping[str, float] | 
     for turn in range(HELD_BACK):
         rest = [sample for sample in samples if turns[sample.layer] != turn]
         own = [sample for sample in samples if turns[sample.layer] == turn]
-        found += errors_of(own, _solved(rest, {}, believed)).tolist()
+        found += errors_of(own, _solved(rest, {}, believed, cycles=cycles), cycles=cycles).tolist()
     return np.array(found)
 
 
@@ -132,11 +138,11 @@ def stays(row: Row, samples: Sequence[Sample]) -> bool:
     return _tail(errors) <= LARGEST_TAIL
 
 
-def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample], timing: bool) -> Row:
+def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample]) -> Row:
     """A row as it was counted by hand, with its error and cycles.
 
-    Where an instruction takes about as long in all samples, so it does in each part: what by hand tells two
-    kernels apart tells their cycles apart, too. Otherwise parts differ, as those do that compute floats.
+    Where an instruction takes about as long in all parts, what by hand tells two kernels apart tells their
+    cycles apart, too. Otherwise a fit is nearer.
 
     Args:
         shared, alone: as for `refit`.
@@ -144,11 +150,6 @@ def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample], timing: bo
     # What was not counted takes nothing besides.
     nothing = dict.fromkeys((term for sample in shared for term in sample.terms), 0.0)
     known = {**nothing, **row.instructions}
-    ratios = np.array([sample.cycles / sample.instructions for sample in shared])
-    ratio, (low, high) = float(np.median(ratios)) if timing else 1.0, np.quantile(ratios, (0.1, 0.9))
-    cycles = {name: value * ratio for name, value in known.items()}
-    if timing and high > SAME_RATIO * low:
-        cycles = _solved(shared, cycles, cycles, cycles=True)
     error = float(np.median(errors_of(shared, known)))
     own: Mapping[str, float] = {}
     if _suffice(alone):
@@ -156,14 +157,20 @@ def keep(row: Row, shared: Sequence[Sample], alone: Sequence[Sample], timing: bo
         if _tail(held_back_errors(alone, known)) < by_hand - NEARER:
             own = _solved(alone, known, known)
     note = row.note if error > LARGEST_ERROR else ""
-    return Row(row.core, row.source, len(shared), error, note, known, cycles, own)
+    timed = shared if own else [*shared, *alone]
+    cycles = _scaled(known, timed)
+    cycle_errors = errors_of(timed, cycles, cycles=True)
+    fitted = held_back_errors(timed, cycles, cycles=True)
+    if _tail(fitted) < _tail(cycle_errors):
+        cycles, cycle_errors = _solved(timed, cycles, cycles, cycles=True), fitted
+    cycles_error = float(np.median(cycle_errors))
+    return Row(row.core, row.source, len(shared), error, cycles_error, note, known, cycles, own)
 
 
 def refit(
     row: Row,
     shared: Sequence[Sample],
     alone: Sequence[Sample],
-    timing: bool,
     believed: Mapping[str, float] | None = None,
 ) -> Row:
     """The row with what samples say.
@@ -176,12 +183,12 @@ def refit(
         shared, alone: of its kernel, in functions for several layers and for one; at least three of the
             former.
         believed: instructions that were counted in the code; they are taken where layers that were held back
-            are nearer then.
+            are nearer then, or where the row is by hand: small layers do not tell its parts apart.
     """
     errors = held_back_errors(shared)
     if believed:
         with_beliefs = held_back_errors(shared, believed)
-        if np.median(with_beliefs) < np.median(errors):
+        if row.source == "by hand" or np.median(with_beliefs) < np.median(errors):
             errors = with_beliefs
         else:
             believed = None
@@ -189,19 +196,29 @@ def refit(
     own: Mapping[str, float] = {}
     if alone:
         by_shared = _tail(errors_of(alone, instructions))
-        if by_shared <= _tail(errors) + NEARER:
-            # Compilers make the same of them.
-            shared = [*shared, *alone]
-            instructions, errors = (
-                _solved(shared, row.instructions, believed),
-                held_back_errors(shared, believed),
-            )
-        elif _suffice(alone) and _tail(held_back_errors(alone, believed)) < by_shared - NEARER:
+        if (
+            by_shared > _tail(errors) + NEARER
+            and _suffice(alone)
+            and _tail(held_back_errors(alone, believed)) < by_shared - NEARER
+        ):
             own = _solved(alone, instructions, believed)
+        else:
+            # Compilers make the same of them, or there are too few to tell.
+            shared = [*shared, *alone]
+            instructions = _solved(shared, row.instructions, believed)
+            errors = held_back_errors(shared, believed)
     error = float(np.median(errors))
-    cycles = _solved(shared, row.cycles, instructions, cycles=True) if timing else instructions
+    scaled = _scaled(instructions, shared)
+    cycles = _solved(shared, {**scaled, **row.cycles}, scaled, cycles=True)
+    cycles_error = float(np.median(held_back_errors(shared, scaled, cycles=True)))
     note = row.note if error > LARGEST_ERROR else ""
-    return Row(row.core, "measured", len(shared), error, note, instructions, cycles, own)
+    return Row(row.core, "measured", len(shared), error, cycles_error, note, instructions, cycles, own)
+
+
+def _scaled(instructions: Mapping[str, float], samples: Sequence[Sample]) -> dict[str, float]:
+    """Cycles of parts if an instruction takes as long in each as it does in most samples."""
+    ratio = float(np.median([sample.cycles / sample.instructions for sample in samples]))
+    return {name: value * ratio for name, value in instructions.items()}
 
 
 def _suffice(samples: Sequence[Sample]) -> bool:

@@ -96,6 +96,7 @@ def layers() -> list[Graph]:
         *_cells(),
         *_unusual(),
         *expressions(120, IMAGES),
+        *_deep(),
     ]
 
 
@@ -386,6 +387,33 @@ def _unusual() -> Iterator[Graph]:
         for shape in (image, image[3:], (*image[:3], 1)):
             y = _value(DType.INT8, shape, "y")
             yield from (one_node_graph(kind(out), [x, y], {}, RELU) for kind in (Add, Mul, SquaredDifference))
+
+
+def _deep() -> Iterator[Graph]:
+    """Convolutions that sum many products: there, nothing but the innermost loop counts."""
+    relu = {"activation": RELU, "out": int8_element(0.05, -128)}
+    for height, channels, filters, size, stride in (
+        (8, 64, 64, 3, 1),
+        (16, 32, 64, 3, 2),
+        (12, 32, 32, 3, 1),
+        (16, 16, 32, 3, 1),
+        (10, 48, 24, 3, 1),
+        (6, 128, 128, 1, 1),
+        (12, 96, 24, 1, 1),
+        (5, 256, 64, 1, 1),
+    ):
+        padding = SAME if size == 3 else NO_PADDING
+        for more in ({}, relu):
+            yield conv2d_graph(
+                height,
+                height,
+                channels,
+                filters,
+                (size, size),
+                strides=(stride, stride),
+                padding=padding,
+                **more,
+            )
 
 
 def _value(dtype: DType, shape: Shape, name: str = "x") -> Value:

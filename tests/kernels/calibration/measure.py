@@ -25,6 +25,8 @@ from microfold.passes.context import PassContext
 from microfold.plan import memory
 from microfold.simulate.program import simulator
 from microfold.target import Target
+from microfold.target.pipeline import Pipeline
+from microfold.target.timing import Timing
 from microfold.verification import verify
 from tests.kernels.cores import plan_each
 from tests.kernels.random_networks import merge
@@ -47,7 +49,7 @@ class Sample:
         variant: which of the kernel's variants.
         terms: of the variant.
         instructions: executed.
-        cycles: by the timing table; the instructions where there is none.
+        cycles: by the core's timing table, or the model of its pipeline.
         callers: layers of the image that call its function: compilers make that of a single one for it.
     """
 
@@ -181,20 +183,21 @@ def _measure_together(cases: Sequence[_Case], target: Target, alone: bool) -> li
     calls = verify.input_sets([buffer.type for buffer in program.inputs], 4)[3:]
     with simulator(program) as machine:
         image = machine.firmware(hooked=True)
-        if target.timing is not None:
-            (trace,) = image.trace(calls, target.timing)
-            counted = list(zip(trace.instructions, trace.cycles, strict=True))
-        else:
-            (run,) = image.run(calls)
-            counted = [(count, count) for count in run.layer_instructions]
+        (trace,) = image.trace(calls, cycle_model(target))
     callers = Counter(layer.call.function for layer in program.layers)
     found: list[Sample] = []
-    for layer, (instructions, cycles) in zip(program.layers, counted, strict=False):
+    for layer, instructions, cycles in zip(program.layers, trace.instructions, trace.cycles, strict=False):
         case = cases[_number(layer.label)]
         name, number = case.kernel.name, case.variant
         shared = callers[layer.call.function]
         found.append(Sample(name, case.index, number, case.terms, instructions, cycles, shared))
     return found
+
+
+def cycle_model(target: Target) -> Timing | Pipeline:
+    """What cycles are counted by."""
+    assert target.cycle_model is not None, "only cores whose cycles are known are calibrated"
+    return target.cycle_model
 
 
 def _number(name: str) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from microfold.kernels.cost.coefficients import FOLDER, Row, cores, read_core
 from tests.kernels.calibration.data_file import write_core
-from tests.kernels.calibration.fit import fit, held_back_errors, non_negative, problem, refit
+from tests.kernels.calibration.fit import fit, held_back_errors, keep, non_negative, problem, refit
 from tests.kernels.calibration.measure import Sample
 
 TERMS = {"call": 30.0, "row": 12.0, "tap": 4.5}
@@ -79,22 +79,36 @@ def test_all_variants_of_a_layer_are_held_back_together() -> None:
 def test_refitted_rows() -> None:
     known = {name: 3 * value for name, value in TERMS.items()} | {"never": 7.0}
     cycles = {name: 2 * value for name, value in known.items()}
-    row = Row("cortex-m4", "by hand", 0, None, "", known, cycles)
-    found = refit(row, _samples(20), [], timing=True)
+    row = Row("cortex-m4", "by hand", 0, None, None, "", known, cycles)
+    found = refit(row, _samples(20), [])
     assert found.source == "measured"
     assert found.instructions == pytest.approx({**TERMS, "never": 7.0}, rel=0.02)
     assert found.cycles["tap"] == pytest.approx(2 * TERMS["tap"], rel=0.02)
     assert found.error is not None and found.error < 0.01
+    assert found.cycles_error is not None and found.cycles_error < 0.01
     # Once more, nearly nothing changes.
-    again = refit(found, _samples(20), [], timing=True)
+    again = refit(found, _samples(20), [])
     assert again.instructions == pytest.approx(found.instructions, rel=1e-2)
+
+
+def test_cycles_of_rows_by_hand_are_those_of_instructions_where_no_fit_is_nearer() -> None:
+    row = Row("cortex-m4", "by hand", 0, None, None, "", TERMS, {})
+    found = keep(row, _samples(20), [])
+    assert found.instructions == {**TERMS, "never": 0.0}
+    assert found.cycles == pytest.approx({**{name: 2 * value for name, value in TERMS.items()}, "never": 0.0})
+    # Rows wait, taps do not.
+    waits = [replace(s, cycles=s.instructions + round(48 * s.terms["row"])) for s in _samples(20)]
+    found = keep(row, waits, [])
+    assert found.cycles["row"] == pytest.approx(60.0, rel=0.05)
+    assert found.cycles["tap"] == pytest.approx(TERMS["tap"], rel=0.05)
+    assert found.cycles_error is not None and found.cycles_error < 0.01
 
 
 def test_functions_for_one_layer_have_coefficients_of_their_own_where_these_are_nearer() -> None:
     shared, faster = _samples(20), [replace(s, instructions=s.instructions // 2) for s in _samples(20, 1)]
-    row = Row("cortex-m4", "measured", 0, None, "", {}, {})
-    assert refit(row, shared, faster, timing=False).alone["tap"] == pytest.approx(TERMS["tap"] / 2, rel=0.05)
-    assert not refit(row, shared, shared, timing=False).alone
+    row = Row("cortex-m4", "measured", 0, None, None, "", {}, {})
+    assert refit(row, shared, faster).alone["tap"] == pytest.approx(TERMS["tap"] / 2, rel=0.05)
+    assert not refit(row, shared, shared).alone
 
 
 @pytest.mark.parametrize("name", [core.name for core in cores()])

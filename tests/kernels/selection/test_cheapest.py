@@ -1,7 +1,8 @@
-"""Selection takes the kernel that really needs the fewest instructions, where several come close."""
+"""Selection takes the kernel that really needs the fewest cycles, where several come close."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import pytest
@@ -16,6 +17,7 @@ from microfold.lowering import scope
 from microfold.verification import verify
 from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import NO_PADDING, conv2d_graph, depthwise_conv2d_graph, fully_connected_graph
+from tests.kernels.portable import as_float, as_int16
 from tests.kernels.random_networks import merge
 from tests.kernels.thumb import layer_costs
 from tests.needs import CROSS_TOOLS, need_tools
@@ -24,8 +26,9 @@ from tests.sampling import sampled
 SAME = ((1, 1), (1, 1))
 # Kernels whose estimate is larger than this many times the cheapest one's are no rivals.
 RIVAL = 2.0
-# By how much the chosen one may be slower than the fastest.
-SLACK = 1.1
+# By how much the chosen one may be slower than the fastest; on Cortex-M3, cycles of rows by hand are their
+# instructions times one ratio.
+SLACK = defaultdict(lambda: 1.1, {"cortex-m3": 1.15})
 
 
 def _graphs() -> list[Graph]:
@@ -63,8 +66,24 @@ def test_better_kernels_of_a_core_supersede_others() -> None:
             assert (found.reason == "for cores with dsp there are better kernels") == better, (name, core)
 
 
+@pytest.mark.parametrize(
+    ("core", "graph", "name"),
+    [
+        ("cortex-m7", conv2d_graph(6, 6, 12, 30, (5, 2), largest=7), "s8_conv2d__dsp_tile"),
+        ("cortex-m33", as_int16(depthwise_conv2d_graph(9, 1, 40, (9, 1))), "s16_depthwise_conv2d__c_plane"),
+        ("cortex-m55", as_float(depthwise_conv2d_graph(13, 1, 48, (13, 1))), "f32_depthwise_conv2d__mve_4x4"),
+    ],
+)
+def test_cycles_decide_not_instructions(core: str, graph: Graph, name: str) -> None:
+    best, *others = (c for c in candidates_of(graph, core, "speed") if c.cost is not None)
+    assert best.kernel.name == name
+    assert min(other.instructions or 0 for other in others) < (best.instructions or 0)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("core", sampled(["cortex-m4", "cortex-m55", "cortex-m0plus", "cortex-m3"], 2))
+@pytest.mark.parametrize(
+    "core", sampled(["cortex-m4", "cortex-m7", "cortex-m33", "cortex-m55", "cortex-m0plus", "cortex-m3"], 2)
+)
 def test_the_chosen_kernel_is_about_the_fastest(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
     graph, loaded = merge(_graphs()), target.load(core)
@@ -93,6 +112,6 @@ def test_the_chosen_kernel_is_about_the_fastest(core: str, monkeypatch: pytest.M
         f"{layer.node.operands[0].type} -> {layer.outputs[0].type}: {found}"
         for layer in program.layers
         for found in [counted[program.graph.outputs.index(layer.node.output)]]
-        if next(iter(found.values())) > SLACK * min(found.values())
+        if next(iter(found.values())) > SLACK[core] * min(found.values())
     ]
     assert not wrong, f"on {core}, the first of each is chosen: " + "; ".join(wrong)

@@ -48,6 +48,6 @@ def test_layers_that_may_not_change_keep_their_kernels(monkeypatch: pytest.Monke
         return chosen
 
     monkeypatch.setattr(decide, "select_least_flash", half)
-    compile_file(MODELS["dscnn_bn_int8"], target.load("cortex-m4"), SIZE)
+    compile_file(MODELS["cnn_int8"], target.load("cortex-m4"), SIZE)
     ((fastest, chosen),) = found
     assert fastest[1::2] == chosen[1::2] and fastest != chosen

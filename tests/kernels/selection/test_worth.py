@@ -12,7 +12,6 @@ from microfold.options import OPTIMIZE
 from tests.kernels.choice import candidates_of
 from tests.kernels.graphs import (
     conv2d_graph,
-    depthwise_conv2d_graph,
     int8_element,
     int8_input,
     one_node_graph,
@@ -84,7 +83,7 @@ def test_wide_weights_take_flash_that_the_model_has_not() -> None:
 
     On Cortex-M4 four channels at a time are faster with weights in bytes.
     """
-    graph = conv2d_graph(16, 16, 16, 16, padding=SAME)
+    graph = conv2d_graph(16, 16, 16, 16, (1, 1))
     wide = {
         level: Trade.WIDE_WEIGHTS in c.kernel.trades
         for level in OPTIMIZE
@@ -92,11 +91,3 @@ def test_wide_weights_take_flash_that_the_model_has_not() -> None:
         if c.kernel.name == "s8_conv2d__dsp_4x2"
     }
     assert wide == {"size": False, "balanced": False, "speed": True}
-
-
-@pytest.mark.parametrize("size", [(1, 49, 20), (25, 5, 64), (9, 9, 8)])
-def test_on_cores_with_vectors_instructions_decide(size: tuple[int, int, int]) -> None:
-    """Waits of kernels for other cores say nothing of them."""
-    graph = depthwise_conv2d_graph(*size, (1, 3), padding=((0, 0), (1, 1)))
-    costs = [c.cost for c in candidates_of(graph, "cortex-m55", "speed") if c.cost is not None]
-    assert costs == sorted(costs)
