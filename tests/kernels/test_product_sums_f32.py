@@ -17,13 +17,15 @@ from tests.kernels.portable import as_float
 from tests.needs import CROSS_TOOLS, need_tools
 
 SAME3 = ((1, 1), (1, 1))
-KERNELS = {
-    ("conv", "cortex-m4"): "f32_conv2d__fpu_4x4",
-    ("conv", "cortex-m55"): "f32_conv2d__mve_4x4",
-    ("depthwise", "cortex-m4"): "f32_depthwise_conv2d__fpu_4x4",
-    ("depthwise", "cortex-m55"): "f32_depthwise_conv2d__mve_4x4",
-    ("dense", "cortex-m4"): "f32_fully_connected__fpu_4",
-    ("dense", "cortex-m55"): "f32_fully_connected__mve_16",
+FPU = {
+    "conv": "f32_conv2d__fpu_4x4",
+    "depthwise": "f32_depthwise_conv2d__fpu_4x4",
+    "dense": "f32_fully_connected__fpu_4",
+}
+MVE = {
+    "conv": "f32_conv2d__mve_4x4",
+    "depthwise": "f32_depthwise_conv2d__mve_4x4",
+    "dense": "f32_fully_connected__mve_16",
 }
 
 GRAPHS: dict[str, Graph] = {
@@ -61,6 +63,7 @@ GRAPHS: dict[str, Graph] = {
     ("core", "flags"),
     [
         ("cortex-m4", ()),
+        ("cortex-m7", ()),
         ("cortex-m55", ()),
         ("cortex-m55", ("-DMF_NO_ASM",)),
         ("cortex-m55", ("-Os", "-fno-omit-frame-pointer")),
@@ -71,7 +74,7 @@ def test_equals_reference(core: str, flags: tuple[str, ...]) -> None:
     # Others keep such weights as float16.
     program, layers = compile_all(cases, load(core, *flags), Options(optimize="speed"))
     for name, layer in layers.items():
-        assert layer.kernel.name == KERNELS[name.split()[0], core], name
+        assert layer.kernel.name == (MVE if core == "cortex-m55" else FPU)[name.split()[0]], name
     assert_exact(program, 5)
 
 
