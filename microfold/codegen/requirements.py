@@ -21,6 +21,7 @@ HELPER_FILES = (
     "simd/pairs.j2",
     "simd/dsp.j2",
     "simd/dsp_products.j2",
+    "simd/dsp_products_late.j2",
     "simd/fft_dsp.j2",
     "simd/planes.j2",
     "simd/winograd.j2",

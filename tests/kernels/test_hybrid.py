@@ -80,16 +80,18 @@ PORTABLE = {
     "s16_f32_hybrid_fully_connected__c_4",
     "s16_f32_blockwise_fully_connected__c_4",
 }
+DSP = {
+    "f32_s16_dynamic_quantize__fpu",
+    "s16_f32_hybrid_conv2d__dsp_4x2",
+    "s16_f32_hybrid_depthwise_conv2d__c_plane",  # of the dilated one
+    "s16_f32_hybrid_depthwise_conv2d__dsp_1x4",
+    "s16_f32_hybrid_fully_connected__dsp_4",
+    "s16_f32_blockwise_fully_connected__c_4",
+}
 KERNELS = {
     "cortex-m0plus": PORTABLE,
-    "cortex-m4": {
-        "f32_s16_dynamic_quantize__fpu",
-        "s16_f32_hybrid_conv2d__dsp_4x2",
-        "s16_f32_hybrid_depthwise_conv2d__c_plane",  # of the dilated one
-        "s16_f32_hybrid_depthwise_conv2d__dsp_1x4",
-        "s16_f32_hybrid_fully_connected__dsp_4",
-        "s16_f32_blockwise_fully_connected__c_4",
-    },
+    "cortex-m4": DSP,
+    "cortex-m7": DSP,
     "cortex-m55": {
         "f32_s16_dynamic_quantize__mve",
         "s16_f32_hybrid_conv2d__mve_1x4",

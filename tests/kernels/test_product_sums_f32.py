@@ -17,13 +17,15 @@ from tests.kernels.portable import as_float
 from tests.needs import CROSS_TOOLS, need_tools
 
 SAME3 = ((1, 1), (1, 1))
-KERNELS = {
-    ("conv", "cortex-m4"): "f32_conv2d__fpu_4x4",
-    ("conv", "cortex-m55"): "f32_conv2d__mve_4x4",
-    ("depthwise", "cortex-m4"): "f32_depthwise_conv2d__fpu_4x4",
-    ("depthwise", "cortex-m55"): "f32_depthwise_conv2d__mve_4x4",
-    ("dense", "cortex-m4"): "f32_fully_connected__fpu_4",
-    ("dense", "cortex-m55"): "f32_fully_connected__mve_16",
+FPU = {
+    "conv": "f32_conv2d__fpu_4x4",
+    "depthwise": "f32_depthwise_conv2d__fpu_4x4",
+    "dense": "f32_fully_connected__fpu_4",
+}
+MVE = {
+    "conv": "f32_conv2d__mve_4x4",
+    "depthwise": "f32_depthwise_conv2d__mve_4x4",
+    "dense": "f32_fully_connected__mve_16",
 }
 
 GRAPHS: dict[str, Graph] = {
@@ -31,6 +33,8 @@ GRAPHS: dict[str, Graph] = {
     "conv odd channels, batch 2": graphs.conv2d_graph(
         3, 5, 3, 5, padding=((0, 1), (1, 0)), strides=(2, 1), batch=2, activation=graphs.RELU6
     ),
+    "conv one product": graphs.conv2d_graph(2, 3, 1, 4, (1, 1)),
+    "conv few channels": graphs.conv2d_graph(5, 3, 2, 3, (2, 1), activation=graphs.RELU),
     "conv dilated, no bias": graphs.conv2d_graph(
         9, 9, 3, 4, dilations=(3, 2), padding=((3, 3), (2, 2)), bias=False
     ),
@@ -43,6 +47,8 @@ GRAPHS: dict[str, Graph] = {
     "depthwise dilated": graphs.depthwise_conv2d_graph(
         9, 11, 3, dilations=(2, 3), padding=((2, 2), (3, 3)), activation=graphs.Clip(-1.0, 1.0)
     ),
+    "depthwise one row": graphs.depthwise_conv2d_graph(1, 13, 4, (1, 3), padding=((0, 0), (1, 1))),
+    "depthwise two columns": graphs.depthwise_conv2d_graph(5, 8, 5, (3, 2), strides=(1, 2)),
     "depthwise column": graphs.depthwise_conv2d_graph(15, 1, 5, (5, 1), padding=((2, 2), (0, 0))),
     "depthwise growing": graphs.depthwise_conv2d_graph(2, 2, 3, padding=((2, 2), (2, 2)), batch=2),
     "depthwise rows unread": graphs.depthwise_conv2d_graph(8, 8, 4, (2, 2), strides=(3, 3)),
@@ -53,13 +59,22 @@ GRAPHS: dict[str, Graph] = {
 
 @pytest.mark.slow
 @pytest.mark.needs(*CROSS_TOOLS)
-@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
-def test_equals_reference(core: str) -> None:
+@pytest.mark.parametrize(
+    ("core", "flags"),
+    [
+        ("cortex-m4", ()),
+        ("cortex-m7", ()),
+        ("cortex-m55", ()),
+        ("cortex-m55", ("-DMF_NO_ASM",)),
+        ("cortex-m55", ("-Os", "-fno-omit-frame-pointer")),
+    ],
+)
+def test_equals_reference(core: str, flags: tuple[str, ...]) -> None:
     cases = {name: as_float(graph) for name, graph in GRAPHS.items()}
     # Others keep such weights as float16.
-    program, layers = compile_all(cases, load(core), Options(optimize="speed"))
+    program, layers = compile_all(cases, load(core, *flags), Options(optimize="speed"))
     for name, layer in layers.items():
-        assert layer.kernel.name == KERNELS[name.split()[0], core], name
+        assert layer.kernel.name == (MVE if core == "cortex-m55" else FPU)[name.split()[0]], name
     assert_exact(program, 5)
 
 

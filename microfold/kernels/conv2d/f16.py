@@ -152,6 +152,7 @@ class Conv2DHalfMve(Kernel):
             ("clamp_kind", clamp_kind),
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
+            ("tail", out.shape[3] % LANES != 0),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", half_blocks(matrix, LANES)),

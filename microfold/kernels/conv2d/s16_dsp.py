@@ -154,6 +154,7 @@ class Conv2DInt16Dsp(Int16DspKernel):
             ("dilated", window.dilations[1] > 1),
             ("odd", x.shape[3] % 2 == 1),
             ("unroll", _unroll(pairs)),
+            ("late_loads", layer.target.has("late_loads")),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_channel_pairs(matrix, self.packing)),

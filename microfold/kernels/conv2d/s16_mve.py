@@ -97,6 +97,7 @@ class Conv2DInt16Mve(Kernel):
             *finish.spec,
             ("pointwise", pointwise),
             ("dilated", window.dilations[1] > 1),
+            ("tail", out.shape[3] % mve.BLOCK != 0),
         )
         parameters: dict[str, Parameter] = {
             "weights": self.pack(matrix),

@@ -187,6 +187,7 @@ class RingDepthwise(Kernel):
             ("stride_width", window.strides[1]),
             ("dilation_width", window.dilations[1]),
             ("most_pieces", MOST_PIECES),
+            ("dual_issue", layer.target.has("dual_issue")),
         )
         biases = product_sum.float_biases(layer, out.shape[3]).astype(self.dtype.numpy)
         weights = _pack_pieces(depthwise_matrix(layer), window.size[1], ring, self.lanes)

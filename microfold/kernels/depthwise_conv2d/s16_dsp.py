@@ -104,6 +104,7 @@ class DepthwiseConv2DInt16Dsp(Kernel):
             ("kernel_width", width if unrolled else 0),
             ("kernel_height", height if unrolled and height <= UNROLLED_ROWS else 0),
             ("stride_width", window.strides[1]),
+            ("late_loads", layer.target.has("late_loads")),
         )
         size = plane_height * plane_width
         parameters: dict[str, Parameter] = {

@@ -78,7 +78,12 @@ class _Int16Dsp(BinaryKernel):
             "shift": -multiplier.shift,
             **limits,
         }
-        return self.call(layer, (*spec, ("signed", not positive), ("clamp_kind", clamp_kind)), fields)
+        spec += (
+            ("signed", not positive),
+            ("clamp_kind", clamp_kind),
+            ("late_loads", layer.target.has("late_loads")),
+        )
+        return self.call(layer, spec, fields)
 
 
 class _SumInt16Dsp(_Int16Dsp):

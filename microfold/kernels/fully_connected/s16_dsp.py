@@ -101,6 +101,7 @@ class FullyConnectedInt16Dsp(Int16DspKernel):
             *finish.spec,
             ("odd", x.shape[1] % 2 == 1),
             ("tail", out.shape[1] % UNITS != 0),
+            ("late_loads", layer.target.has("late_loads")),
         )
         parameters: dict[str, Parameter] = {
             "weights": Constant("weights", pack_unit_blocks(matrix, self.packing)),

@@ -10,6 +10,7 @@ from microfold.kernels.fully_connected.portable import fully_connected_types
 from microfold.kernels.fully_connected.s16_dsp import int16_plan, unsupported_int16_fully_connected
 from microfold.kernels.kernel import Kernel, register
 from microfold.kernels.layer import LayerContext
+from microfold.kernels.packing import mve
 from microfold.kernels.requantize.finish import Finish
 from microfold.kernels.shapes import MATRIX_FIELDS, matrix_parameters
 from microfold.ops.fully_connected.fully_connected import FullyConnected
@@ -57,6 +58,5 @@ class FullyConnectedInt16Mve(Kernel):
             **matrix_parameters(x, out),
         }
         fields = row_fields(finish, MATRIX_FIELDS)
-        return KernelCall(
-            CFunction("fully_connected/s16_mve.c.j2", self.name, finish.spec, fields), parameters
-        )
+        spec = (*finish.spec, ("tail", out.shape[1] % mve.BLOCK != 0))
+        return KernelCall(CFunction("fully_connected/s16_mve.c.j2", self.name, spec, fields), parameters)

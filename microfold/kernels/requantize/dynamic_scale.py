@@ -65,7 +65,7 @@ def dynamic_finish(layer: LayerContext, multiple: int = 1) -> Finish:
         parameters["scale"] = float(scales[0])
     else:
         parameters["scales"] = Constant("scales", np.ascontiguousarray(scales))
-    core = "mve_" if layer.target.has("mve_fp") else ""
+    core = "mve_" if layer.target.has("mve_fp") else "pairs_" if layer.target.has("late_loads") else ""
     return Finish((("order", order), ("clamp_kind", clamp_kind), ("core", core)), parameters)
 
 

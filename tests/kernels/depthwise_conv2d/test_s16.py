@@ -38,15 +38,18 @@ GRAPHS: dict[str, Graph] = {
     "one channel, 2x2": graphs.depthwise_conv2d_graph(4, 9, 1, (2, 2), strides=(2, 2)),
     "7x1": graphs.depthwise_conv2d_graph(11, 3, 3, (7, 1), padding=((3, 3), (0, 0)), batch=2),
     "three pixels": graphs.depthwise_conv2d_graph(1, 3, 2, (3, 3), padding=((2, 2), (2, 2))),
+    "3x7": graphs.depthwise_conv2d_graph(5, 9, 2, (3, 7), padding=((1, 1), (3, 3)), activation=graphs.RELU),
+    "2x4, stride 3": graphs.depthwise_conv2d_graph(5, 14, 3, (2, 4), strides=(1, 3)),
     "8x8": graphs.depthwise_conv2d_graph(11, 11, 1, (8, 8), multiplier=2, padding=((3, 4), (3, 4))),
 }
 DILATED = graphs.depthwise_conv2d_graph(9, 10, 9, dilations=(2, 3), padding=((2, 2), (3, 3)))
 
 
 @pytest.mark.slow
-def test_dsp_equals_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("core", ["cortex-m4", "cortex-m7", "cortex-m33"])
+def test_dsp_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prefer(monkeypatch, DSP)
-    check_all([as_int16(graph) for graph in GRAPHS.values()], "cortex-m4", {DSP})
+    check_all([as_int16(graph) for graph in GRAPHS.values()], core, {DSP})
 
 
 @pytest.mark.slow

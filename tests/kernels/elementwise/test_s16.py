@@ -123,6 +123,15 @@ def test_equals_the_reference(core: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("core", sampled(["cortex-m7", "cortex-m33"], 1))
+def test_two_elements_at_a_time(core: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the steps to a result wait for each other, see `late_loads`."""
+    names = {f"s16_{operator}__dsp" for operator in ("add", "sub", "mul")}
+    prefer(monkeypatch, *names)
+    check_all([*SUMS, *PRODUCTS], core, names, runs=8)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("core", ["cortex-m4", "cortex-m55"])
 def test_cost(core: str) -> None:
     need_tools(*CROSS_TOOLS)

@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from microfold import target
 from microfold.compiler import compile_graph
 from microfold.ir.graph import Graph
 from microfold.ir.node import Value, make_node
@@ -23,6 +22,7 @@ from microfold.ops.pool2d import AveragePool2D, MaxPool2D
 from microfold.ops.reduce.mean import Mean
 from microfold.verification import verify
 from tests.kernels import graphs
+from tests.kernels.cores import load
 from tests.kernels.random_networks import merge
 from tests.needs import CROSS_TOOLS, need_tools
 
@@ -61,6 +61,8 @@ PRODUCTS: dict[str, Graph] = {
         bias=False,
         activation=graphs.Clip(-16.0, 10.0),
     ),
+    "conv2d one product": graphs.conv2d_graph(2, 3, 1, 8, (1, 1)),
+    "conv2d 65 products": graphs.conv2d_graph(3, 3, 65, 3, (1, 1)),
     "conv2d 72 products": graphs.conv2d_graph(5, 5, 8, 9, padding=SAME3, activation=graphs.RELU),
     "conv2d 1x1": graphs.conv2d_graph(3, 5, 45, 19, (1, 1), batch=3),
     "depthwise_conv2d 3x3": graphs.depthwise_conv2d_graph(6, 7, 8, padding=SAME3, activation=graphs.RELU),
@@ -111,12 +113,19 @@ def _others() -> dict[str, Graph]:
 OTHERS = _others()
 
 
-@pytest.mark.parametrize("core", ["host", pytest.param("cortex-m55", marks=pytest.mark.slow)])
-def test_equals_the_reference(core: str) -> None:
+@pytest.mark.parametrize(
+    ("core", "flags"),
+    [
+        ("host", ()),
+        pytest.param("cortex-m55", (), marks=pytest.mark.slow),
+        pytest.param("cortex-m55", ("-DMF_NO_ASM",), marks=pytest.mark.slow),
+    ],
+)
+def test_equals_the_reference(core: str, flags: tuple[str, ...]) -> None:
     if core != "host":
         need_tools(*CROSS_TOOLS)
     graph = merge([*map(as_float16, PRODUCTS.values()), *OTHERS.values()])
-    program = compile_graph(graph, target.load(core))
+    program = compile_graph(graph, load(core, *flags))
     ending = "__c" if core == "host" else "__mve"
     assert all(ending in layer.kernel.name for layer in program.layers if layer.node.op.name != "mean")
     result = verify.verify(program, verify.input_sets([b.type for b in program.inputs], 5))
