@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby, pairwise
 
 from microfold.analysis.ranges import Ranges
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value
+from microfold.ir.views import ALIGNMENT
 from microfold.kernels.band import lowered, unsupported_rows
 from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates
 from microfold.kernels.selection.decide import decide
+from microfold.kernels.selection.flash_budget import constant_bytes
+from microfold.kernels.selection.flash_shares import FLASH_FOR_TIME, PricedWay, estimated_flash
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import leanest_size
-from microfold.kernels.selection.row_weights import widen_weights
+from microfold.kernels.selection.row_weights import share_constants, widen_weights
 from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.stream_tiles import Tiling, Tilings
+from microfold.ops.rows import ROWS
+from microfold.options import Options
 from microfold.plan.stream.check_memory import check_memory
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
-from microfold.plan.stream.region import Region, RowNode, by_rows, region_of
+from microfold.plan.stream.region import Region, RowNode, by_rows, following, region_of
 
 # Cuts of which the rows are tried in rings, and carried, where the RAM is limited.
 RING_LOOKS = 2
@@ -79,13 +85,36 @@ class Streamed:
         """Of the moves alone."""
         return MOVED_BYTE * self.memory.moved
 
+    @cached_property
+    def flash(self) -> int:
+        """Estimated bytes of constants, and of the functions' code."""
+        layers = zip(self.rankings, self.chosen, self.calls, strict=True)
+        return estimated_flash(
+            [
+                PricedWay(r.layer.whole, c, call, 0.0, constant_bytes(c.kernel, r.layer, call))
+                for r, c, call in layers
+            ]
+        )
+
 
 def in_rows(search: Search) -> Streamed | list[InputError]:
-    """The cut with the smallest arena; with a limit of RAM, the fastest one that fits.
+    """The cut with the smallest arena; with a limit of RAM, a faster one that fits, if it pays.
 
     Returns:
         It, or the reasons why nothing fits.
     """
+    found = _best_rows(search)
+    if search.options.ram is None or search.options.io != "rows":
+        return found
+    # What there is with no limit is as good as any if it fits.
+    free = _best_rows(search.without_limit)
+    if not isinstance(free, Streamed) or free.memory.size > search.options.ram - search.cuts.state:
+        return found
+    return found if isinstance(found, Streamed) and search.pays(free, found) else free
+
+
+def _best_rows(search: Search) -> Streamed | list[InputError]:
+    """See `in_rows`: under a limit, the fastest one."""
     options = search.options
     refusals: list[InputError] = []
     looked_at = search.looked_at(search.cuts.promising, refusals)
@@ -149,9 +178,9 @@ def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
 class Search:
     """Cuts with kernels, and what makes them better."""
 
-    def __init__(self, cuts: Cuts):
+    def __init__(self, cuts: Cuts, options: Options | None = None):
         self.cuts = cuts
-        self.scope, self.options = cuts.scope, cuts.options
+        self.scope, self.options = cuts.scope, options or cuts.options
         self._by_address: dict[tuple[Node, int], float | None] = {}
 
     def order(self, found: Streamed) -> tuple[float, float]:
@@ -163,6 +192,19 @@ class Search:
         if self.options.ram is not None:
             return cost, size
         return (size, cost) if self.options.optimize == "size" else (size * cost, size)
+
+    @property
+    def without_limit(self) -> Search:
+        """The same cuts with any RAM."""
+        return Search(self.cuts, replace(self.options, ram=None))
+
+    def pays(self, before: Streamed, after: Streamed) -> bool:
+        """Whether a larger arena saves enough of the time for what it adds to the flash."""
+        saved, added = 1 - after.cost / before.cost, after.flash / before.flash - 1
+        if self.options.optimize == "size":
+            return added < 0
+        flash = added / FLASH_FOR_TIME if self.options.optimize == "balanced" else 0.0
+        return saved >= max(flash, WORTHWHILE)
 
     def looked_at(self, planners: Iterable[StreamPlanner], refusals: list[InputError]) -> list[Streamed]:
         """Cuts with their kernels; reasons of those that do not fit come to the refusals."""
@@ -301,6 +343,9 @@ class Search:
         chosen = decide(rankings, self.scope.model, self.options, planner, self.cuts.state)
         if self.options.optimize == "balanced" and self.options.flash is None:
             chosen = self._with_wide_weights(planner, rankings, chosen)
+        if any(node.width > 1 for region in planner.regions for node in region.nodes):
+            limit = None if self.options.ram is None else self.options.ram - self.cuts.state
+            chosen = share_constants(rankings, chosen, planner, limit)
         kernels = [candidate.kernel for candidate in chosen]
         for kernel, each in zip(kernels, planner.planned, strict=True):
             reason = unsupported_rows(kernel, each.band.band) if each.band is not None else None
@@ -331,7 +376,7 @@ class Search:
         limit = self._limit(found)
         for nodes, width in self._worthwhile(found)[:looks]:
             planner = self._with_width(found.planner, nodes, width)
-            if planner is None or planner.least_need(self.cuts.first_kernels(planner)) > limit:
+            if planner is None or not self._may_fit(planner, limit):
                 continue
             try:
                 wider = self.decided(planner)
@@ -341,6 +386,18 @@ class Search:
                 found = wider
         return found
 
+    def _may_fit(self, planner: StreamPlanner, limit: int) -> bool:
+        """Whether each layer has a kernel whose call fits."""
+        for index, ranking in enumerate(self.cuts.rankings(planner)):
+            if planner.alive(index) * ALIGNMENT <= limit:
+                continue
+            offered = ranking.candidates[:1] if ranking.fixed else ranking.variants
+            kernels = [candidate.kernel for candidate in offered]
+            calls = ((kernel, lowered(kernel, ranking.layer)) for kernel in kernels)
+            if all(planner.need(index, kernel, call) > limit for kernel, call in calls):
+                return False
+        return True
+
     def _alike(self, values: Sequence[Value]) -> list[list[Value]]:
         """The same, those together that tiles have in the place of one."""
         found: dict[Value, list[Value]] = {}
@@ -349,23 +406,34 @@ class Search:
         return [*found.values()]
 
     def _worthwhile(self, found: Streamed) -> list[tuple[list[Node], int]]:
-        """Layers and numbers of rows a call, those that save most first; of a layer, few rows first."""
+        """Layers and numbers of rows a call, those that save most first; of some layers, few rows first."""
         saved: list[tuple[float, list[Node], int]] = []
-        rows = {node.output: node for region in found.planner.regions for node in region.nodes}
-        for outputs in self._alike([*rows]):
-            nodes = [rows[value] for value in outputs]
-            if any(node.accumulates for node in nodes):
-                continue
-            least = sum(self._cost(node) for node in nodes)
+        for rows in self._together(found):
+            least = sum(self._cost(node) for node in rows)
             for width in WIDTHS:
-                wide = [_wider(node, width) for node in nodes]
-                if any(width >= len(node.parts) for node in nodes) or any(isinstance(w, str) for w in wide):
+                wide = [_wider(node, width) for node in rows]
+                if any(width >= len(node.parts) for node in rows) or any(isinstance(w, str) for w in wide):
                     break
                 cost = sum(self._cost(node) for node in wide if not isinstance(node, str))
                 if least - cost > WORTHWHILE * found.cost:
-                    saved.append((least - cost, [node.node for node in nodes], width))
+                    saved.append((least - cost, [node.node for node in rows], width))
                     least = cost
         return [(nodes, width) for _, nodes, width in sorted(saved, key=lambda each: -each[0])]
+
+    def _together(self, found: Streamed) -> list[list[RowNode]]:
+        """Layers one by one, and those that may compute several rows together.
+
+        What one computes of several rows at once, the next one then reads at once: they need not wait.
+        """
+        rows = {n.output: n for region in found.planner.regions for n in region.nodes if not n.accumulates}
+        alone = [[rows[value] for value in outputs] for outputs in self._alike([*rows])]
+        found_together: dict[tuple[RowNode, ...], None] = {tuple(nodes): None for nodes in alone}
+        for _, alike in groupby(alone, key=lambda nodes: nodes[0].output.type.shape[ROWS]):
+            layers = [*alike]
+            pairs = [*pairwise(layers)]
+            for group in (*pairs, layers):
+                found_together[tuple(node for nodes in group for node in nodes)] = None
+        return [[*nodes] for nodes in found_together]
 
     def _cost(self, node: RowNode) -> float:
         """The least estimate of all calls of a node."""
@@ -376,8 +444,15 @@ class Search:
         """A cut with other calls for some nodes."""
         changed: list[Region] = []
         for region in planner.regions:
-            nodes = [by_rows(n.layer, width) if n.node in wide else n for n in region.nodes]
-            rows = [n for n in nodes if not isinstance(n, str)]
+            rows: list[RowNode] = []
+            made: dict[Value, RowNode] = {}
+            for each in region.nodes:
+                wider = _with_rows(each, width, made) if each.node in wide else each
+                if isinstance(wider, str):
+                    return None
+                if wider is not each:
+                    made[each.output] = wider
+                rows.append(wider)
             found = region_of(region.graph, rows, region.start, self.cuts.pushed)
             if isinstance(found, str):
                 return None
@@ -426,6 +501,15 @@ def _readers(region: Region, value: Value) -> list[RowNode]:
     return [node for node, index in region.readers[value] if node.reads_several(index)]
 
 
+def _with_rows(node: RowNode, width: int, made: Mapping[Value, RowNode]) -> RowNode | str:
+    """The same with calls for several rows; behind one that was made so, for those that it lets compute."""
+    before = [made[value] for value in node.node.operands if value in made]
+    if not before:
+        return by_rows(node.layer, width)
+    single = by_rows(node.layer)
+    return following(single, before[-1], width) if not isinstance(single, str) else single
+
+
 def _wider(node: RowNode, width: int) -> RowNode | str:
     """The same with calls for several rows."""
     wide = by_rows(node.layer, width)
@@ -433,8 +517,15 @@ def _wider(node: RowNode, width: int) -> RowNode | str:
 
 
 def _shares_constants(found: Streamed, nodes: Sequence[Node]) -> bool:
-    """All calls of some nodes with the same weights, for many and for few rows, read the same constants."""
+    """All calls of each of some nodes, for many and for few rows, read the same constants.
+
+    Nodes with equal constants count as one.
+    """
     layers = zip(found.planner.planned, found.calls, strict=True)
-    calls = [call for each, call in layers if each.layer.whole in nodes]
-    sets = {frozenset((c.record, c.array.tobytes()) for c in call.constants.values()) for call in calls}
-    return len(sets) == 1
+    sets: dict[Sequence[Value | None], set[frozenset[tuple[str, bytes]]]] = {}
+    for each, call in layers:
+        node = each.layer.whole
+        if node in nodes:
+            constants = frozenset((c.record, c.array.tobytes()) for c in call.constants.values())
+            sets.setdefault(node.inputs[1:], set()).add(constants)
+    return all(len(each) == 1 for each in sets.values())
