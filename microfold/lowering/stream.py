@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from microfold.analysis.ranges import Ranges
 from microfold.errors import InputError, Problem, UnsupportedModelError
@@ -43,7 +43,7 @@ FINALISTS, NEARLY = 3, 1.05
 # how many times that is done: for the best cut, and for others.
 WIDTHS = (2, 3, 4, 5, 6, 8)
 WORTHWHILE = 0.01
-WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 4
+WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +110,7 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
     free = _best_rows(search.without_limit)
     if not isinstance(free, Streamed) or free.memory.size > search.options.ram - search.cuts.state:
         return found
-    return found if isinstance(found, Streamed) and search.pays(free, found) else free
+    return found if isinstance(found, Streamed) and search.pays(free, found, WORTHWHILE) else free
 
 
 def _best_rows(search: Search) -> Streamed | list[InputError]:
@@ -198,13 +198,15 @@ class Search:
         """The same cuts with any RAM."""
         return Search(self.cuts, replace(self.options, ram=None))
 
-    def pays(self, before: Streamed, after: Streamed) -> bool:
-        """Whether a larger arena saves enough of the time for what it adds to the flash."""
+    def pays(self, before: Streamed, after: Streamed, least: float = 0.0) -> bool:
+        """Whether a plan saves time, and enough of it for what it adds to the flash.
+
+        Args:
+            least: part of the time that it must save.
+        """
         saved, added = 1 - after.cost / before.cost, after.flash / before.flash - 1
-        if self.options.optimize == "size":
-            return added < 0
         flash = added / FLASH_FOR_TIME if self.options.optimize == "balanced" else 0.0
-        return saved >= max(flash, WORTHWHILE)
+        return saved > 0 and saved >= max(flash, least)
 
     def looked_at(self, planners: Iterable[StreamPlanner], refusals: list[InputError]) -> list[Streamed]:
         """Cuts with their kernels; reasons of those that do not fit come to the refusals."""
@@ -374,15 +376,18 @@ class Search:
         the arena has room: what the options allow, or else, as much as it has anyway.
         """
         limit = self._limit(found)
-        for nodes, width in self._worthwhile(found)[:looks]:
+        for nodes, width in self._worthwhile(found):
             planner = self._with_width(found.planner, nodes, width)
             if planner is None or not self._may_fit(planner, limit):
                 continue
+            if looks == 0:
+                break
+            looks -= 1
             try:
                 wider = self.decided(planner)
             except InputError:
                 continue
-            if wider.memory.size <= limit and wider.cost < found.cost and _shares_constants(wider, nodes):
+            if wider.memory.size <= limit and self.pays(found, wider) and _shares_constants(wider, nodes):
                 found = wider
         return found
 
@@ -421,19 +426,15 @@ class Search:
         return [(nodes, width) for _, nodes, width in sorted(saved, key=lambda each: -each[0])]
 
     def _together(self, found: Streamed) -> list[list[RowNode]]:
-        """Layers one by one, and those that may compute several rows together.
+        """Layers one by one, and all of an equal height that follow each other.
 
-        What one computes of several rows at once, the next one then reads at once: they need not wait.
+        What one computes of several rows at once, the next one then reads at once: no rows wait.
         """
         rows = {n.output: n for region in found.planner.regions for n in region.nodes if not n.accumulates}
         alone = [[rows[value] for value in outputs] for outputs in self._alike([*rows])]
-        found_together: dict[tuple[RowNode, ...], None] = {tuple(nodes): None for nodes in alone}
-        for _, alike in groupby(alone, key=lambda nodes: nodes[0].output.type.shape[ROWS]):
-            layers = [*alike]
-            pairs = [*pairwise(layers)]
-            for group in (*pairs, layers):
-                found_together[tuple(node for nodes in group for node in nodes)] = None
-        return [[*nodes] for nodes in found_together]
+        heights = groupby(alone, key=lambda nodes: nodes[0].output.type.shape[ROWS])
+        alike = [[node for nodes in group for node in nodes] for _, group in heights]
+        return alone + [nodes for nodes in alike if nodes not in alone]
 
     def _cost(self, node: RowNode) -> float:
         """The least estimate of all calls of a node."""

@@ -87,23 +87,22 @@ def share_constants(
     def needs(way: Mapping[int, Candidate]) -> int:
         return max(planner.need(i, c.kernel, lowered(c.kernel, layers[i].layer)) for i, c in way.items())
 
-    ways = ways_of(apart)
-    # The fastest of each; or of all nodes what needs least: what is tight may not let them agree.
-    leanest = [min(way, key=needs) for way in ways_of(several)]
-    for together in ([way[0] for way in ways], leanest):
-        tried = [*chosen]
-        for way in together:
-            for index, candidate in way.items():
-                tried[index] = candidate
-        if planner.fits(*_calls(layers, tried), most):
-            return tried
-    found = [*chosen]
-    for way in ways:
-        for shared in way:
-            tried = [shared.get(index, candidate) for index, candidate in enumerate(found)]
+    found, agree = [*chosen], True
+    for ways in ways_of(apart):
+        for way in ways:
+            tried = [way.get(index, candidate) for index, candidate in enumerate(found)]
             if planner.fits(*_calls(layers, tried), most):
                 found = tried
                 break
+        else:
+            agree = False
+    if not agree:
+        # Where the arena is tight, what needs least agrees best.
+        leanest = [min(ways, key=needs) for ways in ways_of(several)]
+        together = {index: candidate for way in leanest for index, candidate in way.items()}
+        tried = [together.get(index, candidate) for index, candidate in enumerate(chosen)]
+        if planner.fits(*_calls(layers, tried), most):
+            found = tried
     return found
 
 
