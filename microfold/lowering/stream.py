@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 
-from microfold.analysis.ranges import Ranges
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value
 from microfold.ir.views import ALIGNMENT
 from microfold.kernels.band import lowered, unsupported_rows
-from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates
 from microfold.kernels.selection.decide import decide
-from microfold.kernels.selection.flash_budget import constant_bytes
-from microfold.kernels.selection.flash_shares import FLASH_FOR_TIME, PricedWay, estimated_flash
+from microfold.kernels.selection.flash_shares import FLASH_FOR_TIME
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import leanest_size
 from microfold.kernels.selection.row_weights import share_constants, widen_weights
 from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.stream_tiles import Tiling, Tilings
+from microfold.lowering.streamed import MOVED_BYTE, Streamed, shares_constants, wider, with_rows
 from microfold.ops.rows import ROWS
 from microfold.options import Options
 from microfold.plan.stream.check_memory import check_memory
-from microfold.plan.stream.planner import StreamMemory, StreamPlanner
-from microfold.plan.stream.region import Region, RowNode, by_rows, following, region_of
+from microfold.plan.stream.planner import StreamPlanner
+from microfold.plan.stream.region import Region, RowNode, region_of
 
 # Cuts of which the rows are tried in rings, and carried, where the RAM is limited.
 RING_LOOKS = 2
-# Instructions of a moved byte, the loops and calls around the copies included.
-MOVED_BYTE = 1.0
 # Times as many instructions as without rings that are taken for a smaller arena where nothing is asked for.
 FREE = 1.01
 # With a limit of RAM, cuts whose calls are tried with more rows: so many, and others than the best one only
@@ -44,57 +40,6 @@ FINALISTS, NEARLY = 3, 1.05
 WIDTHS = (2, 3, 4, 5, 6, 8)
 WORTHWHILE = 0.01
 WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 6
-
-
-@dataclass(frozen=True, eq=False)
-class Streamed:
-    """A model of which some parts are computed row by row.
-
-    Attributes:
-        rankings: of all layers.
-        chosen: the kernel of each.
-        calls: of the kernels.
-        ranges: what is proved about the integers of the graph.
-    """
-
-    planner: StreamPlanner
-    rankings: Sequence[Ranking]
-    chosen: Sequence[Candidate]
-    calls: Sequence[KernelCall]
-    memory: StreamMemory
-    ranges: Ranges
-
-    @property
-    def rings(self) -> list[Value]:
-        """Whose rows are kept in rings."""
-        return [value for region in self.planner.regions for value in region.rings]
-
-    @property
-    def carried(self) -> list[Value]:
-        """Whose rows are carried."""
-        return [value for region in self.planner.regions for value in region.carried]
-
-    @property
-    def cost(self) -> float:
-        """Estimated instructions of the layers' calls, and of the moves of rows."""
-        calls = sum((c.cost or 0.0) * r.runs for c, r in zip(self.chosen, self.rankings, strict=True))
-        return calls + self.moves
-
-    @property
-    def moves(self) -> float:
-        """Of the moves alone."""
-        return MOVED_BYTE * self.memory.moved
-
-    @cached_property
-    def flash(self) -> int:
-        """Estimated bytes of constants, and of the functions' code."""
-        layers = zip(self.rankings, self.chosen, self.calls, strict=True)
-        return estimated_flash(
-            [
-                PricedWay(r.layer.whole, c, call, 0.0, constant_bytes(c.kernel, r.layer, call))
-                for r, c, call in layers
-            ]
-        )
 
 
 def in_rows(search: Search) -> Streamed | list[InputError]:
@@ -384,11 +329,11 @@ class Search:
                 break
             looks -= 1
             try:
-                wider = self.decided(planner)
+                tried = self.decided(planner)
             except InputError:
                 continue
-            if wider.memory.size <= limit and self.pays(found, wider) and _shares_constants(wider, nodes):
-                found = wider
+            if tried.memory.size <= limit and self.pays(found, tried) and shares_constants(tried, nodes):
+                found = tried
         return found
 
     def _may_fit(self, planner: StreamPlanner, limit: int) -> bool:
@@ -416,7 +361,7 @@ class Search:
         for rows in self._together(found):
             least = sum(self._cost(node) for node in rows)
             for width in WIDTHS:
-                wide = [_wider(node, width) for node in rows]
+                wide = [wider(node, width) for node in rows]
                 if any(width >= len(node.parts) for node in rows) or any(isinstance(w, str) for w in wide):
                     break
                 cost = sum(self._cost(node) for node in wide if not isinstance(node, str))
@@ -448,12 +393,12 @@ class Search:
             rows: list[RowNode] = []
             made: dict[Value, RowNode] = {}
             for each in region.nodes:
-                wider = _with_rows(each, width, made) if each.node in wide else each
-                if isinstance(wider, str):
+                rowed = with_rows(each, width, made) if each.node in wide else each
+                if isinstance(rowed, str):
                     return None
-                if wider is not each:
-                    made[each.output] = wider
-                rows.append(wider)
+                if rowed is not each:
+                    made[each.output] = rowed
+                rows.append(rowed)
             found = region_of(region.graph, rows, region.start, self.cuts.pushed)
             if isinstance(found, str):
                 return None
@@ -500,33 +445,3 @@ class Search:
 def _readers(region: Region, value: Value) -> list[RowNode]:
     """What reads several rows of a value at once."""
     return [node for node, index in region.readers[value] if node.reads_several(index)]
-
-
-def _with_rows(node: RowNode, width: int, made: Mapping[Value, RowNode]) -> RowNode | str:
-    """The same with calls for several rows; behind one that was made so, for those that it lets compute."""
-    before = [made[value] for value in node.node.operands if value in made]
-    if not before:
-        return by_rows(node.layer, width)
-    single = by_rows(node.layer)
-    return following(single, before[-1], width) if not isinstance(single, str) else single
-
-
-def _wider(node: RowNode, width: int) -> RowNode | str:
-    """The same with calls for several rows."""
-    wide = by_rows(node.layer, width)
-    return replace(wide, by_address=True) if node.by_address and not isinstance(wide, str) else wide
-
-
-def _shares_constants(found: Streamed, nodes: Sequence[Node]) -> bool:
-    """All calls of each of some nodes, for many and for few rows, read the same constants.
-
-    Nodes with equal constants count as one.
-    """
-    layers = zip(found.planner.planned, found.calls, strict=True)
-    sets: dict[Sequence[Value | None], set[frozenset[tuple[str, bytes]]]] = {}
-    for each, call in layers:
-        node = each.layer.whole
-        if node in nodes:
-            constants = frozenset((c.record, c.array.tobytes()) for c in call.constants.values())
-            sets.setdefault(node.inputs[1:], set()).add(constants)
-    return all(len(each) == 1 for each in sets.values())

@@ -90,7 +90,7 @@ def share_constants(
     found, agree = [*chosen], True
     for ways in ways_of(apart):
         for way in ways:
-            tried = [way.get(index, candidate) for index, candidate in enumerate(found)]
+            tried = _changed(found, way)
             if planner.fits(*_calls(layers, tried), most):
                 found = tried
                 break
@@ -100,10 +100,14 @@ def share_constants(
         # Where the arena is tight, what needs least agrees best.
         leanest = [min(ways, key=needs) for ways in ways_of(several)]
         together = {index: candidate for way in leanest for index, candidate in way.items()}
-        tried = [together.get(index, candidate) for index, candidate in enumerate(chosen)]
+        tried = _changed(chosen, together)
         if planner.fits(*_calls(layers, tried), most):
             found = tried
     return found
+
+
+def _changed(chosen: Sequence[Candidate], way: Mapping[int, Candidate]) -> list[Candidate]:
+    return [way.get(index, candidate) for index, candidate in enumerate(chosen)]
 
 
 def _with_equal_constants(
