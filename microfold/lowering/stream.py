@@ -337,8 +337,13 @@ class Search:
         return found
 
     def _may_fit(self, planner: StreamPlanner, limit: int) -> bool:
-        """Whether each layer has a kernel whose call fits."""
-        for index, ranking in enumerate(self.cuts.rankings(planner)):
+        """Whether each layer has a kernel, and one whose call fits."""
+        try:
+            rankings = self.cuts.rankings(planner)
+        except InputError:
+            # Not all kernels read several rows by their addresses.
+            return False
+        for index, ranking in enumerate(rankings):
             if planner.alive(index) * ALIGNMENT <= limit:
                 continue
             offered = ranking.candidates[:1] if ranking.fixed else ranking.variants
