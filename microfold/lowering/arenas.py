@@ -189,7 +189,13 @@ class PlannedArenas:
         if self.may_stream and selected.faster_by_rows:
             return self._by_rows(selected)
         ways = [
-            PricedWay(c, call, (c.instructions or 0.0) * r.runs, constant_bytes(c.kernel, r.layer, call))
+            PricedWay(
+                r.layer.whole,
+                c,
+                call,
+                (c.instructions or 0.0) * r.runs,
+                constant_bytes(c.kernel, r.layer, call),
+            )
             for r, c, call in zip(selected.rankings, chosen, selected.own_calls, strict=True)
         ]
         needs = [found.memory.need(position) for position in range(len(ways))]

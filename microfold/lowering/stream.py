@@ -5,29 +5,31 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
+from itertools import groupby
 
-from microfold.analysis.ranges import Ranges
 from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.node import Node, Value
+from microfold.ir.views import ALIGNMENT
 from microfold.kernels.band import lowered, unsupported_rows
-from microfold.kernels.call import KernelCall
 from microfold.kernels.selection.cheapest import Candidate, Ranking, candidates
 from microfold.kernels.selection.decide import decide
+from microfold.kernels.selection.flash_shares import FLASH_FOR_TIME
 from microfold.kernels.selection.policy import Policy
 from microfold.kernels.selection.ram_budget import leanest_size
-from microfold.kernels.selection.row_weights import widen_weights
+from microfold.kernels.selection.row_weights import share_constants, widen_weights
 from microfold.lowering.stream_cuts import Cuts
 from microfold.lowering.stream_tiles import Tiling, Tilings
+from microfold.lowering.streamed import MOVED_BYTE, Streamed, shares_constants, wider, with_rows
+from microfold.ops.rows import ROWS
+from microfold.options import Options
 from microfold.plan.stream.check_memory import check_memory
-from microfold.plan.stream.planner import StreamMemory, StreamPlanner
-from microfold.plan.stream.region import Region, RowNode, by_rows, region_of
+from microfold.plan.stream.planner import StreamPlanner
+from microfold.plan.stream.region import Region, RowNode, region_of
 
 # Cuts of which the rows are tried in rings, and carried, where the RAM is limited.
 RING_LOOKS = 2
-# Instructions of a moved byte, the loops and calls around the copies included.
-MOVED_BYTE = 1.0
 # Times as many instructions as without rings that are taken for a smaller arena where nothing is asked for.
 FREE = 1.01
 # With a limit of RAM, cuts whose calls are tried with more rows: so many, and others than the best one only
@@ -37,55 +39,27 @@ FINALISTS, NEARLY = 3, 1.05
 # how many times that is done: for the best cut, and for others.
 WIDTHS = (2, 3, 4, 5, 6, 8)
 WORTHWHILE = 0.01
-WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 4
-
-
-@dataclass(frozen=True, eq=False)
-class Streamed:
-    """A model of which some parts are computed row by row.
-
-    Attributes:
-        rankings: of all layers.
-        chosen: the kernel of each.
-        calls: of the kernels.
-        ranges: what is proved about the integers of the graph.
-    """
-
-    planner: StreamPlanner
-    rankings: Sequence[Ranking]
-    chosen: Sequence[Candidate]
-    calls: Sequence[KernelCall]
-    memory: StreamMemory
-    ranges: Ranges
-
-    @property
-    def rings(self) -> list[Value]:
-        """Whose rows are kept in rings."""
-        return [value for region in self.planner.regions for value in region.rings]
-
-    @property
-    def carried(self) -> list[Value]:
-        """Whose rows are carried."""
-        return [value for region in self.planner.regions for value in region.carried]
-
-    @property
-    def cost(self) -> float:
-        """Estimated cycles of the layers' calls, and of the moves of rows."""
-        calls = sum((c.cost or 0.0) * r.runs for c, r in zip(self.chosen, self.rankings, strict=True))
-        return calls + self.moves
-
-    @property
-    def moves(self) -> float:
-        """Of the moves alone."""
-        return MOVED_BYTE * self.memory.moved
+WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 6
 
 
 def in_rows(search: Search) -> Streamed | list[InputError]:
-    """The cut with the smallest arena; with a limit of RAM, the fastest one that fits.
+    """The cut with the smallest arena; with a limit of RAM, a faster one that fits, if it pays.
 
     Returns:
         It, or the reasons why nothing fits.
     """
+    found = _best_rows(search)
+    if search.options.ram is None or search.options.io != "rows":
+        return found
+    # What there is with no limit is as good as any if it fits.
+    free = _best_rows(search.without_limit)
+    if not isinstance(free, Streamed) or free.memory.size > search.options.ram - search.cuts.state:
+        return found
+    return found if isinstance(found, Streamed) and search.pays(free, found, WORTHWHILE) else free
+
+
+def _best_rows(search: Search) -> Streamed | list[InputError]:
+    """See `in_rows`: under a limit, the fastest one."""
     options = search.options
     refusals: list[InputError] = []
     looked_at = search.looked_at(search.cuts.promising, refusals)
@@ -149,9 +123,9 @@ def in_tiles(search: Search, refusals: Sequence[InputError]) -> Streamed:
 class Search:
     """Cuts with kernels, and what makes them better."""
 
-    def __init__(self, cuts: Cuts):
+    def __init__(self, cuts: Cuts, options: Options | None = None):
         self.cuts = cuts
-        self.scope, self.options = cuts.scope, cuts.options
+        self.scope, self.options = cuts.scope, options or cuts.options
         self._by_address: dict[tuple[Node, int], float | None] = {}
 
     def order(self, found: Streamed) -> tuple[float, float]:
@@ -163,6 +137,21 @@ class Search:
         if self.options.ram is not None:
             return cost, size
         return (size, cost) if self.options.optimize == "size" else (size * cost, size)
+
+    @property
+    def without_limit(self) -> Search:
+        """The same cuts with any RAM."""
+        return Search(self.cuts, replace(self.options, ram=None))
+
+    def pays(self, before: Streamed, after: Streamed, least: float = 0.0) -> bool:
+        """Whether a plan saves time, and enough of it for what it adds to the flash.
+
+        Args:
+            least: part of the time that it must save.
+        """
+        saved, added = 1 - after.cost / before.cost, after.flash / before.flash - 1
+        flash = added / FLASH_FOR_TIME if self.options.optimize == "balanced" else 0.0
+        return saved > 0 and saved >= max(flash, least)
 
     def looked_at(self, planners: Iterable[StreamPlanner], refusals: list[InputError]) -> list[Streamed]:
         """Cuts with their kernels; reasons of those that do not fit come to the refusals."""
@@ -301,6 +290,9 @@ class Search:
         chosen = decide(rankings, self.scope.model, self.options, planner, self.cuts.state)
         if self.options.optimize == "balanced" and self.options.flash is None:
             chosen = self._with_wide_weights(planner, rankings, chosen)
+        if any(node.width > 1 for region in planner.regions for node in region.nodes):
+            limit = None if self.options.ram is None else self.options.ram - self.cuts.state
+            chosen = share_constants(rankings, chosen, planner, limit)
         kernels = [candidate.kernel for candidate in chosen]
         for kernel, each in zip(kernels, planner.planned, strict=True):
             reason = unsupported_rows(kernel, each.band.band) if each.band is not None else None
@@ -329,17 +321,37 @@ class Search:
         the arena has room: what the options allow, or else, as much as it has anyway.
         """
         limit = self._limit(found)
-        for nodes, width in self._worthwhile(found)[:looks]:
+        for nodes, width in self._worthwhile(found):
             planner = self._with_width(found.planner, nodes, width)
-            if planner is None or planner.least_need(self.cuts.first_kernels(planner)) > limit:
+            if planner is None or not self._may_fit(planner, limit):
                 continue
+            if looks == 0:
+                break
+            looks -= 1
             try:
-                wider = self.decided(planner)
+                tried = self.decided(planner)
             except InputError:
                 continue
-            if wider.memory.size <= limit and wider.cost < found.cost and _shares_constants(wider, nodes):
-                found = wider
+            if tried.memory.size <= limit and self.pays(found, tried) and shares_constants(tried, nodes):
+                found = tried
         return found
+
+    def _may_fit(self, planner: StreamPlanner, limit: int) -> bool:
+        """Whether each layer has a kernel, and one whose call fits."""
+        try:
+            rankings = self.cuts.rankings(planner)
+        except InputError:
+            # Not all kernels read several rows by their addresses.
+            return False
+        for index, ranking in enumerate(rankings):
+            if planner.alive(index) * ALIGNMENT <= limit:
+                continue
+            offered = ranking.candidates[:1] if ranking.fixed else ranking.variants
+            kernels = [candidate.kernel for candidate in offered]
+            calls = ((kernel, lowered(kernel, ranking.layer)) for kernel in kernels)
+            if all(planner.need(index, kernel, call) > limit for kernel, call in calls):
+                return False
+        return True
 
     def _alike(self, values: Sequence[Value]) -> list[list[Value]]:
         """The same, those together that tiles have in the place of one."""
@@ -349,23 +361,30 @@ class Search:
         return [*found.values()]
 
     def _worthwhile(self, found: Streamed) -> list[tuple[list[Node], int]]:
-        """Layers and numbers of rows a call, those that save most first; of a layer, few rows first."""
+        """Layers and numbers of rows a call, those that save most first; of some layers, few rows first."""
         saved: list[tuple[float, list[Node], int]] = []
-        rows = {node.output: node for region in found.planner.regions for node in region.nodes}
-        for outputs in self._alike([*rows]):
-            nodes = [rows[value] for value in outputs]
-            if any(node.accumulates for node in nodes):
-                continue
-            least = sum(self._cost(node) for node in nodes)
+        for rows in self._together(found):
+            least = sum(self._cost(node) for node in rows)
             for width in WIDTHS:
-                wide = [_wider(node, width) for node in nodes]
-                if any(width >= len(node.parts) for node in nodes) or any(isinstance(w, str) for w in wide):
+                wide = [wider(node, width) for node in rows]
+                if any(width >= len(node.parts) for node in rows) or any(isinstance(w, str) for w in wide):
                     break
                 cost = sum(self._cost(node) for node in wide if not isinstance(node, str))
                 if least - cost > WORTHWHILE * found.cost:
-                    saved.append((least - cost, [node.node for node in nodes], width))
+                    saved.append((least - cost, [node.node for node in rows], width))
                     least = cost
         return [(nodes, width) for _, nodes, width in sorted(saved, key=lambda each: -each[0])]
+
+    def _together(self, found: Streamed) -> list[list[RowNode]]:
+        """Layers one by one, and all of an equal height that follow each other.
+
+        What one computes of several rows at once, the next one then reads at once: no rows wait.
+        """
+        rows = {n.output: n for region in found.planner.regions for n in region.nodes if not n.accumulates}
+        alone = [[rows[value] for value in outputs] for outputs in self._alike([*rows])]
+        heights = groupby(alone, key=lambda nodes: nodes[0].output.type.shape[ROWS])
+        alike = [[node for nodes in group for node in nodes] for _, group in heights]
+        return alone + [nodes for nodes in alike if nodes not in alone]
 
     def _cost(self, node: RowNode) -> float:
         """The least estimate of all calls of a node."""
@@ -376,8 +395,15 @@ class Search:
         """A cut with other calls for some nodes."""
         changed: list[Region] = []
         for region in planner.regions:
-            nodes = [by_rows(n.layer, width) if n.node in wide else n for n in region.nodes]
-            rows = [n for n in nodes if not isinstance(n, str)]
+            rows: list[RowNode] = []
+            made: dict[Value, RowNode] = {}
+            for each in region.nodes:
+                rowed = with_rows(each, width, made) if each.node in wide else each
+                if isinstance(rowed, str):
+                    return None
+                if rowed is not each:
+                    made[each.output] = rowed
+                rows.append(rowed)
             found = region_of(region.graph, rows, region.start, self.cuts.pushed)
             if isinstance(found, str):
                 return None
@@ -424,17 +450,3 @@ class Search:
 def _readers(region: Region, value: Value) -> list[RowNode]:
     """What reads several rows of a value at once."""
     return [node for node, index in region.readers[value] if node.reads_several(index)]
-
-
-def _wider(node: RowNode, width: int) -> RowNode | str:
-    """The same with calls for several rows."""
-    wide = by_rows(node.layer, width)
-    return replace(wide, by_address=True) if node.by_address and not isinstance(wide, str) else wide
-
-
-def _shares_constants(found: Streamed, nodes: Sequence[Node]) -> bool:
-    """All calls of some nodes with the same weights, for many and for few rows, read the same constants."""
-    layers = zip(found.planner.planned, found.calls, strict=True)
-    calls = [call for each, call in layers if each.layer.whole in nodes]
-    sets = {frozenset((c.record, c.array.tobytes()) for c in call.constants.values()) for call in calls}
-    return len(sets) == 1

@@ -9,7 +9,7 @@ from microfold.ir.graph import Graph
 from microfold.ir.node import Value
 from microfold.kernels.call import KernelCall
 from microfold.lowering.schedule import Places, claim_name
-from microfold.lowering.stream import Streamed
+from microfold.lowering.streamed import Streamed
 from microfold.program import Buffer, Layer
 
 

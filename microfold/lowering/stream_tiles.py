@@ -60,6 +60,7 @@ class Tilings:
         self.cuts = cuts
         self._behind: dict[Region, list[tuple[int, int]]] = {}
         self._ringed: dict[Region, Region] = {}
+        self._found: dict[tuple[Region, int], Tiling | None] = {}
 
     def within(self, limit: float) -> Iterator[Tiling]:
         """Those whose results fit some bytes, and that take not too much work."""
@@ -72,11 +73,17 @@ class Tilings:
                 continue
             once = sum(each.node.macs() for each in region.nodes)
             for count in TILES:
-                tiled = self._tiled(region, count)
-                work = sum(tile.macs for tile in tiled.tiles) if tiled is not None else 0
-                if tiled is None or work - once > MOST_AGAIN * whole:
+                if (region, count) not in self._found:
+                    tiled = self._tiled(region, count)
+                    work = sum(tile.macs for tile in tiled.tiles) - once if tiled is not None else 0
+                    few = tiled is not None and work <= MOST_AGAIN * whole
+                    self._found[region, count] = (
+                        Tiling(region, tiled, work, self._need(region, tiled)) if tiled and few else None
+                    )
+                found = self._found[region, count]
+                if found is None:
                     break
-                yield Tiling(region, tiled, work - once, self._need(region, tiled))
+                yield found
 
     def _tiled(self, region: Region, count: int) -> Tiled | None:
         """So many tiles of about the same width; None if there are none."""

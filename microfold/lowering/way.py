@@ -23,9 +23,9 @@ from microfold.lowering.loops import estimated_size, has_loops
 from microfold.lowering.placement import check_alignment, check_placement
 from microfold.lowering.schedule import Choice, Locator, Scheduler, model_places
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import Streamed
 from microfold.lowering.stream_cuts import pushed_inputs
 from microfold.lowering.stream_layers import stream_buffers, stream_layers
+from microfold.lowering.streamed import Streamed
 from microfold.options import Options
 from microfold.passes.context import Decision, PassContext
 from microfold.passes.kinds import Pass

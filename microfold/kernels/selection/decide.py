@@ -35,11 +35,16 @@ def decide(
     Raises:
         InputError: no kernels fit what the options allow.
     """
+    balanced = options.flash is None and options.optimize == "balanced"
     if options.ram is not None:
         budget = RamBudget(options.ram, state)
-        return select_within_ram(budget, layers, model, planner, partial(_of_fitting, model, options))
+        chosen = select_within_ram(budget, layers, model, planner, partial(_of_fitting, model, options))
+        if not balanced:
+            return chosen
+        policy = Policy(options.optimize, model, ram_limited=True)
+        return balance_shares(layers, chosen, policy, planner, budget.arena)
     chosen = _of_all(layers, model, options, planner.plan)
-    if options.flash is None and options.optimize == "balanced":
+    if balanced:
         relieved = relieve_peak(layers, chosen, planner)
         return balance_shares(layers, relieved, Policy(options.optimize, model), planner)
     return chosen

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from microfold.ir.node import Node
+from microfold.kernels.band import lowered
 from microfold.kernels.call import CFunction, KernelCall
 from microfold.kernels.kernel import Trade
 from microfold.kernels.selection.cheapest import Candidate, Ranking
@@ -36,8 +38,13 @@ OWN_CODE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class PricedWay:
-    """One way to compute a layer: its time in a run of the model, `Case.cost`, and bytes of constants."""
+    """One way to compute a layer: its time in a run of the model, `Case.cost`, and bytes of constants.
 
+    Attributes:
+        node: what is computed, or rows of it.
+    """
+
+    node: Node
     candidate: Candidate
     call: KernelCall
     time: float
@@ -57,40 +64,59 @@ _Change = Mapping[int, PricedWay]
 
 
 def balance_shares(
-    layers: Sequence[Ranking], chosen: Sequence[Candidate], policy: Policy, planner: ArenaPlanner
+    layers: Sequence[Ranking],
+    chosen: Sequence[Candidate],
+    policy: Policy,
+    planner: ArenaPlanner,
+    limit: int | None = None,
 ) -> list[Candidate]:
-    """The choices, or others for layers that take much flash for the time that they save."""
+    """The choices, or others for layers that take much flash for the time that they save.
+
+    Args:
+        limit: bytes that the arena may have; None: as many as it has with these choices.
+    """
     ways = [_way(ranking, candidate, policy) for ranking, candidate in zip(layers, chosen, strict=True)]
-    return [way.candidate for way in Shares(layers, ways, policy, planner).changed()]
+    return [way.candidate for way in Shares(layers, ways, policy, planner, limit).changed()]
 
 
 def _way(ranking: Ranking, candidate: Candidate, policy: Policy) -> PricedWay:
     layer, kernel = ranking.layer, candidate.kernel
-    call = kernel.lower(layer)
+    call = policy.model.remembered((lowered, kernel, layer), lambda: lowered(kernel, layer))
     time = Case(kernel, layer, policy).cost * ranking.runs
-    return PricedWay(candidate, call, time, constant_bytes(kernel, layer, call))
+    return PricedWay(layer.whole, candidate, call, time, constant_bytes(kernel, layer, call))
 
 
 class Shares:
     """The ways of all layers, and what changes of them save and cost."""
 
     def __init__(
-        self, layers: Sequence[Ranking], ways: Sequence[PricedWay], policy: Policy, planner: ArenaPlanner
+        self,
+        layers: Sequence[Ranking],
+        ways: Sequence[PricedWay],
+        policy: Policy,
+        planner: ArenaPlanner,
+        limit: int | None = None,
     ):
         self.layers = layers
         self.ways = [*ways]
         self.policy = policy
         self.planner = planner
+        self.limit = limit
         self._others: dict[int, list[PricedWay]] = {}
         self.first = (*ways,)
 
     @cached_property
     def size(self) -> int:
-        """Bytes of the arena before all changes."""
-        return self._arena(self.ways)
+        """Bytes that the arena may have: by default those before all changes."""
+        if self.limit is not None:
+            return self.limit
+        return self.planner.plan([way.candidate.kernel for way in self.ways], _calls(self.ways)).size
 
-    def _arena(self, ways: Sequence[PricedWay]) -> int:
-        return self.planner.plan([way.candidate.kernel for way in ways], [way.call for way in ways]).size
+    def _fits(self, ways: Sequence[PricedWay]) -> bool:
+        kernels, limit = [way.candidate.kernel for way in ways], self.size
+        if self.limit is not None:
+            return self.planner.fits(kernels, _calls(ways), limit)
+        return self.planner.plan(kernels, _calls(ways)).size <= limit
 
     def changed(self) -> list[PricedWay]:
         """The ways after all changes that pay, the one that pays most first."""
@@ -102,17 +128,17 @@ class Shares:
             gain, change = max(paying, key=lambda pair: pair[0], default=(0.0, {}))
             if gain <= 0:
                 return self.ways
-            limit, ways = self.size, self._after(change)
-            if self._arena(ways) > limit:
-                refused.append(change)
-            else:
+            ways = self._after(change)
+            if self._fits(ways):
                 self.ways = ways
+            else:
+                refused.append(change)
 
     def _after(self, change: _Change) -> list[PricedWay]:
         return [change.get(index, way) for index, way in enumerate(self.ways)]
 
     def _changes(self) -> Iterator[_Change]:
-        """Layers with wide weights, one by one; all layers of a function with little time or long code."""
+        """Nodes with wide weights, one by one; all layers of a function with little time or long code."""
         total = _time(self.ways)
         users: dict[CFunction, list[int]] = {}
         for index, way in enumerate(self.ways):
@@ -122,10 +148,29 @@ class Shares:
                 continue
             for index in indices:
                 if self.ways[index].wide:
-                    yield from ({index: way} for way in self._of(index))
+                    yield from self._narrower(index)
             long = any(Trade.WINDOW_CODE in self.ways[index].candidate.kernel.trades for index in indices)
             if long or _time([self.ways[index] for index in indices]) <= SMALL_SHARE * total:
                 yield from self._replaced(indices, users.keys() - {function})
+
+    def _narrower(self, index: int) -> Iterator[_Change]:
+        """Other ways of a layer; if others compute more rows of its node, the same kernel for all of them."""
+        rows = self._rows[self.ways[index].node]
+        if len(rows) == 1:
+            yield from ({index: way} for way in self._of(index))
+        elif rows[0] == index:
+            for name in dict.fromkeys(way.candidate.kernel.name for way in self._of(index)):
+                ways = [[w for w in self._of(i) if w.candidate.kernel.name == name] for i in rows]
+                if all(ways):
+                    yield {i: min(w, key=lambda way: way.time) for i, w in zip(rows, ways, strict=True)}
+
+    @cached_property
+    def _rows(self) -> Mapping[Node, Sequence[int]]:
+        """The layers of each node."""
+        found: dict[Node, list[int]] = {}
+        for index, ranking in enumerate(self.layers):
+            found.setdefault(ranking.layer.whole, []).append(index)
+        return found
 
     def _replaced(self, indices: Sequence[int], there: Collection[CFunction]) -> Iterator[_Change]:
         """All layers of a function by functions that are there, and by each one that serves them all."""
@@ -174,6 +219,10 @@ class Shares:
         return self._others[index]
 
 
+def _calls(ways: Sequence[PricedWay]) -> list[KernelCall]:
+    return [way.call for way in ways]
+
+
 def _time(ways: Sequence[PricedWay]) -> float:
     return sum(way.time for way in ways)
 
@@ -181,10 +230,15 @@ def _time(ways: Sequence[PricedWay]) -> float:
 def estimated_flash(ways: Sequence[PricedWay]) -> int:
     """Bytes of constants, and of the code of the functions, each counted once.
 
-    The second function of a kernel shares what helpers the first one has.
+    The second function of a kernel shares what helpers the first one has. All calls of a kernel that compute
+    rows of a node have the same constants.
     """
+    constants: dict[tuple[Node, str], int] = {}
+    for way in ways:
+        key = way.node, way.candidate.kernel.name
+        constants[key] = max(constants.get(key, 0), way.flash)
     functions = {way.function: way.candidate.kernel for way in ways}
     kernels = {kernel.name: kernel.code for kernel in functions.values()}
     own = sum(int(kernel.function_bytes * OWN_CODE) for kernel in functions.values())
     shared = sum(code - int(code * OWN_CODE) for code in kernels.values())
-    return sum(way.flash for way in ways) + own + shared
+    return sum(constants.values()) + own + shared

@@ -7,16 +7,20 @@ part that it adds to the model's constants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from microfold.ir.node import Node
 from microfold.kernels.band import lowered
-from microfold.kernels.kernel import Trade
+from microfold.kernels.call import KernelCall
+from microfold.kernels.kernel import Kernel, Trade
 from microfold.kernels.selection.cheapest import Candidate, Ranking
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.ram_budget import ArenaPlanner
 from microfold.kernels.selection.worth import refuse
+
+# Times as long as with constants of their own that calls of a node may take to share them.
+SHARED_TIME = 1.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,100 @@ def widen_weights(
     return found
 
 
+def share_constants(
+    layers: Sequence[Ranking], chosen: Sequence[Candidate], planner: ArenaPlanner, limit: int | None
+) -> list[Candidate]:
+    """The choices, or others for nodes of which calls for few rows do not read the constants of the others.
+
+    Args:
+        limit: bytes that the arena may have; None: as many as it has with these choices.
+    """
+    nodes: dict[Node, list[int]] = {}
+    for index, ranking in enumerate(layers):
+        if not ranking.fixed:
+            nodes.setdefault(ranking.layer.whole, []).append(index)
+    several = [own for own in nodes.values() if len(own) > 1]
+    apart = [own for own in several if len({_key(layers[i], chosen[i]) for i in own}) > 1]
+    if not apart:
+        return [*chosen]
+    most = limit if limit is not None else planner.plan(*_calls(layers, chosen)).size
+
+    def ways_of(nodes: Sequence[Sequence[int]]) -> list[list[dict[int, Candidate]]]:
+        found = (_with_equal_constants(own, layers, chosen, planner, most) for own in nodes)
+        return [ways for ways in found if ways]
+
+    def needs(way: Mapping[int, Candidate]) -> int:
+        return max(planner.need(i, c.kernel, lowered(c.kernel, layers[i].layer)) for i, c in way.items())
+
+    found, agree = [*chosen], True
+    for ways in ways_of(apart):
+        for way in ways:
+            tried = _changed(found, way)
+            if planner.fits(*_calls(layers, tried), most):
+                found = tried
+                break
+        else:
+            agree = False
+    if not agree:
+        # Where the arena is tight, what needs least agrees best.
+        leanest = [min(ways, key=needs) for ways in ways_of(several)]
+        together = {index: candidate for way in leanest for index, candidate in way.items()}
+        tried = _changed(chosen, together)
+        if planner.fits(*_calls(layers, tried), most):
+            found = tried
+    return found
+
+
+def _changed(chosen: Sequence[Candidate], way: Mapping[int, Candidate]) -> list[Candidate]:
+    return [way.get(index, candidate) for index, candidate in enumerate(chosen)]
+
+
+def _with_equal_constants(
+    own: Sequence[int],
+    layers: Sequence[Ranking],
+    chosen: Sequence[Candidate],
+    planner: ArenaPlanner,
+    limit: int,
+) -> list[dict[int, Candidate]]:
+    """Variants of some layers that read the same constants, and whose calls fit: the fastest ones first."""
+    wide = any(Trade.WIDE_WEIGHTS in chosen[index].kernel.trades for index in own)
+    ways: list[dict[Hashable, Candidate]] = []
+    for index in own:
+        ranking = layers[index]
+        fastest: dict[Hashable, Candidate] = {}
+        for each in (chosen[index], *ranking.variants, *(_wide_variants(ranking) if wide else ())):
+            if planner.need(index, each.kernel, lowered(each.kernel, ranking.layer)) > limit:
+                continue
+            key = _key(ranking, each)
+            if key not in fastest or (each.cost or 0.0) < (fastest[key].cost or 0.0):
+                fastest[key] = each
+        ways.append(fastest)
+
+    def time(key: Hashable) -> float:
+        pairs = zip(ways, own, strict=True)
+        return sum((fastest[key].cost or 0.0) * layers[index].runs for fastest, index in pairs)
+
+    most = SHARED_TIME * sum((chosen[index].cost or 0.0) * layers[index].runs for index in own)
+    common = [key for key in ways[0] if all(key in each for each in ways) and time(key) <= most]
+    return [
+        {index: fastest[key] for index, fastest in zip(own, ways, strict=True)}
+        for key in sorted(common, key=time)
+    ]
+
+
+def _key(ranking: Ranking, candidate: Candidate) -> Hashable:
+    """The constants of a layer's calls."""
+    call = lowered(candidate.kernel, ranking.layer)
+    arrays = frozenset((each.record, each.array.tobytes()) for each in call.constants.values())
+    plain = candidate.kernel.data_inputs(ranking.layer)
+    return arrays, tuple(index for index in plain if ranking.layer.array(index) is not None)
+
+
+def _calls(layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> tuple[list[Kernel], list[KernelCall]]:
+    kernels = [candidate.kernel for candidate in chosen]
+    return kernels, [lowered(kernel, r.layer) for kernel, r in zip(kernels, layers, strict=True)]
+
+
 def _changes(node: Node, layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> Iterator[_Change]:
     """The fastest variant with wide weights that all calls of a node have."""
     own = [index for index, ranking in enumerate(layers) if ranking.layer.whole is node]
@@ -83,16 +181,21 @@ def _changes(node: Node, layers: Sequence[Ranking], chosen: Sequence[Candidate])
 def _wide(ranking: Ranking) -> dict[str, Candidate]:
     """Variants that are refused for nothing but the width of their weights: of each kernel the fastest."""
     found: dict[str, Candidate] = {}
+    for wide in _wide_variants(ranking):
+        best = found.get(wide.kernel.name)
+        if best is None or (wide.cost or 0.0) < (best.cost or 0.0):
+            found[wide.kernel.name] = wide
+    return found
+
+
+def _wide_variants(ranking: Ranking) -> Iterator[Candidate]:
+    """All variants that are refused for nothing but the width of their weights."""
     for candidate in ranking.candidates:
         for offer in candidate.offers:
             case = offer.case
             wide = Trade.WIDE_WEIGHTS in case.kernel.trades
-            if not wide or refuse(case, frozenset({Trade.WIDE_WEIGHTS})) is not None:
-                continue
-            best = found.get(case.kernel.name)
-            if best is None or case.cost < (best.cost or 0.0):
-                found[case.kernel.name] = Candidate(case.kernel, case.cost, None, candidate.offers)
-    return found
+            if wide and refuse(case, frozenset({Trade.WIDE_WEIGHTS})) is None:
+                yield Candidate(case.kernel, case.cost, None, candidate.offers)
 
 
 def _constants(ranking: Ranking, candidate: Candidate) -> int:

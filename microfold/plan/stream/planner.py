@@ -5,7 +5,7 @@ The nodes between regions are computed whole, as in models without rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -354,10 +354,8 @@ class StreamPlanner:
         return made
 
     def _overlaps_of_band(self, layer: BandLayer, region: int, kernel: Kernel) -> list[Overlap]:
-        """Those that hold in every event in which the two windows meet."""
+        """Those that hold in every event in which the two windows meet, if this kernel is in all of them."""
         node = layer.node
-        if len(layer.events) != len(node.parts):
-            return []  # bands of other forms may run further ahead
         windows, start, _ = self.streams[region]
         target = self.newest_blocks.get(node.output) or self.window_blocks[node.output]
         read = [self.window_blocks.get(value) for value in node.node.operands]
@@ -391,6 +389,15 @@ class StreamPlanner:
                     found.append(Overlap(source, target, -place, exact=True))
         return found
 
+    def _all_overlaps(self, kernels: Sequence[Kernel]) -> Iterator[Overlap]:
+        """Those of all layers; of layers that compute rows of the same node, those that all of them leave."""
+        by_node: dict[Hashable, list[list[Overlap]]] = {}
+        for index, kernel in enumerate(kernels):
+            band = self.planned[index].band
+            by_node.setdefault(index if band is None else band.node, []).append(self.overlaps(index, kernel))
+        for own in by_node.values():
+            yield from own[0] if len(own) == 1 else _common(own)
+
     @cached_property
     def _homes_and_stages(self) -> Sequence[Overlap]:
         """Leave for carried rows to lie anywhere over where they go: they move all at once."""
@@ -421,8 +428,7 @@ class StreamPlanner:
                 times = sum(1 << moment for moment in self.moments_of(index))
                 scratch[index] = block(f"scratch of layer {index}", call.scratch, times)
         blocks = [*self._tensors, *scratch.values()]
-        overlaps = [o for index, kernel in enumerate(kernels) for o in self.overlaps(index, kernel)]
-        overlaps += self._homes_and_stages
+        overlaps = [*self._all_overlaps(kernels), *self._homes_and_stages]
         allowed = [*overlaps, *overlaps_in_time(blocks, self._occupied, overlaps)]
         least = busiest(blocks, self._occupied, overlaps, self.end + 1)
         bound = align(least, self.alignment) // self.alignment * ALIGNMENT
@@ -456,6 +462,19 @@ class StreamPlanner:
     def reordered(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> None:
         """There is no other order."""
         del kernels, calls
+
+
+def _common(found: Sequence[Sequence[Overlap]]) -> Iterator[Overlap]:
+    """What all of some layers leave."""
+    pairs = dict.fromkeys((each.source, each.target) for own in found for each in own)
+    for source, target in pairs:
+        each = [o for own in found for o in own if (o.source, o.target) == (source, target)]
+        if len(each) < len(found):
+            continue
+        distance = max(o.distance for o in each)
+        exact = {o.distance for o in each if o.exact}
+        if not exact or exact == {distance}:
+            yield Overlap(source, target, distance, exact=bool(exact))
 
 
 def _margins(regions: Sequence[Region]) -> dict[Value, tuple[int, int]]:

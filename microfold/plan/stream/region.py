@@ -137,11 +137,12 @@ class RowNode:
         return found
 
 
-def by_rows(layer: LayerContext, width: int = 1) -> RowNode | str:
+def by_rows(layer: LayerContext, width: int = 1, parts: Sequence[Rows] | None = None) -> RowNode | str:
     """A layer row by row, or the reason why that cannot be.
 
     Args:
         width: rows of each call; the last one may compute fewer.
+        parts: the rows of each call, in their order, if they are not of equal height.
     """
     node = layer.node
     if any(value in layer.constants for value in node.outputs):
@@ -152,7 +153,7 @@ def by_rows(layer: LayerContext, width: int = 1) -> RowNode | str:
         return first
     bands: list[Band] = []
     height = node.output.type.shape[ROWS]
-    parts = tuple((row, min(row + width, height)) for row in range(0, height, width))
+    parts = parts or [(row, min(row + width, height)) for row in range(0, height, width)]
     for part in parts:
         found = band(node.op, types, part)
         if isinstance(found, str):
@@ -181,7 +182,34 @@ def by_rows(layer: LayerContext, width: int = 1) -> RowNode | str:
     if not readings:
         return "it reads nothing that is computed or handed in"
     forms = [(b.op, tuple(p.count if p is not None else None for p in b.operands)) for b in bands]
-    return RowNode(layer, parts, tuple(forms), readings)
+    return RowNode(layer, tuple(parts), tuple(forms), readings)
+
+
+def following(node: RowNode, read: RowNode, width: int) -> RowNode | str:
+    """A layer whose calls compute what can be computed whenever one before it has computed rows.
+
+    So no rows of that wait for the next ones, which they would if both began with as many.
+
+    Args:
+        node: with a call for each row.
+        read: what it reads, with the calls that there are.
+        width: most rows of each call.
+    """
+    readings = [each for index, each in node.readings.items() if node.node.inputs[index] is read.output]
+    ends = [max(each.spans[row][1] for each in readings) for row in range(len(node.parts))]
+    height = readings[0].height
+    needs = [min(end, height) for end in ends]
+    parts: list[Rows] = []
+    done = 0
+    for _, there in read.parts:
+        while done < len(needs) and needs[done] <= there:
+            last = min(done + width, len(needs))
+            # Room for padding below is made when rows above are not needed any more.
+            while needs[last - 1] > there or ends[last - 1] > max(ends[done], height):
+                last -= 1
+            parts.append((done, last))
+            done = last
+    return by_rows(node.layer, parts=parts)
 
 
 def sums_by_rows(layer: LayerContext) -> RowNode:

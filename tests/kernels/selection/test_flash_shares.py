@@ -38,6 +38,13 @@ def _wide(program: Program) -> list[int]:
     return [i for i, la in enumerate(program.layers) if Trade.WIDE_WEIGHTS in la.kernel.trades]
 
 
+def test_a_limit_of_ram_asks_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    roomy = Options(ram=1 << 20)
+    assert _wide(_without(monkeypatch, roomy))
+    monkeypatch.setattr(flash_shares, "FLASH_FOR_TIME", 0.0)
+    assert not _wide(compile_graph(NETWORK, TARGET, roomy))
+
+
 def _without(monkeypatch: pytest.MonkeyPatch, options: Options | None = None) -> Program:
     with monkeypatch.context() as patch:
         each_alone(patch)
@@ -95,6 +102,6 @@ def test_few_products_have_short_code() -> None:
 
 
 def test_only_balanced_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for options in (Options(optimize="speed"), Options(flash=1 << 20), Options(ram=1 << 20)):
+    for options in (Options(optimize="speed"), Options(flash=1 << 20)):
         before = [la.kernel.name for la in _without(monkeypatch, options).layers]
         assert [la.kernel.name for la in compile_graph(NETWORK, TARGET, options).layers] == before

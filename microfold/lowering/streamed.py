@@ -1,0 +1,100 @@
+"""A model of which some layers are computed row by row, with what is to be said of their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from microfold.analysis.ranges import Ranges
+from microfold.ir.node import Node, Value
+from microfold.kernels.call import KernelCall
+from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.flash_budget import constant_bytes
+from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
+from microfold.plan.stream.planner import StreamMemory, StreamPlanner
+from microfold.plan.stream.region import RowNode, by_rows, following
+
+# Instructions of a moved byte, the loops and calls around the copies included.
+MOVED_BYTE = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed:
+    """A model of which some parts are computed row by row.
+
+    Attributes:
+        rankings: of all layers.
+        chosen: the kernel of each.
+        calls: of the kernels.
+        ranges: what is proved about the integers of the graph.
+    """
+
+    planner: StreamPlanner
+    rankings: Sequence[Ranking]
+    chosen: Sequence[Candidate]
+    calls: Sequence[KernelCall]
+    memory: StreamMemory
+    ranges: Ranges
+
+    @property
+    def rings(self) -> list[Value]:
+        """Whose rows are kept in rings."""
+        return [value for region in self.planner.regions for value in region.rings]
+
+    @property
+    def carried(self) -> list[Value]:
+        """Whose rows are carried."""
+        return [value for region in self.planner.regions for value in region.carried]
+
+    @property
+    def cost(self) -> float:
+        """Estimated cycles of the layers' calls, and of the moves of rows."""
+        calls = sum((c.cost or 0.0) * r.runs for c, r in zip(self.chosen, self.rankings, strict=True))
+        return calls + self.moves
+
+    @property
+    def moves(self) -> float:
+        """Of the moves alone."""
+        return MOVED_BYTE * self.memory.moved
+
+    @cached_property
+    def flash(self) -> int:
+        """Estimated bytes of constants, and of the functions' code."""
+        layers = zip(self.rankings, self.chosen, self.calls, strict=True)
+        return estimated_flash(
+            [
+                PricedWay(r.layer.whole, c, call, 0.0, constant_bytes(c.kernel, r.layer, call))
+                for r, c, call in layers
+            ]
+        )
+
+
+def with_rows(node: RowNode, width: int, made: Mapping[Value, RowNode]) -> RowNode | str:
+    """The same with calls for several rows; behind one that was made so, for those that it lets compute."""
+    before = [made[value] for value in node.node.operands if value in made]
+    if not before:
+        return by_rows(node.layer, width)
+    single = by_rows(node.layer)
+    return following(single, before[-1], width) if not isinstance(single, str) else single
+
+
+def wider(node: RowNode, width: int) -> RowNode | str:
+    """The same with calls for several rows."""
+    wide = by_rows(node.layer, width)
+    return replace(wide, by_address=True) if node.by_address and not isinstance(wide, str) else wide
+
+
+def shares_constants(found: Streamed, nodes: Sequence[Node]) -> bool:
+    """All calls of each of some nodes, for many and for few rows, read the same constants.
+
+    Nodes with equal constants count as one.
+    """
+    layers = zip(found.planner.planned, found.calls, strict=True)
+    sets: dict[Sequence[Value | None], set[frozenset[tuple[str, bytes]]]] = {}
+    for each, call in layers:
+        node = each.layer.whole
+        if node in nodes:
+            constants = frozenset((c.record, c.array.tobytes()) for c in call.constants.values())
+            sets.setdefault(node.inputs[1:], set()).add(constants)
+    return all(len(each) == 1 for each in sets.values())
