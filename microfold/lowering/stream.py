@@ -39,7 +39,7 @@ FINALISTS, NEARLY = 3, 1.05
 # how many times that is done: for the best cut, and for others.
 WIDTHS = (2, 3, 4, 5, 6, 8)
 WORTHWHILE = 0.01
-WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 6
+WIDER_LOOKS, OTHER_WIDER_LOOKS = 24, 4
 
 
 def in_rows(search: Search) -> Streamed | list[InputError]:
@@ -48,14 +48,19 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
     Returns:
         It, or the reasons why nothing fits.
     """
-    found = _best_rows(search)
-    if search.options.ram is None or search.options.io != "rows":
-        return found
-    # What there is with no limit is as good as any if it fits.
+    limit = search.options.ram
+    if limit is None or search.options.io != "rows":
+        return _best_rows(search)
     free = _best_rows(search.without_limit)
-    if not isinstance(free, Streamed) or free.memory.size > search.options.ram - search.cuts.state:
-        return found
-    return found if isinstance(found, Streamed) and search.pays(free, found, WORTHWHILE) else free
+    if not isinstance(free, Streamed) or free.memory.size > limit - search.cuts.state:
+        return _best_rows(search)
+    # What there is with no limit is as good as any, unless others save time.
+    best = search.widened(free)
+    faster = [found for found in search.looked_at(search.cuts.promising, []) if found.cost < best.cost]
+    if faster:
+        best = search.widened(search.with_fewer_rows_apart(min(faster, key=search.order)))
+    check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
+    return best if search.pays(free, best, WORTHWHILE) else free
 
 
 def _best_rows(search: Search) -> Streamed | list[InputError]:
@@ -280,14 +285,17 @@ class Search:
         allowed = self.options.ram
         return allowed - self.cuts.state if allowed is not None else found.memory.size
 
-    def decided(self, planner: StreamPlanner) -> Streamed:
+    def decided(self, planner: StreamPlanner, most: float = math.inf) -> Streamed:
         """Kernels and places for a cut.
+
+        Args:
+            most: cycles from which on it is not taken.
 
         Raises:
             InputError: nothing fits the RAM or the flash that the options allow.
         """
         rankings = self.cuts.rankings(planner)
-        chosen = decide(rankings, self.scope.model, self.options, planner, self.cuts.state)
+        chosen = decide(rankings, self.scope.model, self.options, planner, self.cuts.state, most)
         if self.options.optimize == "balanced" and self.options.flash is None:
             chosen = self._with_wide_weights(planner, rankings, chosen)
         if any(node.width > 1 for region in planner.regions for node in region.nodes):
@@ -323,35 +331,40 @@ class Search:
         limit = self._limit(found)
         for nodes, width in self._worthwhile(found):
             planner = self._with_width(found.planner, nodes, width)
-            if planner is None or not self._may_fit(planner, limit):
+            if planner is None or self._least_cost(planner, limit) >= found.cost - found.moves:
                 continue
             if looks == 0:
                 break
             looks -= 1
             try:
-                tried = self.decided(planner)
+                tried = self.decided(planner, found.cost)
             except InputError:
                 continue
             if tried.memory.size <= limit and self.pays(found, tried) and shares_constants(tried, nodes):
                 found = tried
         return found
 
-    def _may_fit(self, planner: StreamPlanner, limit: int) -> bool:
-        """Whether each layer has a kernel, and one whose call fits."""
+    def _least_cost(self, planner: StreamPlanner, limit: int) -> float:
+        """What the layers' calls take at least, each by the fastest kernel whose call fits; infinite: none does."""
         try:
             rankings = self.cuts.rankings(planner)
         except InputError:
             # Not all kernels read several rows by their addresses.
-            return False
-        for index, ranking in enumerate(rankings):
-            if planner.alive(index) * ALIGNMENT <= limit:
-                continue
-            offered = ranking.candidates[:1] if ranking.fixed else ranking.variants
-            kernels = [candidate.kernel for candidate in offered]
-            calls = ((kernel, lowered(kernel, ranking.layer)) for kernel in kernels)
-            if all(planner.need(index, kernel, call) > limit for kernel, call in calls):
-                return False
-        return True
+            return math.inf
+        return sum(
+            self._least(planner, index, each, limit) * each.runs for index, each in enumerate(rankings)
+        )
+
+    def _least(self, planner: StreamPlanner, index: int, ranking: Ranking, limit: int) -> float:
+        """The same of a layer, whatever the kernel gives up for it."""
+        cases = [offer.case for candidate in ranking.candidates for offer in candidate.offers]
+        costs = {case.kernel: case.cost for case in cases}
+        costs = costs or {each.kernel: each.cost for each in ranking.candidates if each.cost is not None}
+        for kernel in sorted(costs, key=lambda each: costs[each]):
+            in_place = planner.alive(index) * ALIGNMENT <= limit
+            if in_place or planner.need(index, kernel, lowered(kernel, ranking.layer)) <= limit:
+                return costs[kernel]
+        return math.inf
 
     def _alike(self, values: Sequence[Value]) -> list[list[Value]]:
         """The same, those together that tiles have in the place of one."""

@@ -98,7 +98,8 @@ def plan_within(
         raised = window_bound(blocks, overlaps, plan.size, plan.bound)
         plan = ArenaPlan(plan.offsets, plan.size, raised, plan.overlaps)
     if not done(plan):
-        climbed = climb(conflicts, greedy, plan.bound, CLIMB_ROUNDS if thorough else SHORT_CLIMB)
+        enough = max(plan.bound, wanted or 0)
+        climbed = climb(conflicts, greedy, enough, CLIMB_ROUNDS if thorough else SHORT_CLIMB)
         if climbed.size < plan.size:
             plan = ArenaPlan(climbed.offsets, climbed.size, plan.bound, plan.overlaps)
     return plan if done(plan) or not thorough else _search(plan, blocks, LAST_LIMIT)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from microfold.ir.views import ALIGNMENT
 from microfold.plan.liveness import Storage, alive
 from microfold.plan.overlap import Overlap, align
+
+_Ranges = tuple[tuple[int, int], ...]
 
 # Steps of `climb`, of which each places all storages once, and what they may take: neighbours looked at.
 CLIMB_ROUNDS = 300
@@ -44,6 +45,7 @@ class Conflicts:
         self.blocks = blocks
         self.overlaps = {(o.source, o.target): o for o in overlaps}
         self.neighbours: dict[Storage, list[Storage]] = {block: [] for block in blocks}
+        self._forbidden: dict[Storage, list[tuple[Storage, _Ranges]]] = {}
         alive: list[Storage] = []
         for block in sorted(blocks, key=lambda b: b.first):
             alive = [other for other in alive if other.last >= block.first]
@@ -52,6 +54,31 @@ class Conflicts:
                     self.neighbours[block].append(other)
                     self.neighbours[other].append(block)
             alive.append(block)
+
+    def forbidden(self, block: Storage) -> list[tuple[Storage, _Ranges]]:
+        """Neighbours, with ranges [low, high) of offsets from theirs that the block may not take.
+
+        They are the same for every order of placement, and so worked out once.
+        """
+        found = self._forbidden.get(block)
+        if found is None:
+            found = [(other, self._ranges(block, other)) for other in self.neighbours[block]]
+            self._forbidden[block] = found
+        return found
+
+    def _ranges(self, block: Storage, other: Storage) -> _Ranges:
+        low, high = 1 - block.size, other.size
+        allowed_from, allowed_to = low, low  # [from, to) is allowed although it overlaps
+        if (other, block) in self.overlaps:  # block is computed from other
+            overlap = self.overlaps[other, block]
+            allowed_to = 1 - overlap.distance
+            allowed_from = allowed_to - 1 if overlap.exact else low
+        elif (block, other) in self.overlaps:  # other is computed from block
+            overlap = self.overlaps[block, other]
+            allowed_from = overlap.distance
+            allowed_to = allowed_from + 1 if overlap.exact else high
+        sides = ((low, min(allowed_from, high)), (max(allowed_to, low), high))
+        return tuple((begin, end) for begin, end in sides if begin < end)
 
 
 class _Placement:
@@ -64,35 +91,14 @@ class _Placement:
         self.bottom = self.top = 0
 
     def forbidden(self, block: Storage) -> list[tuple[int, int]]:
-        """Ranges of offsets, [low, high), that `block` may not take, in order; they do not touch."""
-        ranges: list[tuple[int, int]] = []
-        overlaps = self.conflicts.overlaps
-        for other in self.conflicts.neighbours[block]:
-            if other not in self.offsets:
-                continue
-            offset = self.offsets[other]
-            low, high = offset - block.size + 1, offset + other.size
-            allowed_from, allowed_to = low, low  # [from, to) is allowed although it overlaps
-            if (other, block) in overlaps:  # block is computed from other
-                overlap = overlaps[other, block]
-                allowed_to = offset - overlap.distance + 1
-                allowed_from = allowed_to - 1 if overlap.exact else low
-            elif (block, other) in overlaps:  # other is computed from block
-                overlap = overlaps[block, other]
-                allowed_from = offset + overlap.distance
-                allowed_to = allowed_from + 1 if overlap.exact else high
-            ranges += [
-                (begin, end)
-                for begin, end in ((low, min(allowed_from, high)), (max(allowed_to, low), high))
-                if begin < end
-            ]
-        merged: list[tuple[int, int]] = []
-        for low, high in sorted(ranges):
-            if merged and low <= merged[-1][1]:
-                merged[-1] = merged[-1][0], max(merged[-1][1], high)
-            else:
-                merged.append((low, high))
-        return merged
+        """Ranges of offsets, [low, high), that `block` may not take, by where they begin."""
+        offsets = self.offsets
+        return sorted(
+            (offset + low, offset + high)
+            for other, ranges in self.conflicts.forbidden(block)
+            if (offset := offsets.get(other)) is not None
+            for low, high in ranges
+        )
 
     def place(self, block: Storage) -> None:
         """Put a block at the lowest free place or, growing down, where the whole grows least.
@@ -101,21 +107,33 @@ class _Placement:
         the bottom. `result` moves everything up.
         """
         ranges = self.forbidden(block)
-        bottom, top = self.bottom, self.top
-        edges = [edge for low, high in ranges for edge in (align(high), align(low) - ALIGNMENT)]
-        lows = [low for low, _ in ranges]
-
-        def is_free(offset: int) -> bool:
-            index = bisect.bisect_right(lows, offset) - 1
-            return index < 0 or offset >= ranges[index][1]
-
-        def growth(offset: int) -> tuple[int, int]:
-            return max(top, align(offset + block.size)) - min(bottom, offset), offset
-
-        free = [offset for offset in (bottom, *edges) if is_free(offset)]
-        chosen = min(free, key=growth) if self.grow_down else min(offset for offset in free if offset >= 0)
+        chosen = self._smallest_growth(ranges, block.size) if self.grow_down else _lowest(ranges)
         self.offsets[block] = chosen
         self.bottom, self.top = min(self.bottom, chosen), max(self.top, align(chosen + block.size))
+
+    def _smallest_growth(self, ranges: Sequence[tuple[int, int]], size: int) -> int:
+        """Of the ends of all gaps and the bottom, where the arena grows least; the lowest one of equals."""
+        bottom, top = self.bottom, self.top
+
+        def place(offset: int) -> tuple[int, int]:
+            return max(top, align(offset + size)) - min(bottom, offset), offset
+
+        found: list[tuple[int, int]] = []
+        begin: int | None = None  # of the gap that the next range ends; None: there is no lower range
+        for low, high in ranges:
+            if begin is None or begin < low:
+                last = align(low) - ALIGNMENT
+                if begin is None or last >= begin:
+                    found.append(place(last))
+                if begin is not None and (first := align(begin)) < low:
+                    found.append(place(first))
+                if bottom < low and (begin is None or bottom >= begin):
+                    found.append(place(bottom))
+            begin = high if begin is None else max(begin, high)
+        found.append(place(bottom if begin is None else align(begin)))
+        if begin is not None and bottom >= begin:
+            found.append(place(bottom))
+        return min(found)[1]
 
     @property
     def size(self) -> int:
@@ -124,6 +142,17 @@ class _Placement:
     def result(self) -> dict[Storage, int]:
         """Offsets from the start of the arena."""
         return {block: offset - self.bottom for block, offset in self.offsets.items()}
+
+
+def _lowest(ranges: Sequence[tuple[int, int]]) -> int:
+    """The lowest place from 0 on in none of the ranges, which come by where they begin."""
+    offset = 0
+    for low, high in ranges:
+        if offset < low:
+            break
+        if offset < high:
+            offset = align(high)
+    return offset
 
 
 def _orders(blocks: Sequence[Storage]) -> list[list[Storage]]:

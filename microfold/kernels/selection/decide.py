@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -23,7 +24,12 @@ from microfold.options import Options
 
 
 def decide(
-    layers: Sequence[Ranking], model: Model, options: Options, planner: ArenaPlanner, state: int
+    layers: Sequence[Ranking],
+    model: Model,
+    options: Options,
+    planner: ArenaPlanner,
+    state: int,
+    most: float = math.inf,
 ) -> list[Candidate]:
     """The choice for each layer.
 
@@ -31,6 +37,7 @@ def decide(
         layers: each with at least one kernel that fits.
         planner: the arena of a choice.
         state: bytes of RAM that the model keeps from run to run.
+        most: `Candidate.cost` from which on the caller takes another choice: its flash need not be saved.
 
     Raises:
         InputError: no kernels fit what the options allow.
@@ -39,7 +46,8 @@ def decide(
     if options.ram is not None:
         budget = RamBudget(options.ram, state)
         chosen = select_within_ram(budget, layers, model, planner, partial(_of_fitting, model, options))
-        if not balanced:
+        time = sum((c.cost or 0.0) * r.runs for c, r in zip(chosen, layers, strict=True))
+        if not balanced or time >= most:
             return chosen
         policy = Policy(options.optimize, model, ram_limited=True)
         return balance_shares(layers, chosen, policy, planner, budget.arena)

@@ -116,7 +116,7 @@ class Shares:
         kernels, limit = [way.candidate.kernel for way in ways], self.size
         if self.limit is not None:
             return self.planner.fits(kernels, _calls(ways), limit)
-        return self.planner.plan(kernels, _calls(ways)).size <= limit
+        return self.planner.plan(kernels, _calls(ways), limit).size <= limit
 
     def changed(self) -> list[PricedWay]:
         """The ways after all changes that pay, the one that pays most first."""

@@ -47,8 +47,10 @@ class ArenaPlanner(Protocol):
     makes_many_plans: ClassVar[bool]
     """Whether plans take so little time that kernels can be found by comparing them."""
 
-    def plan(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall]) -> Memory:
-        """With the calls in this order."""
+    def plan(
+        self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], wanted: int | None = None
+    ) -> Memory:
+        """With the calls in this order; `wanted`: bytes that are few enough."""
         ...
 
     def fits(self, kernels: Sequence[Kernel], calls: Sequence[KernelCall], limit: int) -> bool:
