@@ -85,6 +85,10 @@ class CFunction:
     templates: Path | None = None
     only_layer: int | None = None
 
+    def __hash__(self) -> int:
+        # Fields are many, and hardly tell functions apart: selection counts functions again and again.
+        return hash((self.template, self.name, self.spec, self.only_layer))
+
 
 @dataclass(frozen=True, eq=False)
 class KernelCall:
