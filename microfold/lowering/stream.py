@@ -345,7 +345,7 @@ class Search:
         return found
 
     def _least_cost(self, planner: StreamPlanner, limit: int) -> float:
-        """What the layers' calls take at least, each by the fastest kernel whose call fits; infinite: none does."""
+        """Of the layers' calls, each by the fastest kernel whose call fits; infinite if there is none."""
         try:
             rankings = self.cuts.rankings(planner)
         except InputError:

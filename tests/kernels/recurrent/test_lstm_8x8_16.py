@@ -81,7 +81,8 @@ def test_helium() -> None:
     program = compile_graph(together(cells(4), cells(5, extreme=True)), target.load("cortex-m55"))
     for layer in program.layers:
         norm = len(layer.node.inputs) > 9
-        assert layer.kernel.name == f"s8_lstm_8x8_16__{'dsp' if norm else 'mve_4'}"
+        # Layer normalisation has no Helium kernel; which other one is faster depends on the products.
+        assert layer.kernel.name.endswith("__mve_4") != norm
     assert_exact(program, 3)
 
 
