@@ -26,25 +26,27 @@ def describe_candidates(layer: LayerContext, candidates: Sequence[Candidate]) ->
 
 
 def _variants(layer: LayerContext, candidate: Candidate) -> list[Report]:
-    found: list[tuple[Kernel, float, str | None, int | None]] = [
-        (offer.case.kernel, offer.case.instructions, offer.reason, offer.case.measured)
-        for offer in candidate.offers
+    cases = ((offer.case, offer.reason) for offer in candidate.offers)
+    found: list[tuple[Kernel, float, float | None, str | None, int | None]] = [
+        (case.kernel, case.instructions, case.kernel.cycles(layer), reason, case.measured)
+        for case, reason in cases
     ]
     if not found and candidate.cost is not None:
         # Of an external code generator.
-        found = [(candidate.kernel, candidate.cost, None, None)]
-    calls = [kernel.lower(layer) for kernel, _, _, _ in found]
+        found = [(candidate.kernel, candidate.cost, None, None, None)]
+    calls = [kernel.lower(layer) for kernel, *_ in found]
     return [
         {
             "choices": choices,
             "trades": sorted(trade.name.lower() for trade in kernel.trades),
             "cost": cost,
+            "cycles": cycles,
             "bytes": constant_bytes(kernel, layer, call),
             "scratch": call.scratch,
             "measured_cycles": measured,
             "reason": reason,
         }
-        for (kernel, cost, reason, measured), call, choices in zip(
+        for (kernel, cost, cycles, reason, measured), call, choices in zip(
             found, calls, distinguish(calls), strict=True
         )
     ]

@@ -61,7 +61,7 @@ def print_tradeoffs(rows: Sequence[Report]) -> None:
 def print_kernels(layers: Sequence[Report], options: Options) -> None:
     """Every variant of every candidate of every layer, the chosen one first."""
     columns = (number("#"), Column("layer"), Column("operator", rank=2), Column("kernel"))
-    columns += (Column("variant", rank=1), number("instructions"))
+    columns += (Column("variant", rank=1), number("instructions", rank=4), number("cycles"))
     measured = any(
         v["measured_cycles"] is not None for r in layers for c in r["candidates"] for v in c["variants"]
     )
@@ -74,11 +74,11 @@ def print_kernels(layers: Sequence[Report], options: Options) -> None:
             chosen = position == 0 and candidate["cost"] is not None
             name = f"{candidate['kernel']} *" if chosen else candidate["kernel"]
             if not candidate["variants"]:
-                table.add(*heading, name, *[""] * (5 if measured else 4), candidate["reason"])
+                table.add(*heading, name, *[""] * (6 if measured else 5), candidate["reason"])
                 heading = ("", "", "")
             for variant in candidate["variants"]:
                 choices = ", ".join(f"{key} {_choice(value)}" for key, value in variant["choices"].items())
-                keys = ("cost", *(["measured_cycles"] if measured else []), "bytes", "scratch")
+                keys = ("cost", "cycles", *(["measured_cycles"] if measured else []), "bytes", "scratch")
                 numbers = (f"{variant[key]:,.0f}" if variant[key] is not None else "no" for key in keys)
                 table.add(*heading, name, choices, *numbers, variant["reason"] or "")
                 name, heading = "", ("", "", "")
