@@ -95,7 +95,7 @@ KERNELS = {
     "cortex-m55": {
         "f32_s16_dynamic_quantize__mve",
         "s16_f32_hybrid_conv2d__mve_1x4",
-        "s16_f32_hybrid_depthwise_conv2d__dsp_1x4",  # of few channels
+        "s16_f32_hybrid_depthwise_conv2d__c_plane",  # of few channels
         "s16_f32_hybrid_depthwise_conv2d__mve_8",
         "s16_f32_hybrid_fully_connected__mve_4",
         "s16_f32_blockwise_fully_connected__c_4",

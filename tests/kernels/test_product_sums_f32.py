@@ -12,6 +12,7 @@ from microfold.ir.interpret import Interpreter
 from microfold.options import Options
 from microfold.simulate.program import simulator
 from tests.kernels import graphs
+from tests.kernels.choice import prefer
 from tests.kernels.cores import assert_exact, compile_all, load
 from tests.kernels.portable import as_float
 from tests.needs import CROSS_TOOLS, need_tools
@@ -69,12 +70,13 @@ GRAPHS: dict[str, Graph] = {
         ("cortex-m55", ("-Os", "-fno-omit-frame-pointer")),
     ],
 )
-def test_equals_reference(core: str, flags: tuple[str, ...]) -> None:
+def test_equals_reference(core: str, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     cases = {name: as_float(graph) for name, graph in GRAPHS.items()}
-    # Others keep such weights as float16.
+    kernels = MVE if core == "cortex-m55" else FPU
+    prefer(monkeypatch, *kernels.values())
     program, layers = compile_all(cases, load(core, *flags), Options(optimize="speed"))
     for name, layer in layers.items():
-        assert layer.kernel.name == (MVE if core == "cortex-m55" else FPU)[name.split()[0]], name
+        assert layer.kernel.name == kernels[name.split()[0]], name
     assert_exact(program, 5)
 
 
