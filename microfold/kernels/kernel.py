@@ -133,7 +133,10 @@ class Kernel:
         row = self.row(layer.target.features)
         if row is None:
             return self.cost(layer) * closest(layer.target.features).cycles_per_instruction
-        return self.price(layer, _terms(self, layer), row.cycles)
+        terms = _terms(self, layer)
+        cycles, instructions = self.price(layer, terms, row.cycles), self.price(layer, terms)
+        # `cost` may have more than the row, which may be that of a kernel that it is like.
+        return cycles * self.cost(layer) / instructions if instructions > 0 else cycles
 
     def price(
         self, layer: LayerContext, terms: Mapping[str, float], known: Mapping[str, float] | None = None

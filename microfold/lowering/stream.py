@@ -55,12 +55,15 @@ def in_rows(search: Search) -> Streamed | list[InputError]:
     if not isinstance(free, Streamed) or free.memory.size > limit - search.cuts.state:
         return _best_rows(search)
     # What there is with no limit is as good as any, unless others save time.
-    best = search.widened(free)
-    faster = [found for found in search.looked_at(search.cuts.promising, []) if found.cost < best.cost]
-    if faster:
-        best = search.widened(search.with_fewer_rows_apart(min(faster, key=search.order)))
+    others = [search.widened(search.with_fewer_rows_apart(free))]
+    looked_at = search.looked_at(search.cuts.promising, [])
+    if looked_at:
+        others.append(search.widened(min(looked_at, key=search.order), OTHER_WIDER_LOOKS))
+    best = free
+    for found in sorted(others, key=lambda each: each.flash):
+        best = found if search.pays(best, found) else best
     check_memory(best.memory, [candidate.kernel for candidate in best.chosen])
-    return best if search.pays(free, best, WORTHWHILE) else free
+    return best
 
 
 def _best_rows(search: Search) -> Streamed | list[InputError]:
@@ -148,15 +151,11 @@ class Search:
         """The same cuts with any RAM."""
         return Search(self.cuts, replace(self.options, ram=None))
 
-    def pays(self, before: Streamed, after: Streamed, least: float = 0.0) -> bool:
-        """Whether a plan saves time, and enough of it for what it adds to the flash.
-
-        Args:
-            least: part of the time that it must save.
-        """
+    def pays(self, before: Streamed, after: Streamed) -> bool:
+        """Whether a plan takes no more time, and saves enough of it for what it adds to the flash."""
         saved, added = 1 - after.cost / before.cost, after.flash / before.flash - 1
         flash = added / FLASH_FOR_TIME if self.options.optimize == "balanced" else 0.0
-        return saved > 0 and saved >= max(flash, least)
+        return saved >= max(flash, 0.0)
 
     def looked_at(self, planners: Iterable[StreamPlanner], refusals: list[InputError]) -> list[Streamed]:
         """Cuts with their kernels; reasons of those that do not fit come to the refusals."""
@@ -340,7 +339,9 @@ class Search:
                 tried = self.decided(planner, found.cost)
             except InputError:
                 continue
-            if tried.memory.size <= limit and self.pays(found, tried) and shares_constants(tried, nodes):
+            if tried.cost >= found.cost or tried.memory.size > limit:
+                continue
+            if self.pays(found, tried) and shares_constants(tried, nodes):
                 found = tried
         return found
 

@@ -52,7 +52,7 @@ CASES = (
 @pytest.mark.parametrize(("core", "suffix"), [("cortex-m4", "__dsp"), ("cortex-m55", "__mve")])
 def test_equals_the_reference(core: str, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need_tools(*CROSS_TOOLS)
-    avoid(monkeypatch, lambda kernel: kernel.name == "s8_batch_matmul__c")
+    avoid(monkeypatch, lambda kernel: not kernel.name.endswith(suffix))
     program = compile_graph(merge(list(CASES)), target.load(core))
     names = [layer.kernel.name for layer in program.layers]
     assert all(name.endswith(suffix) for name in names), names
