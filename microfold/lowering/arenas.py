@@ -9,15 +9,17 @@ from microfold.errors import InputError, Problem, UnsupportedModelError
 from microfold.ir.graph import Graph
 from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import Kernel
-from microfold.kernels.selection.cheapest import Candidate, Ranking, why_none
+from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost, why_none
 from microfold.kernels.selection.decide import decide, decide_with_nested
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
 from microfold.kernels.selection.measured import MeasuredCosts
 from microfold.kernels.selection.smaller_arena import dearer_within_ram, too_dear
 from microfold.lowering.scope import Scope, ScopeMemory
-from microfold.lowering.stream import Search, Streamed, in_rows, in_tiles
+from microfold.lowering.stream import in_rows, in_tiles
 from microfold.lowering.stream_cuts import Cuts
+from microfold.lowering.stream_search import Search
+from microfold.lowering.streamed import Streamed
 from microfold.options import Options
 from microfold.passes.context import ArenaEstimate
 from microfold.plan.overlap import align
@@ -136,9 +138,8 @@ class Selected:
         options = self.options
         if options.ram is None or options.optimize == "size" or options.why_whole or self.scope.inner:
             return False
-        pairs = [*zip(self.rankings, self.chosen, strict=True)]
-        fastest = sum((ranking.candidates[0].cost or 0.0) * ranking.runs for ranking, _ in pairs)
-        whole = sum((candidate.cost or 0.0) * ranking.runs for ranking, candidate in pairs)
+        fastest = run_cost(self.rankings, [ranking.candidates[0] for ranking in self.rankings])
+        whole = run_cost(self.rankings, self.chosen)
         if whole <= SLOW * fastest:
             return False
         found = self.rows

@@ -71,19 +71,21 @@ class Tilings:
                 continue
             if sum(value.type.nbytes for value in region.fronts) > limit:
                 continue
-            once = sum(each.node.macs() for each in region.nodes)
             for count in TILES:
                 if (region, count) not in self._found:
-                    tiled = self._tiled(region, count)
-                    work = sum(tile.macs for tile in tiled.tiles) - once if tiled is not None else 0
-                    few = tiled is not None and work <= MOST_AGAIN * whole
-                    self._found[region, count] = (
-                        Tiling(region, tiled, work, self._need(region, tiled)) if tiled and few else None
-                    )
+                    self._found[region, count] = self._tiling(region, count, MOST_AGAIN * whole)
                 found = self._found[region, count]
                 if found is None:
                     break
                 yield found
+
+    def _tiling(self, region: Region, count: int, most: float) -> Tiling | None:
+        """That of so many tiles; None if there is none, or it does more work again than `most`."""
+        tiled = self._tiled(region, count)
+        if tiled is None:
+            return None
+        work = sum(tile.macs for tile in tiled.tiles) - sum(each.node.macs() for each in region.nodes)
+        return Tiling(region, tiled, work, self._need(region, tiled)) if work <= most else None
 
     def _tiled(self, region: Region, count: int) -> Tiled | None:
         """So many tiles of about the same width; None if there are none."""

@@ -9,13 +9,13 @@ from functools import cached_property
 from microfold.analysis.ranges import Ranges
 from microfold.ir.node import Node, Value
 from microfold.kernels.call import KernelCall
-from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.cheapest import Candidate, Ranking, run_cost
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.flash_shares import PricedWay, estimated_flash
 from microfold.plan.stream.planner import StreamMemory, StreamPlanner
 from microfold.plan.stream.region import RowNode, by_rows, following
 
-# Instructions of a moved byte, the loops and calls around the copies included.
+# Cycles of a moved byte, the loops and calls around the copies included.
 MOVED_BYTE = 1.0
 
 
@@ -50,8 +50,7 @@ class Streamed:
     @property
     def cost(self) -> float:
         """Estimated cycles of the layers' calls, and of the moves of rows."""
-        calls = sum((c.cost or 0.0) * r.runs for c, r in zip(self.chosen, self.rankings, strict=True))
-        return calls + self.moves
+        return run_cost(self.rankings, self.chosen) + self.moves
 
     @property
     def moves(self) -> float:

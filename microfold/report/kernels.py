@@ -26,10 +26,10 @@ def describe_candidates(layer: LayerContext, candidates: Sequence[Candidate]) ->
 
 
 def _variants(layer: LayerContext, candidate: Candidate) -> list[Report]:
-    cases = ((offer.case, offer.reason) for offer in candidate.offers)
     found: list[tuple[Kernel, float, float | None, str | None, int | None]] = [
-        (case.kernel, case.instructions, case.kernel.cycles(layer), reason, case.measured)
-        for case, reason in cases
+        (case.kernel, case.instructions, case.cost, offer.reason, case.measured)
+        for offer in candidate.offers
+        for case in [offer.case]
     ]
     if not found and candidate.cost is not None:
         # Of an external code generator.

@@ -43,5 +43,7 @@ def test_a_build_states_estimates(core: str) -> None:
         assert all(layer["estimated_cycles"] is None for layer in layers)
     else:
         assert report["estimated_cycles"] == sum(layer["estimated_cycles"] for layer in layers)
-        assert 0.5 < report["estimated_cycles"] / report["estimated_instructions"] < 2
+        # Pipelines may issue two instructions in a cycle.
+        least = 1 if program.target.pipeline is None else 0.5
+        assert least < report["estimated_cycles"] / report["estimated_instructions"] < 2
         assert report["cycles_source"] == closest(program.target.features).cycles_source

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from microfold.lowering.stream import Search, Streamed
+from microfold.lowering.stream_search import Search
+from microfold.lowering.streamed import Streamed
 from microfold.plan.stream.region import RowNode
 
 

@@ -11,7 +11,7 @@ from microfold import target
 from microfold.compiler import compile_file
 from microfold.errors import InputError
 from microfold.lowering.arenas import WORTHWHILE
-from microfold.lowering.stream import MOVED_BYTE
+from microfold.lowering.streamed import MOVED_BYTE
 from microfold.options import Options
 from microfold.program import Program
 from tests.e2e.refusals import needed

@@ -17,8 +17,9 @@ from microfold.ir.graph import verify as check_graph
 from microfold.ir.node import Value, make_node
 from microfold.ir.types import DType, ElementType, TensorType
 from microfold.lowering import arenas
-from microfold.lowering.stream import Search, Streamed
+from microfold.lowering.stream_search import Search
 from microfold.lowering.stream_tiles import Tilings
+from microfold.lowering.streamed import Streamed
 from microfold.lowering.way import Way
 from microfold.ops.convolution.conv2d import Conv2D
 from microfold.ops.convolution.depthwise_conv2d import DepthwiseConv2D

@@ -174,7 +174,7 @@ def test_kernels_that_no_file_knows() -> None:
     for core in CORES:
         layer = layer_of(conv2d_graph(4, 4, 2, 2, (1, 1)), core)
         ratio = chain(layer.target.features, False)[0].cycles_per_instruction
-        assert 0.5 < ratio < 2
+        assert (1 if layer.target.pipeline is None else 0.5) < ratio < 2
         for kernel in (_New(), _Guessed(), _Own()):
             assert kernel.cycles(layer) == pytest.approx(ratio * kernel.cost(layer))
 

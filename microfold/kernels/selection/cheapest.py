@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from microfold.ir.op import Op
+from microfold.kernels.band import lowered
+from microfold.kernels.call import KernelCall
 from microfold.kernels.kernel import KERNELS, PACKED, Kernel
 from microfold.kernels.layer import LayerContext
 from microfold.kernels.selection.policy import Policy
@@ -70,6 +72,19 @@ class Ranking:
             for offer in candidate.offers
             if candidate.cost is not None and offer.worth_it
         ]
+
+
+def run_cost(layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> float:
+    """`Candidate.cost` of all layers in a run."""
+    return sum((c.cost or 0.0) * r.runs for r, c in zip(layers, chosen, strict=True))
+
+
+def lowered_calls(
+    layers: Sequence[Ranking], chosen: Sequence[Candidate]
+) -> tuple[list[Kernel], list[KernelCall]]:
+    """Kernels and their calls, as planners of arenas want them."""
+    kernels = [candidate.kernel for candidate in chosen]
+    return kernels, [lowered(kernel, r.layer) for kernel, r in zip(kernels, layers, strict=True)]
 
 
 def candidates(layer: LayerContext, policy: Policy) -> list[Candidate]:

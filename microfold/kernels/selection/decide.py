@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from microfold.errors import InputError
-from microfold.kernels.band import lowered
-from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls, run_cost
 from microfold.kernels.selection.flash_budget import Considered, select_within
 from microfold.kernels.selection.flash_shares import balance_shares
 from microfold.kernels.selection.least_flash import (
@@ -46,8 +45,7 @@ def decide(
     if options.ram is not None:
         budget = RamBudget(options.ram, state)
         chosen = select_within_ram(budget, layers, model, planner, partial(_of_fitting, model, options))
-        time = sum((c.cost or 0.0) * r.runs for c, r in zip(chosen, layers, strict=True))
-        if not balanced or time >= most:
+        if not balanced or run_cost(layers, chosen) >= most:
             return chosen
         policy = Policy(options.optimize, model, ram_limited=True)
         return balance_shares(layers, chosen, policy, planner, budget.arena)
@@ -68,9 +66,7 @@ def decide_with_nested(
     """
     chosen = _of_all(layers, model, options, plan)
     if options.ram is not None:
-        kernels = [candidate.kernel for candidate in chosen]
-        calls = [lowered(kernel, ranking.layer) for kernel, ranking in zip(kernels, layers, strict=True)]
-        size = plan(kernels, calls).size
+        size = plan(*lowered_calls(layers, chosen)).size
         if size + state > options.ram:
             raise InputError(
                 f"arena and state must fit {options.ram} bytes of RAM; the state takes {state}, the arena "

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from microfold.ir.node import Node
 from microfold.kernels.band import lowered
-from microfold.kernels.call import KernelCall
-from microfold.kernels.kernel import Kernel, Trade
-from microfold.kernels.selection.cheapest import Candidate, Ranking
+from microfold.kernels.kernel import Trade
+from microfold.kernels.selection.cheapest import Candidate, Ranking, lowered_calls, run_cost
 from microfold.kernels.selection.flash_budget import constant_bytes
 from microfold.kernels.selection.ram_budget import ArenaPlanner
 from microfold.kernels.selection.worth import refuse
@@ -39,25 +38,24 @@ class _Change:
 
 
 def widen_weights(
-    layers: Sequence[Ranking], chosen: Sequence[Candidate], planner: ArenaPlanner, limit: int
+    layers: Sequence[Ranking], chosen: Sequence[Candidate], planner: ArenaPlanner, limit: int | None
 ) -> list[Candidate]:
     """The choices, or others with wider weights for layers that compute rows.
 
     Args:
-        limit: bytes that the arena may have.
+        limit: bytes that the arena may have; None: as many as it has with these choices.
     """
+    most = limit if limit is not None else planner.plan(*lowered_calls(layers, chosen)).size
     found = [*chosen]
     nodes = {r.layer.whole: None for r in layers if r.layer.band_of is not None and not r.fixed}
     changes = [change for node in nodes for change in _changes(node, layers, chosen)]
-    time = sum((c.cost or 0.0) * r.runs for c, r in zip(chosen, layers, strict=True))
+    time = run_cost(layers, chosen)
     constants = sum({r.layer.whole: _constants(r, c) for r, c in zip(layers, found, strict=True)}.values())
     for change in sorted(changes, key=lambda each: -each.saved / max(each.added, 1)):
         if change.saved * constants < change.added * time or not change.saved > 0:
             continue
         tried = [change.chosen.get(index, candidate) for index, candidate in enumerate(found)]
-        kernels = [candidate.kernel for candidate in tried]
-        calls = [lowered(kernel, ranking.layer) for kernel, ranking in zip(kernels, layers, strict=True)]
-        if planner.fits(kernels, calls, limit):
+        if planner.fits(*lowered_calls(layers, tried), most):
             found = tried
     return found
 
@@ -78,7 +76,7 @@ def share_constants(
     apart = [own for own in several if len({_key(layers[i], chosen[i]) for i in own}) > 1]
     if not apart:
         return [*chosen]
-    most = limit if limit is not None else planner.plan(*_calls(layers, chosen)).size
+    most = limit if limit is not None else planner.plan(*lowered_calls(layers, chosen)).size
 
     def ways_of(nodes: Sequence[Sequence[int]]) -> list[list[dict[int, Candidate]]]:
         found = (_with_equal_constants(own, layers, chosen, planner, most) for own in nodes)
@@ -91,7 +89,7 @@ def share_constants(
     for ways in ways_of(apart):
         for way in ways:
             tried = _changed(found, way)
-            if planner.fits(*_calls(layers, tried), most):
+            if planner.fits(*lowered_calls(layers, tried), most):
                 found = tried
                 break
         else:
@@ -101,7 +99,7 @@ def share_constants(
         leanest = [min(ways, key=needs) for ways in ways_of(several)]
         together = {index: candidate for way in leanest for index, candidate in way.items()}
         tried = _changed(chosen, together)
-        if planner.fits(*_calls(layers, tried), most):
+        if planner.fits(*lowered_calls(layers, tried), most):
             found = tried
     return found
 
@@ -149,11 +147,6 @@ def _key(ranking: Ranking, candidate: Candidate) -> Hashable:
     arrays = frozenset((each.record, each.array.tobytes()) for each in call.constants.values())
     plain = candidate.kernel.data_inputs(ranking.layer)
     return arrays, tuple(index for index in plain if ranking.layer.array(index) is not None)
-
-
-def _calls(layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> tuple[list[Kernel], list[KernelCall]]:
-    kernels = [candidate.kernel for candidate in chosen]
-    return kernels, [lowered(kernel, r.layer) for kernel, r in zip(kernels, layers, strict=True)]
 
 
 def _changes(node: Node, layers: Sequence[Ranking], chosen: Sequence[Candidate]) -> Iterator[_Change]:
